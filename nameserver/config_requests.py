@@ -12,8 +12,8 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import filled
 from ledgermq.remoting.codec.java_json import standard_json
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.serving.live_settings import LiveSettings
 from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig
 from nameserver.kv_config import KvConfig, KvConfigError

@@ -16,14 +16,15 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.proof import read_secrets
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.server import RemotingServer
+from ledgermq.remoting.serving.authority import Authority, NotAllowedError
+from ledgermq.remoting.serving.live_settings import LiveSettings
 from ledgermq.remoting.signature import CHALLENGE
 from nameserver.answers import Handler
-from nameserver.authority import Authority, NotAllowedError
+from nameserver.authority import GUARDED
 from nameserver.broker_requests import BrokerRequests
 from nameserver.client_requests import ClientRequests
 from nameserver.config import NameServerConfig
@@ -74,7 +75,13 @@ class NameServer:
             self, limits=config.limits, tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
         )
         known = read_secrets(config.secret_file) if config.secret_file is not None else ()
-        self._authority = Authority(known, is_open=config.insecure_registration)
+        self._authority = Authority(
+            GUARDED,
+            known,
+            is_open=config.insecure_registration,
+            server="nameserver",
+            key_names=("namesrvSecretFile", "insecureRegistration"),
+        )
         self._handlers: Mapping[int, Handler] = {}
         self._strangers = SeldomLog(_log)
         self._seen_revision = self.table.revision

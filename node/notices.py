@@ -50,7 +50,9 @@ def raft_notices(raft: RaftKeys) -> Iterator[str]:
         yield "WARNING: insecurePeers=true: whoever reaches a Raft port of this group can delete its log"
 
 
-def controller_notices(controller: ControllerConfig) -> Iterator[str]:
-    """What the settings of a controller do not protect."""
-    if controller.credentials() is None and not controller.is_local:
-        yield "WARNING: insecureController=true: whoever reaches this controller's port can appoint masters"
+def controller_notices(config: ControllerConfig) -> Iterator[str]:
+    """Who may change what this controller knows, where that is not whoever has the secret."""
+    if config.insecure:
+        yield "WARNING: insecureController=true: whoever reaches this controller can appoint masters"
+    elif config.request_secret_file is None:
+        yield "namesrvSecretFile is not set: only brokers and tools on this machine may register or change anything"

@@ -4,10 +4,9 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ledgermq.remoting.addresses import split_address
-from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.config_key import (
     BOOL,
     NETTY,
@@ -17,16 +16,14 @@ from ledgermq.remoting.config_key import (
     PORT_OR_OFF,
     POSITIVE,
     POSITIVE_LONG,
-    SECRET,
     TEXT,
     WORDS,
     Kind,
     key,
     section,
 )
-from ledgermq.remoting.errors import ConnectError, JsonError
+from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls_settings import TlsSettings
 
 _PORT_MAX = 65535
@@ -133,19 +130,19 @@ class ControllerConfig:
         upstream="5000",
         live=True,
     )
-    credentials_json: str = key(
-        "innerClientAuthenticationCredentials",
-        SECRET,
-        "",
-        "User and password by which brokers and tools prove who they are.",
-        note='As {"accessKey":"...","secretKey":"..."}. Every request must then be signed by them.',
-        origin="AuthConfig",
+    request_secret_file: Path | None = key(
+        "namesrvSecretFile",
+        PATH,
+        None,
+        "File with the secret, 32 bytes or more, by which changes of masters and settings are signed.",
+        note="The same on brokers, nameservers and controllers. Without it only this machine may ask for changes.",
+        origin=OURS,
     )
     insecure: bool = key(
         "insecureController",
         BOOL,
         False,
-        "Do without innerClientAuthenticationCredentials: whoever reaches the port can then appoint masters.",
+        "Let everybody register brokers, appoint masters and change settings, as RocketMQ's controller does.",
         origin=OURS,
     )
     listen_host: str = key(
@@ -213,23 +210,6 @@ class ControllerConfig:
         """Whether all controllers have loopback addresses, so that nobody on another machine can reach one."""
         return all(_is_loopback(split_address(address)[0]) for address in self.peers.values())
 
-    def credentials(self) -> Credentials | None:
-        """By which requests must be signed; None when they need not be.
-
-        Raises:
-            ValueError: the text is no such JSON.
-        """
-        if not self.credentials_json:
-            return None
-        try:
-            value: Any = loads(self.credentials_json.encode())
-            members = (value["accessKey"], value["secretKey"])
-        except (JsonError, TypeError, KeyError, IndexError):
-            members = ("", "")
-        if not all(isinstance(member, str) and member for member in members):
-            raise ValueError('is not {"accessKey":"...","secretKey":"..."}')  # never shows what it is instead
-        return Credentials(*members)
-
     def problems(self) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation between values that does not hold; none when the controller may start."""
         if self.self_id not in self.peers:
@@ -247,7 +227,6 @@ class ControllerConfig:
         if self.election_timeout_ms < _TIMEOUT_MIN_MS:
             yield "controllerElectionTimeout", f"{self.election_timeout_ms} is too short: {_TIMEOUT_MIN_MS} at least"
         yield from self._port_problems()
-        yield from self._credentials_problems()
         yield from self.tls.problems()
 
     def _port_problems(self) -> Iterator[tuple[str, str]]:
@@ -258,16 +237,6 @@ class ControllerConfig:
         for name, port in ports.items():
             if port and taken.setdefault(port, name) != name:
                 yield name, f"port {port} is also taken by {taken[port]}"
-
-    def _credentials_problems(self) -> Iterator[tuple[str, str]]:
-        try:
-            is_open = self.credentials() is None
-        except ValueError as error:
-            yield "innerClientAuthenticationCredentials", str(error)
-            return
-        if is_open and not (self.insecure or self.is_local):
-            reason = "is needed: not all controllers have loopback addresses (insecureController=true does without)"
-            yield "innerClientAuthenticationCredentials", reason
 
 
 def _is_loopback(host: str) -> bool:

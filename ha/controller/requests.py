@@ -6,7 +6,6 @@ only; the others answer 2007, and whoever asked looks for the leader by 1005.
 Source: apache/rocketmq `controller/.../processor/ControllerRequestProcessor.java`, `impl/DLedgerController.java` (5.3).
 """
 
-import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -25,12 +24,20 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, filled, integer, long
 from ledgermq.remoting.codec.json_body import json_body, request_json
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, Credentials, signature
+from ledgermq.remoting.serving.live_settings import LiveSettings
 
 Quick = Callable[[Connection, Command], Answer]
 Slow = Callable[[Command], Awaitable[Answer]]
+
+GUARDED: Final = frozenset(
+    {
+        *(RequestCode.BROKER_HEARTBEAT, RequestCode.CONTROLLER_REGISTER_BROKER, RequestCode.CONTROLLER_APPLY_BROKER_ID),
+        *(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_ELECT_MASTER),
+        *(RequestCode.CLEAN_BROKER_DATA, RequestCode.UPDATE_CONTROLLER_CONFIG),
+    }
+)
+"""Requests that change something; a broker's heartbeats keep it alive and are among them."""
 
 _NAME_MAX: Final = 255
 _ADDRESS_MAX: Final = 512
@@ -213,22 +220,6 @@ class ControllerRequests:
     def _alive(self, name: str) -> frozenset[int]:
         group = self._machine.groups.get(name)
         return frozenset() if group is None else self._live.alive(name, group.replicas, self._now_ms())
-
-
-def check_signature(command: Command, credentials: Credentials) -> None:
-    """Refuse a request that is not signed by these credentials.
-
-    Raises:
-        Refusal: NO_PERMISSION.
-    """
-    fields = command.ext
-    right = signature(fields, command.body, credentials.secret_key)
-    given = fields.get(SIGNATURE, "")
-    is_right = hmac.compare_digest(right.encode(), given.encode("utf-8", "surrogatepass"))
-    if fields.get(ACCESS_KEY) != credentials.access_key or not is_right:
-        raise Refusal(
-            Cause.NO_PERMISSION, "check signature failed: this controller serves its own brokers and tools only"
-        )
 
 
 def _accepted(outcome: Outcome) -> Group:

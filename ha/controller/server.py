@@ -20,16 +20,19 @@ from ha.controller.figures import Figures
 from ha.controller.header_forms import FORMS
 from ha.controller.leadership import Leadership
 from ha.controller.quorum.quorum import Quorum, QuorumSettings
-from ha.controller.requests import ControllerRequests, Quick, Slow, check_signature
+from ha.controller.requests import GUARDED, ControllerRequests, Quick, Slow
 from ha.controller.role_notices import RoleNotices
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.proof import read_secrets
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.server import RemotingServer
+from ledgermq.remoting.serving.authority import Authority, NotAllowedError
+from ledgermq.remoting.serving.live_settings import LiveSettings
+from ledgermq.remoting.signature import CHALLENGE, Credentials, as_secret_key
 from telemetry.collector import QuietCollector
 from telemetry.health import HealthServer
 from telemetry.loop_lag import LoopLagMonitor
@@ -52,7 +55,15 @@ class Controller:
 
     def __init__(self, config: ControllerConfig) -> None:
         self._config = config
-        self._credentials = config.credentials()
+        known = () if config.request_secret_file is None else read_secrets(config.request_secret_file)
+        self._authority = Authority(
+            GUARDED,
+            known,
+            is_open=config.insecure,
+            server="controller",
+            key_names=("namesrvSecretFile", "insecureController"),
+        )
+        self._credentials = Credentials("controller", as_secret_key(known[0])) if known else None
         self.registry = Registry({"node_type": "controller", "node_id": config.self_id})
         self.machine = Machine()
         self.quorum = Quorum(_quorum_settings(config), self.machine, self._quorum_changed)
@@ -74,6 +85,7 @@ class Controller:
         self._quick: Mapping[int, Quick] = requests.quick
         self._slow: Mapping[int, Slow] = requests.slow
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers = SeldomLog(_log)
         self._notices: RoleNotices | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._is_started = False
@@ -135,7 +147,9 @@ class Controller:
     def on_request(self, connection: Connection, command: Command) -> None:
         self._figures.request(command.code)
         try:
-            self._check(command)
+            self._authority.check(connection, command)
+            if form := FORMS.get(command.code):
+                form.check(command.ext)
             quick, slow = self._quick.get(command.code), self._slow.get(command.code)
             if quick is not None:
                 _answer(connection, command, quick(connection, command))
@@ -144,8 +158,11 @@ class Controller:
             else:
                 remark = f" request type {command.code} not supported"
                 connection.respond(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        except NotAllowedError as error:
+            self._strangers.warning("%s: %s", connection.address, error.refusal.remark)
+            self._refuse(connection, command, error.refusal, {CHALLENGE: error.challenge} if error.challenge else {})
         except Refusal as refusal:
-            self._refuse(connection, command, refusal)
+            self._refuse(connection, command, refusal, {})
 
     def on_closed(self, connection: Connection) -> None:
         for beat in self._live.closed(connection):
@@ -153,12 +170,6 @@ class Controller:
             self._leadership.lost(beat)
 
     # ---- requests
-
-    def _check(self, command: Command) -> None:
-        if self._credentials is not None:
-            check_signature(command, self._credentials)
-        if form := FORMS.get(command.code):
-            form.check(command.ext)
 
     def _answer_later(self, connection: Connection, command: Command, handler: Slow) -> None:
         if not self._leadership.leads:
@@ -173,16 +184,16 @@ class Controller:
         try:
             answer = await handler(command)
         except Refusal as refusal:
-            self._refuse(connection, command, refusal)
+            self._refuse(connection, command, refusal, {})
         except Exception as error:
             connection.fail(command, error)
         else:
             _answer(connection, command, answer)
 
-    def _refuse(self, connection: Connection, command: Command, refusal: Refusal) -> None:
+    def _refuse(self, connection: Connection, command: Command, refusal: Refusal, further: Mapping[str, str]) -> None:
         _log.debug("%s %s: %s", connection.address, request_name(command.code), refusal.remark)
         self._figures.refusal(refusal.cause)
-        connection.refuse(command, refusal)
+        connection.respond(command, refusal.code, {**refusal.ext, **further}, remark=refusal.remark)
 
     # ---- brokers and masters
 

@@ -35,7 +35,6 @@ def test_without_a_secret_nothing_starts() -> None:
         ("n0-127.0.0.1:65530", "100 leads beyond port 65535"),
         ("n0-127.0.0.1:9878;n1-127.0.0.1:9978", "100 leads to 127.0.0.1:9978, which is a controller's own"),
         ("n1-127.0.0.1:9878", "'n0' is not among the controllers ['n1']"),
-        ("n0-10.0.0.1:9878", "'innerClientAuthenticationCredentials' is needed: not all controllers"),
     ],
 )
 def test_wrong_peers_are_refused(peers: str, said: str) -> None:
@@ -44,14 +43,11 @@ def test_wrong_peers_are_refused(peers: str, said: str) -> None:
     assert said in str(raised.value)
 
 
-def test_a_controller_on_the_network_is_open_only_when_told_so() -> None:
-    words = ("controllerDLegerPeers=n0-10.0.0.1:9878", "controllerDLegerSelfId=n0", "controllerSecretFile=/x")
+def test_who_may_change_something_is_said_at_the_start() -> None:
+    words = (PEERS, "controllerDLegerSelfId=n0", "controllerSecretFile=/x")
+    assert "only brokers and tools on this machine" in " ".join(load(*words).notices)
     assert "WARNING: insecureController=true" in " ".join(load(*words, "insecureController=true").notices)
-    closed = load(*words, 'innerClientAuthenticationCredentials={"accessKey":"a","secretKey":"b"}')
-    assert not [notice for notice in closed.notices if "WARNING" in notice]
-    assert closed.properties["innerClientAuthenticationCredentials"] == "***"
-    with pytest.raises(ConfigError, match="innerClientAuthenticationCredentials' is not"):
-        load(*words, "innerClientAuthenticationCredentials=secret")
+    assert load(*words, "namesrvSecretFile=/y").notices == ()
 
 
 def test_a_port_is_not_taken_twice() -> None:

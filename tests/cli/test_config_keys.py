@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.remoting.config_key import INT, LONG, NOT_NEGATIVE, OURS, PERCENT, PORT, POSITIVE, Key, Kind, unknown_key
-from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.serving.live_settings import LiveSettings
 from nameserver.config import NameServerConfig
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
 

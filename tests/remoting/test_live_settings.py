@@ -1,7 +1,7 @@
 import pytest
 
-from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.serving.live_settings import LiveSettings
 from nameserver.config import NameServerConfig
 
 PROPERTIES = {

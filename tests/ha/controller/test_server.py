@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest_asyncio
 
 from ha.controller.config import ControllerConfig
 from ha.controller.header_forms import FORMS
+from ha.controller.requests import GUARDED
 from ha.controller.server import Controller
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
@@ -369,23 +369,33 @@ async def test_a_planned_change_ends_the_leases_first(group: list[Broker]) -> No
 # ---- one that is open, and one that is not
 
 
-async def test_requests_must_be_signed_where_credentials_are_set(tmp_path: Path) -> None:
-    (config,) = configs(tmp_path, 1, credentials_json='{"accessKey":"ctl","secretKey":"12345678"}')
-    controller = Controller(replace(config, health_port=None))
+async def test_changes_must_be_signed_where_there_is_a_secret(tmp_path: Path) -> None:
+    """As with a nameserver, whose tests cover the signature itself."""
+    secret = tmp_path / "requests"
+    secret.touch(0o600)
+    secret.write_bytes(b"r" * 32)
+    (config,) = configs(tmp_path, 1, request_secret_file=secret)
+    controller = Controller(config)
     await controller.start()
     try:
         await until(lambda: controller._leadership.leads, "the only controller leads")
-        for credentials, code in (
-            (None, 16),
-            (Credentials("ctl", "other"), 16),
-            (Credentials("ctl", "12345678"), 2008),
-        ):
+        right, wrong = Credentials("any", "r" * 32), Credentials("any", "w" * 32)
+        for credentials, code in ((None, 16), (wrong, 16), (right, 2010)):
             client = RemotingClient(credentials=credentials)
-            request = Command(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext={"brokerName": "x"})
-            assert (await client.request(config.address, request)).code == code
+            ext = {"brokerName": "x", "clusterName": "c", "brokerId": "1", "designateElect": "true"}
+            answer = await client.request(config.address, Command(RequestCode.CONTROLLER_ELECT_MASTER, ext=ext))
+            assert (answer.code, "challenge" in answer.ext) == (code, code == 16)
+            read = Command(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext={"brokerName": "x"})
+            assert (await client.request(config.address, read)).code == 2008
             await client.close()
     finally:
         await controller.close()
+
+
+async def test_every_request_that_changes_something_is_guarded(cluster: Cluster) -> None:
+    reads = {1004, 1005, 1006, 1010, 1012}
+    controller = cluster.controllers[0]
+    assert {*controller._quick, *controller._slow} - GUARDED == reads
 
 
 # ---- the last test: it takes the leader away
