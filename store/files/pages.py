@@ -63,21 +63,24 @@ def _read_pages(descriptor: int, path: Path, start: int, end: int) -> None:
             raise DiskReadError(path, position, "the file has been cut short")
 
 
-def read_data(descriptor: int, path: Path, buffer: mmap.mmap) -> int:
+def read_data(descriptor: int, path: Path | str, buffer: mmap.mmap) -> tuple[int, int]:
     """Have all of a small file in memory that was ever written to it; its holes stay holes.
 
     Returns:
-        Where the data ends; what is behind are holes.
+        Where the first hole begins, and where the data ends; what is behind are holes. The first is 0 when the file
+        system does not tell holes from data.
 
     Raises:
         DiskReadError: with the first page that the disk cannot read.
     """
-    data_end = 0
+    hole_start = data_end = 0
     for start, data_end in data_extents(descriptor, 0, len(buffer)):
+        if start == 0 and data_end < len(buffer):
+            hole_start = data_end
         first = start & -mmap.PAGESIZE
         if not populate(buffer, first, data_end):
-            read_through(descriptor, path, first, data_end)
-    return data_end
+            read_through(descriptor, Path(path), first, data_end)
+    return hole_start, data_end
 
 
 def data_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -236,11 +236,23 @@ class ConsumeQueue:
         With `scan` every unit of the last file is checked, since it is not known that the valid units are a prefix.
         """
         self.max_offset = min(self.max_offset, self._files.data_end)  # nothing but zeros behind
-        end = self.bisect(lambda unit: self._is_good(unit, end_offset))
+        self._skip_zeros()
+        last = self.unit(self.max_offset - 1)
+        is_whole = last is not None and self._is_good(last, end_offset)
+        end = self.max_offset if is_whole else self.bisect(lambda unit: self._is_good(unit, end_offset))
         if scan:
             end = self._scan(end_offset, end)
             self._flushed_offset = self.min_offset
         self._cut(end)
+
+    def _skip_zeros(self) -> None:
+        """Lower `max_offset` past the zeros of the last page; a unit has a size, so none ends within them."""
+        last = max(self.max_offset - 1, 0)
+        file_start = last - last % self._files.file_units
+        start = max(last - mmap.PAGESIZE // self.unit_size, file_start, self.min_offset)
+        units = bytes(self.units(start, self.max_offset - start)).rstrip(b"\0")
+        if units:
+            self.max_offset = start + -(-len(units) // self.unit_size)
 
     def keep_before(self, offset: int) -> None:
         """Drop the units from `offset` on, where a record begins; the next message gets this offset."""

@@ -87,7 +87,9 @@ class QueueFile:
         if self._buffer is None:
             with self._opened() as descriptor:
                 buffer = map_file(descriptor, self.size_bytes)
-                self.data_end = max(pages.read_data(descriptor, self.path, buffer), self.allocated_bytes)
+                hole_start, data_end = pages.read_data(descriptor, self._name, buffer)
+            self.allocated_bytes = max(self.allocated_bytes, hole_start)
+            self.data_end = max(self.allocated_bytes, data_end)
             buffer.madvise(mmap.MADV_RANDOM)  # else the first store into each 128 KiB waits for the disk's read-around
             self._buffer = buffer
         return self._buffer
@@ -130,9 +132,10 @@ class QueueFile:
                 # freeing blocks costs the file system a hundred times as much as writing a few pages of zeros
                 if data_bytes <= CHUNK_BYTES or not punch(descriptor, position, self.size_bytes):
                     self._zero(descriptor, position)
+                else:
+                    self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
         else:
             self._zero_mapped(self._buffer, position)
-        self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
 
     def sync(self) -> None:
         """Make all stores so far durable; may run in a thread. A deleted file is ignored.

@@ -12,7 +12,7 @@ from ledgermq.message.queue_unit import UNIT
 from store.errors import DiskFullError, StoreFormatError
 from store.files.mapped_file import file_name
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, Unit
-from store.queues.queue_file import CHUNK_BYTES
+from store.queues.queue_file import CHUNK_BYTES, QueueFile
 from tests.store.support import fast_directory
 from tests.store.test_mapped_file import refuse_allocation
 
@@ -255,6 +255,29 @@ def test_a_large_file_takes_disk_chunk_by_chunk(tmp_path: Path) -> None:
     assert path.stat().st_blocks * 512 <= 2 * CHUNK_BYTES
     put(queue, 1, 2 * CHUNK_BYTES // 20)
     assert all_units(queue) == [unit_of(number) for number in range(2 * CHUNK_BYTES // 20)]
+
+
+def test_a_reopened_queue_knows_the_blocks_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = make(tmp_path / "q", 300_000)
+    put(queue, 0, 3)
+    queue.close()
+    asked: list[int] = []
+    monkeypatch.setattr("store.queues.queue_file.allocate", lambda _fd, _path, start, _size: asked.append(start))
+    queue = reopen(queue, 300)
+    put(queue, 3, 4)
+    assert asked == [], "the unit lies in a block that is there"
+    put(queue, 4, 205)
+    assert asked == [4096]
+
+
+def test_blocks_behind_a_hole_are_not_taken_for_room(tmp_path: Path) -> None:
+    file = QueueFile(str(tmp_path), 0, 6_000_000)
+    with file.path.open("r+b") as raw:
+        raw.seek(8192)
+        raw.write(b"x")
+    file.map()
+    assert (file.allocated_bytes, file.data_end) == (0, 12288)
+    file.close()
 
 
 def test_no_descriptor_of_its_own_stays_open_for_a_queue(tmp_path: Path) -> None:
