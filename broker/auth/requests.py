@@ -20,7 +20,19 @@ from typing import Any, Final
 from broker.auth.guard import Guard
 from broker.role import Role
 from broker.state.tables import Propose, ReplicatedState, StateChange
-from broker.state.users import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
+from broker.state.users import (
+    CUSTOM,
+    DEFAULT,
+    ENTRIES_MAX,
+    Acl,
+    Resource,
+    User,
+    UserChange,
+    raw_size,
+    refused,
+    subject_of,
+    user_of,
+)
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import dumps
@@ -112,10 +124,14 @@ class AuthRequests:
     def put_acl(self, connection: Connection, command: Command) -> None:
         """3006, 3007: add entries to a subject's policies, replacing those of the same policy and resource."""
         self._check_change(command)
-        given = Acl.from_json(_body(command))
+        body = _body(command)
+        _check_size(raw_size(body))
+        given = Acl.from_json(body)
         subject = self._existing_subject(given.subject or command.ext.get("subject", ""))
         present = self._state.acls.get(subject, Acl(subject, {}))
-        self._change(connection, command, StateChange(acls={subject: present.updated(given.policies)}))
+        wanted = present.updated(given.policies)
+        _check_size(wanted.size)
+        self._change(connection, command, StateChange(acls={subject: wanted}))
 
     def delete_acl(self, connection: Connection, command: Command) -> None:
         """3008: delete the entry of one resource, or all policies of a subject."""
@@ -233,6 +249,12 @@ def _user_name(command: Command) -> str:
     if len(name) > _NAME_MAX or not name.isprintable():
         raise Refusal(Cause.INVALID_PARAMETER, f"The username must have at most {_NAME_MAX} characters, all printable")
     return name
+
+
+def _check_size(count: int) -> None:
+    if count > ENTRIES_MAX:
+        detail = f"{count} entries, a user may have {ENTRIES_MAX}: use prefixes such as Topic:orders-*"
+        raise Refusal(Cause.INVALID_PARAMETER, detail)
 
 
 def _only(acl: Acl, resource: str) -> Acl:

@@ -29,11 +29,24 @@ ANY: Final = "Any"
 CLUSTER: Final = "Cluster"
 TOPIC: Final = "Topic"
 GROUP: Final = "Group"
-_RESOURCE_TYPES: Final = (ANY, CLUSTER, "Namespace", TOPIC, GROUP)
 
-ACTIONS: Final = ("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+ENTRIES_MAX: Final = 10_000
+"""Most entries of one user. A change reads and replicates all of them at once, some 30 us of the loop for each."""
+
 _USER: Final = "User:"
 _PREFIX_END: Final = "*"
+
+
+def _by_lower(*known: str) -> dict[str, str]:
+    return {name.lower(): name for name in known}
+
+
+_RESOURCE_TYPES: Final = _by_lower(ANY, CLUSTER, "Namespace", TOPIC, GROUP)
+_ACTIONS: Final = _by_lower("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+_DECISIONS: Final = _by_lower(ALLOW, DENY)
+_POLICIES: Final = _by_lower(CUSTOM, DEFAULT)
+_KINDS: Final = _by_lower(SUPER, NORMAL)
+_STATUSES: Final = _by_lower(ENABLE, DISABLE)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -85,8 +98,8 @@ class UserChange:
         password = value.get("password") or ""
         if not isinstance(password, str):
             raise Refusal(Cause.MALFORMED_FIELD, "field password is not a text")
-        kind = _word(value, "userType", (SUPER, NORMAL))
-        return cls(password, kind, _word(value, "userStatus", (ENABLE, DISABLE)))
+        kind = _word(value, "userType", _KINDS)
+        return cls(password, kind, _word(value, "userStatus", _STATUSES))
 
     def create(self, name: str) -> User:
         """The new user with these values; raises as `User.from_json`."""
@@ -130,7 +143,7 @@ class Resource:
         if text == "*":
             return cls(ANY)
         kind, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
-        found = next((known for known in _RESOURCE_TYPES if known.lower() == kind.lower()), None)
+        found = _known(kind, _RESOURCE_TYPES)
         if found is None or not colon or not name:
             raise refused("The resource is null.")
         if name == _PREFIX_END:
@@ -170,7 +183,7 @@ class Entry:
         if not isinstance(value, Mapping):
             raise refused("The policy entries is empty.")
         resource = Resource.parse(value.get("resource"))
-        actions = tuple(filter(None, (_known(name, ACTIONS) for name in _texts(value, "actions"))))
+        actions = tuple(filter(None, (_known(name, _ACTIONS) for name in _texts(value, "actions"))))
         if not actions:
             raise refused("The actions is empty.")
         if "Any" in actions:
@@ -181,7 +194,7 @@ class Entry:
                 raise refused("The source ip is empty.")
             if network(source) is None:
                 raise refused("The source ip is invalid.")
-        decision = _known(value.get("decision"), (ALLOW, DENY))
+        decision = _known(value.get("decision"), _DECISIONS)
         if decision is None:
             raise refused("The decision is null or illegal.")
         return cls(resource=resource, actions=actions, sources=sources, decision=decision)
@@ -193,6 +206,11 @@ class Acl:
 
     subject: str
     policies: Mapping[str, tuple[Entry, ...]]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return sum(map(len, self.policies.values()))
 
     def to_json(self) -> dict[str, Any]:
         policies = [
@@ -216,7 +234,7 @@ class Acl:
             entries = policy.get("entries") if isinstance(policy, Mapping) else None
             if not isinstance(entries, list) or not entries:
                 raise refused("The policy entries is empty.")
-            kind = _known(policy.get("policyType"), (CUSTOM, DEFAULT)) or CUSTOM
+            kind = _known(policy.get("policyType"), _POLICIES) or CUSTOM
             found = found.updated({kind: tuple(map(Entry.from_json, entries))})
         return found
 
@@ -233,6 +251,14 @@ class Acl:
         kept = tuple(entry for entry in self.policies.get(kind, ()) if entry.resource != resource)
         policies = {**self.policies, kind: kept}
         return replace(self, policies={name: entries for name, entries in policies.items() if entries})
+
+
+def raw_size(value: Any) -> int:
+    """Number of entries of an `AclInfo` that is not read yet, as far as it is one."""
+    policies = value.get("policies") if isinstance(value, Mapping) else None
+    given = policies if isinstance(policies, list) else []
+    lists = [policy.get("entries") for policy in given if isinstance(policy, Mapping)]
+    return sum(len(entries) for entries in lists if isinstance(entries, list))
 
 
 def subject_of(user: str) -> str:
@@ -260,15 +286,17 @@ def refused(remark: str) -> Refusal:
     return Refusal(Cause.NO_PERMISSION, remark)
 
 
-def _known(word: Any, known: Iterable[str]) -> str | None:
-    return next((name for name in known if isinstance(word, str) and name.lower() == word.lower()), None)
+def _known(word: Any, known: Mapping[str, str]) -> str | None:
+    return known.get(word.lower()) if isinstance(word, str) else None
 
 
-def _word(value: Mapping[str, Any], name: str, known: Iterable[str]) -> str:
+def _word(value: Mapping[str, Any], name: str, known: Mapping[str, str]) -> str:
     word = value.get(name)
     found = _known(word, known)
     if word and found is None:
-        raise Refusal(Cause.MALFORMED_FIELD, f"field {name} is {str(word)[:100]!r}, not one of {', '.join(known)}")
+        raise Refusal(
+            Cause.MALFORMED_FIELD, f"field {name} is {str(word)[:100]!r}, not one of {', '.join(known.values())}"
+        )
     return found or ""
 
 

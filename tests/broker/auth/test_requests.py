@@ -208,6 +208,29 @@ async def test_users_and_policies_are_listed_as_rocketmq_lists_them(desk: Desk) 
 
 
 @checking
+async def test_a_user_with_more_entries_than_a_leader_can_carry_in_a_moment_is_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await rooted(desk)
+    await make_alice(client)
+
+    async def put(first: int, end: int, code: int = RequestCode.AUTH_CREATE_ACL) -> Command:
+        entries = [{"resource": f"Topic:t-{n}", "actions": ["Pub"], "decision": "Allow"} for n in range(first, end)]
+        return await ask(client, ROOT, code, {"subject": "User:alice"}, {"policies": [{"entries": entries}]})
+
+    read_entries: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("broker.state.users.Entry.from_json", read_entries.append)
+        answer = await put(0, 90_000)
+    assert (answer.code, "90000 entries, a user may have 10000" in (answer.remark or "")) == (29, True)
+    assert not read_entries, "refused before it is read"
+    assert (await put(0, 9_000)).code == 0
+    assert (await put(8_000, 10_001)).code == 29
+    assert (await put(8_000, 10_000, RequestCode.AUTH_UPDATE_ACL)).code == 0
+    assert desk.parts.context.state.acls["User:alice"].size == 10_000
+
+
+@checking
 async def test_users_and_policies_survive_a_restart_and_go_together(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
