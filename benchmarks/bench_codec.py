@@ -13,7 +13,7 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import offset_message_id
 from ledgermq.message.properties import encode_properties, find_property
-from ledgermq.message.record import check_record, dispatch_fields, record_size, write_draft
+from ledgermq.message.record import check_record, dispatch_fields, record_size
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response
@@ -65,7 +65,7 @@ def measure(rounds: int) -> dict[str, float]:
     def write_all() -> None:
         for position in positions:
             record.physical_offset = position
-            write_draft(log, position, record, HOST)
+            record.write(log, position, HOST)
 
     def answer_all() -> None:
         for opaque in range(COUNT):
@@ -79,7 +79,7 @@ def measure(rounds: int) -> dict[str, float]:
         "parse_json_send": microseconds(lambda: FrameParser().feed(json_input), rounds, FRAMES_PER_READ),
         "parse_binary_send": microseconds(lambda: FrameParser().feed(binary_input), rounds, FRAMES_PER_READ),
         "encode_send_answer": microseconds(answer_all, rounds),
-        "write_draft_1k": microseconds(write_all, rounds),
+        "draft_write_1k": microseconds(write_all, rounds),
         "check_record_1k": microseconds(
             lambda: [check_record(log, p, len(log), check_crc=True) for p in positions], rounds
         ),

@@ -22,7 +22,7 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.message.record import record_size
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLogConfig
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.opening import OpenStore, open_classic_store
 from store.queues.queue_table import QueueTable
 from store.store_config import StoreConfig

@@ -18,8 +18,8 @@ from pathlib import Path
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.record import record_size
 from store.log.commit_log import CommitLogConfig
+from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
-from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store
 from store.replicated_log import AppendReceipt

@@ -23,7 +23,7 @@ from doctor.repair.rebuild_index import IndexBuilder
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.index_unit import IndexLayout
-from ledgermq.message.record import BLANK_MAGIC, record_size, write_draft
+from ledgermq.message.record import BLANK_MAGIC, record_size
 from store.directory.checkpoint import StoreCheckpoint
 
 HOST = bytes((10, 0, 0, 1)) + struct.pack(">i", 10911)
@@ -49,7 +49,7 @@ def write_store(root: Path, megabytes: int, body_size: int) -> int:
             if at + draft.size + 8 > FILE_SIZE or start + at >= megabytes << 20:
                 break
             draft.physical_offset = start + at
-            write_draft(data, at, draft, HOST)
+            draft.write(data, at, HOST)
             offsets.append(start + at)
             sizes.append(draft.size)
             at += draft.size

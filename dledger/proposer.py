@@ -14,9 +14,8 @@ from dledger.log_events import LogEvents
 from dledger.node import RaftNode
 from dledger.peers.book import PeerBook
 from dledger.refusals import not_leader, too_much_waits
-from ledgermq.message.draft import RecordDraft
+from ledgermq.message.draft import RecordDraft, singles_of
 from store.errors import DiskFailedError, StoreError
-from store.log.batch_drafts import MixedDrafts
 from store.log.refusals import refusal_of
 from store.replicated_log import Done
 
@@ -56,14 +55,13 @@ class Proposer:
         events, log, node = self._events, self._log, self._node
         if not events.is_writable:
             raise events.why_not_writable()
-        if isinstance(drafts, MixedDrafts):  # each record has an entry of its own
-            drafts = drafts.taken_apart()
         waiting, limit = log.max_position - events.confirm_offset, self._config.pending_limit_bytes
         if waiting > limit:
             raise too_much_waits(waiting, limit)
         if not drafts:
             self._loop.call_soon(done, events.receipt())
             return
+        drafts = singles_of(drafts)  # each record has an entry of its own
         now_ms = self._clock.now_ms()
         try:
             first_index, term = node.propose(len(drafts))

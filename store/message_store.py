@@ -23,14 +23,13 @@ from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import InvalidTopicError, StoreError
 from store.files.disk import no_room
-from store.log.batch_drafts import BatchDraft, MixedDrafts, apart
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.message_reader import MessageReader
 from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue, QueueEntry
 from store.queues.dispatch import unit_fields
-from store.queues.queue_entries import Taken, assign_of_kinds, entries_of, entries_of_draft
-from store.queues.queue_offsets import assign_mixed, assign_plain, take_back
+from store.queues.queue_entries import entries_of, entries_of_draft
+from store.queues.queue_offsets import QueueOffsets
 from store.queues.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
 from store.store_listener import StoreListener
@@ -152,29 +151,19 @@ class MessageStore:
         if self.disk_full is not None and not all(draft.queue.is_watched for draft in drafts):
             raise Refusal(Cause.DISK_FULL, self.disk_full, retry_after_ms=1000)
         max_offset = self.log.max_offset
-        taken: Taken | None = None
         if self.queues.has_kinds:
-            drafts = apart(drafts)
-            taken = assign_of_kinds(self.queues, drafts)
-        elif type(drafts) is MixedDrafts:
-            assign_mixed(drafts, deadline_s)
-        else:
-            assign_plain(drafts, deadline_s)
+            drafts = [one for draft in drafts for one in draft.singles()]
+        offsets = QueueOffsets(self.queues)
+        offsets.give(drafts, deadline_s)
         try:
             self.log.append(drafts, done)
         except BaseException:
-            if taken is None:
-                take_back(drafts)
-            else:
-                taken.give_back()
+            offsets.take_back()
             raise
         if drafts:
             if not self._kept:
                 self._kept_start = max_offset
-            if type(drafts) is MixedDrafts:
-                drafts = drafts.as_placed()
-            last = drafts[-1]
-            self._kept.append((last.physical_offset + last.size, drafts))
+            self._kept.append((self.log.max_offset, drafts))
 
     def _why_not_writable(self) -> Refusal:
         if self._is_closed:
@@ -293,10 +282,7 @@ class MessageStore:
             return False
         while kept and kept[0][0] <= confirm_offset:
             end, drafts = kept[0]
-            if type(drafts) is MixedDrafts:
-                self._dispatch_mixed(drafts)
-            else:
-                self._dispatch_drafts(drafts)
+            self._dispatch_drafts(drafts)
             if self.index is not None:
                 self.index.on_drafts(self.dispatched_offset, end, drafts)
             self.dispatched_offset = end
@@ -311,49 +297,23 @@ class MessageStore:
                 continue
             queue = draft.queue
             if queue.is_removed:
-                draft.queue = queue = self._remade_queue(draft, draft.queue_offset + 1)
-            if has_kinds:
+                queue = self._remade_queue(draft)
+            if has_kinds and draft.messages == 1:  # no batch is put whole once some queue is not plain
                 self._put_entries(entries_of_draft(self.queues, draft))
-                if queue.is_watched:
-                    self._tell_state_record(draft.physical_offset, self.log.read(draft.physical_offset, draft.size))
-                continue
-            queue.put(draft.physical_offset, draft.size, draft.tags_code, draft.queue_offset)
-            touched[queue] = None
-            if queue.is_watched:
-                self._tell_state_record(draft.physical_offset, self.log.read(draft.physical_offset, draft.size))
-        self.last_timestamp = drafts[-1].store_timestamp
-
-    def _dispatch_mixed(self, drafts: MixedDrafts) -> None:
-        """As `_dispatch_drafts`. Nobody needs the bodies of batches any more: others may use the room."""
-        for draft in drafts:
-            if type(draft) is BatchDraft:
-                self._dispatch_batch(draft)
-                draft.body = b""
             else:
-                self._dispatch_drafts((draft,))
+                draft.put_units()
+                touched[queue] = None
+            if queue.is_watched:
+                for physical_offset, size in zip(draft.physical_offsets(), draft.sizes_of_records(), strict=True):
+                    self._tell_state_record(physical_offset, self.log.read(physical_offset, size))
         self.last_timestamp = drafts[-1].store_timestamp
 
-    def _dispatch_batch(self, batch: BatchDraft) -> None:
-        queue, queue_offset = batch.queue, batch.queue_offset
-        if queue.is_removed:
-            batch.queue = queue = self._remade_queue(batch, queue_offset + len(batch.sizes))
-        if queue_offset == queue.max_offset:
-            queue.extend(batch.units())
-        else:  # a second try, or a queue that begins here
-            units = zip(batch.physical_offsets(), batch.sizes, batch.tags_codes, strict=True)
-            for number, unit in enumerate(units, queue_offset):
-                queue.put(*unit, number)
-        self._touched[queue] = None
-        if queue.is_watched:
-            for physical_offset, size in zip(batch.physical_offsets(), batch.sizes, strict=True):
-                self._tell_state_record(physical_offset, self.log.read(physical_offset, size))
-
-    def _remade_queue(self, draft: QueuedDraft, end_offset: int) -> ConsumeQueue:
-        """The queue of a draft that lies behind the removal of its topic: the one that the other nodes put it into."""
-        queue = self.queues.get(draft.topic, draft.queue_id)
+    def _remade_queue(self, draft: QueuedDraft) -> ConsumeQueue:
+        """Set the queue of a draft that lies behind the removal of its topic to the one that the other nodes use."""
+        draft.queue = queue = self.queues.get(draft.topic, draft.queue_id)
         if queue.max_offset == queue.min_offset < draft.queue_offset:
             queue.restart(draft.queue_offset)
-        queue.next_offset = max(queue.next_offset, end_offset)
+        queue.next_offset = max(queue.next_offset, draft.queue_offset + draft.messages)
         return queue
 
     def _dispatch_walk(self, end_offset: int) -> bool:

@@ -16,12 +16,11 @@ from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
-from store.log.batch_drafts import BatchDraft
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.replicated_log import AppendReceipt
 
-Answer = tuple[Connection, Command, QueuedDraft | list[QueuedDraft], bytes]
-"""The sender's connection and request, the record or (batch) records placed for it, and its UNIQ_KEY."""
+Answer = tuple[Connection, Command, QueuedDraft, bytes]
+"""The sender's connection and request, what is placed for it, and its UNIQ_KEY."""
 
 _LENGTHS = struct.Struct(">II").pack
 _BATCH_TAIL = (
@@ -100,7 +99,9 @@ class SendAnswers:
             if connection is not last:
                 last = connection
                 parts = waiting.setdefault(connection, [])
-            if type(draft) is QueuedDraft and command.header_type == 0 and key.isalnum():
+            if command.header_type != 0 or not key.isalnum():
+                self._answer_at_length(connection, command, draft, key, receipt)
+            elif draft.messages == 1:
                 text = _TAIL % (
                     head,
                     draft.physical_offset,
@@ -111,17 +112,15 @@ class SendAnswers:
                 )
                 size = len(text)
                 parts += (_LENGTHS(size + 4, size), text)
-            elif type(draft) is BatchDraft and command.header_type == 0 and key.isalnum():
+            else:
                 text = self._batch_answer(head, command, draft, key)
                 parts += (_LENGTHS(len(text) + 4, len(text)), text)
-            else:
-                self._answer_at_length(connection, command, draft, key, receipt)
         self.messages += len(answers)
         for connection, parts in waiting.items():
             if parts:
                 connection.answer(parts, len(parts) // 2)
 
-    def _batch_answer(self, head: bytes, command: Command, batch: BatchDraft, key: bytes) -> bytes:
+    def _batch_answer(self, head: bytes, command: Command, batch: QueuedDraft, key: bytes) -> bytes:
         """Return the answer to a batch; `head` ends with the store host of the first message's id."""
         offsets = batch.physical_offsets()
         more = (b",%b%%016X" % self._host_hex) * (len(offsets) - 1)
@@ -132,7 +131,7 @@ class SendAnswers:
         self,
         connection: Connection,
         command: Command,
-        draft: QueuedDraft | list[QueuedDraft],
+        draft: QueuedDraft,
         key: bytes,
         receipt: AppendReceipt,
         more: dict[str, str] | None = None,
@@ -144,18 +143,12 @@ class SendAnswers:
         }
         connection.respond(command, ResponseCode.SUCCESS, self._fields(draft, key) | promise | (more or {}))
 
-    def _fields(self, draft: QueuedDraft | list[QueuedDraft], key: bytes) -> dict[str, str]:
-        if type(draft) is BatchDraft:
-            queue_offset, offsets = draft.first_queue_offset(), draft.physical_offsets()
-        else:
-            drafts = draft if isinstance(draft, list) else [draft]
-            queue_offset = drafts[0].queue_offset
-            offsets = [one.physical_offset for one in drafts]
+    def _fields(self, draft: QueuedDraft, key: bytes) -> dict[str, str]:
         return {
             **self._marks,
-            "msgId": ",".join(offset_message_id(self._store_host, offset) for offset in offsets),
-            "queueId": str(draft[0].queue_id if isinstance(draft, list) else draft.queue_id),
-            "queueOffset": str(queue_offset),
+            "msgId": ",".join(offset_message_id(self._store_host, offset) for offset in draft.physical_offsets()),
+            "queueId": str(draft.queue_id),
+            "queueOffset": str(draft.first_queue_offset()),
             "transactionId": key.decode(errors="replace"),
         }
 

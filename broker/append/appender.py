@@ -14,8 +14,7 @@ from typing import Final
 
 from broker.append.answers import Answer
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.log.batch_drafts import MixedDrafts
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.queues.queue_offsets import NotYetError
 from store.replicated_log import AppendReceipt, Done
 
@@ -41,7 +40,6 @@ class Appender:
 
     Attributes:
         drafts: drafts to be placed, in order.
-        has_batches: whether `BatchDraft`s are among them; set by the code that adds one.
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
         unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
@@ -54,7 +52,6 @@ class Appender:
         self._since = 0.0
         self._loop = loop
         self._begun = False
-        self.has_batches = False
         self.drafts: list[QueuedDraft] = []
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
@@ -80,9 +77,6 @@ class Appender:
         if unwaited:
             self.unwaited = []
         self._begun = False
-        if self.has_batches:
-            drafts = MixedDrafts(drafts)
-            self.has_batches = False
         since = self._since
 
         def done(outcome: AppendReceipt | Refusal) -> None:
@@ -114,4 +108,3 @@ class Appender:
         self.begin()
         self._since = since
         self.drafts, self.answers, self.listeners = drafts, answers, listeners
-        self.has_batches = isinstance(drafts, MixedDrafts)

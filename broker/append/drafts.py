@@ -10,7 +10,7 @@ from ledgermq.message.hosts import encode_host
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, TAGS, encode_properties
 from ledgermq.message.record import Record, needs_v2, record_size
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.queues.queue_table import QueueTable
 
 

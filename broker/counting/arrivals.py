@@ -25,8 +25,7 @@ from broker.counting.statistics import (
 )
 from broker.counting.tallies import Distribution
 from broker.state import names
-from store.log.batch_drafts import BatchDraft, MixedDrafts
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from telemetry.families import Buckets
 
 SETTLE_SECONDS: Final = 0.05
@@ -116,26 +115,21 @@ class Arrivals:
             found = self._tallies[place] = self._made(place)
         return found
 
-    def count(self, drafts: Iterable[QueuedDraft]) -> None:
-        """Count committed drafts. The hot path."""
+    def count(self, drafts: Iterable[QueuedDraft]) -> int:
+        """Count committed drafts; return how many messages more than drafts were counted. The hot path."""
         opened = self._open
+        more = 0
         for draft in drafts:
             tally = draft.tally
             if tally is not None:
                 if not tally:
                     opened.append(tally)
-                tally.append(draft.size)
-
-    def count_mixed(self, drafts: MixedDrafts) -> None:
-        """Count committed drafts of which some are batches."""
-        for draft in drafts:
-            tally = draft.tally
-            if tally is not None and type(draft) is BatchDraft and not draft.parts:
-                if not tally:
-                    self._open.append(tally)
-                tally += draft.sizes
-            else:
-                self.count(draft.parts if type(draft) is BatchDraft else (draft,))
+                if draft.messages == 1:
+                    tally.append(draft.size)
+                else:
+                    tally += draft.sizes_of_records()
+                    more += draft.messages - 1
+        return more
 
     def settle(self) -> bool:
         """Sum up at most `_SETTLE_MAX` tallies; return whether some are left."""

@@ -10,8 +10,7 @@ from broker.counting.events import Events
 from broker.counting.statistics import Statistics
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.refusal import Refusal
-from store.log.batch_drafts import MixedDrafts
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 
@@ -41,23 +40,19 @@ class Counting:
     ) -> None:
         """Count a batch that began at `since` (seconds, monotonic) and has its outcome. The hot path."""
         calls = self.calls
-        messages = drafts.messages() if type(drafts) is MixedDrafts else len(drafts)
         ticks = int((time.monotonic() - since) * TICKS_A_SECOND)
         if isinstance(outcome, Refusal):
             code = code_of(outcome)
             calls.add_senders(answers, code, ticks)
             if code not in STORED_CODES:
-                calls.appends.failed += messages
+                calls.appends.failed += sum([draft.messages for draft in drafts])
                 return
         elif calls.told_apart:
             calls.add_senders(answers, ResponseCode.SUCCESS, ticks)
         else:
             calls.senders[ticks] = calls.senders.get(ticks, 0) + len(answers)
+        messages = len(drafts) + self.arrivals.count(drafts)
         calls.appends.waiting[ticks] = calls.appends.waiting.get(ticks, 0) + messages
-        if type(drafts) is MixedDrafts:
-            self.arrivals.count_mixed(drafts)
-        else:
-            self.arrivals.count(drafts)
 
     def settle(self) -> None:
         """Sum up what was noted; call it every `arrivals.SETTLE_SECONDS`."""

@@ -29,7 +29,7 @@ from ledgermq.message.pop_handle import RETRY_PREFIX
 from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Refusal
 from store.errors import StoreError
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.replicated_log import PLACED, AppendReceipt, ReplicatedLog
 from store.time_slice import TimeSlice
 

@@ -11,7 +11,7 @@ Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (dequeue, Timer
 import heapq
 from dataclasses import dataclass, field
 
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.timer.timer_log import MAGIC_ROLL
 from store.timer.timer_message import TimerMessage
 

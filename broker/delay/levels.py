@@ -28,7 +28,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import dumps, number_map
 from ledgermq.remoting.connection import Connection
 from store.errors import StoreError
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.dispatch import DELAY_LEVELS_MS
 

@@ -13,7 +13,7 @@ from ledgermq.message.errors import CorruptRecordError, InvalidPropertyError
 from ledgermq.message.properties import REAL_QUEUE_ID, REAL_TOPIC
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Refusal
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.message_store import MessageStore
 from store.timer.timer_message import (
     TIMER_DELIVER_MS,

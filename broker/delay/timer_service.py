@@ -22,7 +22,7 @@ from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_follower import TimerFollower
 from broker.state.tables import TIMER_PROGRESS_KEY
 from store.errors import DiskReadError, StoreError
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.time_slice import TimeSlice
 from store.timer.timer_index import TimerIndex
 from store.timer.timer_log import MAGIC_DEFAULT, TimerUnit

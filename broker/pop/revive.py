@@ -25,7 +25,7 @@ from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 
 log = logging.getLogger(__name__)
 

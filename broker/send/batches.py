@@ -13,7 +13,7 @@ from broker.append.target import SendTarget
 from ledgermq.message.batch import Cut
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, find_property
-from store.log.batch_drafts import BatchDraft
+from store.log.drafts import BatchDraft, QueuedDraft
 
 TAGS: Final = b"TAGS\x01"
 _asks: Final = re.compile(rb"\x02(?:CLUSTER|POP_CK|DELAY|TRAN_MSG|TIMER_DEL|__SHARDINGKEY)").search
@@ -36,7 +36,7 @@ def plain_batch(
     overhead: int,
     record_max: int,
 ) -> BatchDraft | None:
-    """Return a draft of messages without special properties, all within their limits; None if some are not like that.
+    """Return one draft of several messages without special properties, all within their limits; None for others.
 
     The caller sets header and hosts.
 
@@ -50,22 +50,27 @@ def plain_batch(
         record_max: largest size of a record in bytes.
     """
     joined = b"\x02" + b"\x02".join(properties)
-    if target.needs_key or _asks(joined):
+    if target.needs_key or len(cuts) == 1 or _asks(joined):
         return None
     ended = b"\x02" + mark
     texts = [own + (mark if not own or own[-1] == 2 else ended) for own in properties]
     sizes = [overhead + end - start + len(text) for (_, start, end), text in zip(cuts, texts, strict=True)]
     if max(map(len, texts)) > PROPERTIES_LENGTH_MAX or max(sizes) > record_max:
         return None
-    draft = BatchDraft()
-    draft.topic, draft.queue_id, draft.queue, draft.tally = target.topic, target.queue_id, target.queue, target.tally
-    draft.body, draft.cuts, draft.texts, draft.sizes, draft.parts = body, cuts, texts, sizes, []
-    draft.tags_codes = (
+    tags_codes = (
         [tags_code_at(text, at) if (at := text.rfind(TAGS)) >= 0 else 0 for text in texts]
         if _TAGGED in joined
         else [0] * len(texts)
     )
-    draft.size = sum(sizes)
-    draft.flag, draft.properties, draft.tags_code = 0, b"", 0
-    draft.prepared_transaction_offset = 0
+    draft = BatchDraft(body, cuts, texts, tags_codes, sizes)
+    draft.topic, draft.queue_id, draft.queue, draft.tally = target.topic, target.queue_id, target.queue, target.tally
     return draft
+
+
+def answered_as_one(drafts: list[QueuedDraft]) -> QueuedDraft:
+    """Return a draft by which a request is answered whose messages are placed as `drafts`, one each."""
+    if len(drafts) == 1:
+        return drafts[0]
+    batch = BatchDraft(b"", (), (), (), [draft.size for draft in drafts])
+    batch.queue_id, batch.parts = drafts[0].queue_id, drafts
+    return batch

@@ -19,7 +19,7 @@ from broker.append.target import SendTarget
 from broker.context import BrokerContext
 from broker.delay.parking import Parking, refuse_in_batch
 from broker.groups.locks import QueueLocks
-from broker.send.batches import TAGS, plain_batch, tags_code_at
+from broker.send.batches import TAGS, answered_as_one, plain_batch, tags_code_at
 from broker.send.fields import (
     TELLS_MAX_RECONSUME_TIMES,
     check_inner_batch,
@@ -43,8 +43,7 @@ from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.fields import I64_MAX, integer, long, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.log.batch_drafts import BatchDraft
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.queues.batch_queue import BatchQueue
 from store.replicated_log import AppendReceipt
 
@@ -166,27 +165,27 @@ class SendProcessor:
         born = _born_host(connection)
         header, _ = self._header(born, fields)
         overhead = target.overhead + born.extra_size + self._store_extra
-        drafts: BatchDraft | list[QueuedDraft] | None
-        drafts = plain_batch(target, command.body, cuts, properties, self._stamp, overhead, self._record_max)
         appender = self._appender
-        if drafts is None:
+        batch = plain_batch(target, command.body, cuts, properties, self._stamp, overhead, self._record_max)
+        if batch is None:
             drafts = self._drafts(target, born, header, command.body, zip(cuts, properties, strict=True))
             appender.drafts += drafts
+            draft = answered_as_one(drafts)
         else:
-            drafts.sys_flag, drafts.born_timestamp, drafts.reconsume_times = header
-            drafts.born_host = born.encoded
-            appender.drafts.append(drafts)
-            appender.has_batches = True
+            batch.sys_flag, batch.born_timestamp, batch.reconsume_times = header
+            batch.born_host = born.encoded
+            appender.drafts.append(batch)
+            draft = batch
         appender.begin()
         if command.is_oneway:
             return
         key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
         if not waits(fields.get("i", "").encode()):
-            self._answer_when_placed((connection, command, drafts, key))
+            self._answer_when_placed((connection, command, draft, key))
         elif target.is_new:
-            self._answer_when_known(fields["b"], (connection, command, drafts, key))
+            self._answer_when_known(fields["b"], (connection, command, draft, key))
         else:
-            appender.answers.append((connection, command, drafts, key))
+            appender.answers.append((connection, command, draft, key))
 
     def _drafts(
         self,
@@ -293,7 +292,8 @@ class SendProcessor:
                 self._append_parked(connection, command, target, draft, key, parked.recall_handle)
                 return
         draft = self._draft(target, born, header, flag, body, properties)
-        draft.tally = self._fifo_tally(target.tally) if is_fifo else target.tally
+        if is_fifo:
+            draft.tally = self._fifo_tally(target.tally)
         appender = self._appender
         appender.begin()
         appender.drafts.append(draft)

@@ -20,7 +20,7 @@ from ledgermq.message.record import MAGIC_V1, MAGIC_V2, Record, encode_record, n
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Refusal
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 
 log = logging.getLogger(__name__)
 

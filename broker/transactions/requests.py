@@ -33,7 +33,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import integer, long, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 _DECISIONS: Final = (0, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)

@@ -27,7 +27,7 @@ from broker.transactions.ops import OpWriter
 from broker.transactions.topics import TransactionTopics
 from ledgermq.message.record import Record
 from ledgermq.remoting.refusal import Refusal
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import PLACED, AppendReceipt
 from store.time_slice import TimeSlice

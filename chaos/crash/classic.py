@@ -22,13 +22,13 @@ from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, R
 from chaos.crash.recorder import Recorder
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
-from ledgermq.message.record import decode_record, record_size, write_draft
+from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.refusal import Refusal
 from store.errors import StoreError
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLog, CommitLogConfig
+from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
-from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, open_classic_store
 from store.queues import queue_sync
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
@@ -225,7 +225,7 @@ class ClassicRun:
 def _encoded(draft: QueuedDraft) -> bytes:
     """What lies in the log of a placed draft."""
     buffer = bytearray(draft.size)
-    write_draft(buffer, 0, draft, _HOST)
+    draft.write(buffer, 0, _HOST)
     return bytes(buffer)
 
 

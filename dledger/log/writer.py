@@ -15,7 +15,6 @@ from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, HEADER, HEADER_
 from dledger.log.unit_index import UnitIndex
 from ledgermq.message.crc import crc32
 from ledgermq.message.draft import RecordDraft
-from ledgermq.message.record import write_draft
 from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
@@ -97,7 +96,7 @@ class LogWriter:
             absolute = base + position
             draft.store_timestamp = now_ms
             draft.physical_offset = base + body
-            write_draft(buffer, body, draft, store_host)
+            draft.write(buffer, body, store_host)
             crc = crc32(view[body:end])
             pack_header(buffer, position, MAGIC, end - position, index, term, absolute, 0, 0, crc, body_size)
             if at == units.size_bytes:

@@ -22,7 +22,7 @@ from ledgermq.message.flags import (
     TRANSACTION_ROLLBACK,
 )
 from ledgermq.message.layout import HEAD_SIZES, INT, RECORD_SIZE_MIN, SYS_FLAG_AT
-from ledgermq.message.record import needs_v2, record_size, write_draft
+from ledgermq.message.record import needs_v2, record_size
 
 SENTENCE: Final = b"This message was damaged and is lost; `ledgermq store repair` wrote what was left of it to a file."
 FILLER_TOPIC: Final = b"rmq_sys_ledgermq_gap"
@@ -97,7 +97,7 @@ def _record(
     draft.size = size
     draft.body = _text(size - record_size(0, len(topic), 0, flags, needs_v2(topic)))
     data = bytearray(size)
-    write_draft(data, 0, draft, _HOST)
+    draft.write(data, 0, _HOST)
     return bytes(data)
 
 

@@ -1,8 +1,20 @@
 """A record before it is in the log: the sender's fields, and those that the log sets."""
 
+from collections.abc import Sequence
+from typing import Final
+
+from ledgermq.message.buffers import Writable
+from ledgermq.message.crc import CRC_MASK, crc32
+from ledgermq.message.layout import HEAD_SIZES, HEADS, MAGIC_V1, MAGIC_V2, SHORT, TOPIC_LENGTH_V1_MAX
+
+_V1_LENGTHS: Final = tuple(bytes([length]) for length in range(TOPIC_LENGTH_V1_MAX + 1))
+
 
 class RecordDraft:
     """One message before it is encoded. Made once per message on the hot path: slots, no validation.
+
+    A subclass may stand for several messages, each of which becomes a record of its own (`store.log.drafts`): the
+    methods have the same meaning for one message and for many.
 
     The maker has checked the limits, cleared the IPv6 bits of `sys_flag` that its hosts do not have (and set those
     they do), and computed `size` by `record_size`. `queue_offset`, `store_timestamp` and `physical_offset` are
@@ -20,7 +32,8 @@ class RecordDraft:
         body: 0 to the body limit, as sent.
         properties: encoded properties, at most 32767 bytes.
         tags_code: what the consume-queue unit holds.
-        size: bytes of the whole record.
+        size: bytes of the whole record, or of all records.
+        messages: number of messages, and so of records.
     """
 
     __slots__ = (
@@ -56,3 +69,66 @@ class RecordDraft:
     queue_offset: int
     store_timestamp: int
     physical_offset: int
+    messages: int = 1
+
+    def singles(self) -> "Sequence[RecordDraft]":
+        """Return drafts of one message each, which are to be placed in place of this one."""
+        return (self,)
+
+    def physical_offsets(self) -> Sequence[int]:
+        """Return where each record lies; valid once they are placed."""
+        return (self.physical_offset,)
+
+    def first_queue_offset(self) -> int:
+        """Return the queue offset of the first message; valid once it is placed."""
+        return self.queue_offset
+
+    def sizes_of_records(self) -> Sequence[int]:
+        """Return the bytes of each record."""
+        return (self.size,)
+
+    def texts_of_records(self) -> Sequence[bytes]:
+        """Return the encoded properties of each record."""
+        return (self.properties,)
+
+    def write(self, buffer: Writable, position: int, store_host: bytes) -> None:
+        """Encode the record at `position`: the hot path, nothing checked.
+
+        `size` bytes are written. `store_host` has the length that `sys_flag` says (8 or 20).
+        """
+        body = self.body
+        topic = self.topic
+        properties = self.properties
+        topic_length = len(topic)
+        body_length = len(body)
+        index = (self.sys_flag >> 4) & 3
+        HEADS[index].pack_into(
+            buffer,
+            position,
+            self.size,
+            MAGIC_V1 if topic_length <= TOPIC_LENGTH_V1_MAX else MAGIC_V2,
+            crc32(body) & CRC_MASK,
+            self.queue_id,
+            self.flag,
+            self.queue_offset,
+            self.physical_offset,
+            self.sys_flag,
+            self.born_timestamp,
+            self.born_host,
+            self.store_timestamp,
+            store_host,
+            self.reconsume_times,
+            self.prepared_transaction_offset,
+            body_length,
+        )
+        start = position + HEAD_SIZES[index]
+        end = start + body_length
+        buffer[start:end] = body
+        length_field = _V1_LENGTHS[topic_length] if topic_length <= TOPIC_LENGTH_V1_MAX else SHORT.pack(topic_length)
+        tail = length_field + topic + SHORT.pack(len(properties)) + properties
+        buffer[end : end + len(tail)] = tail
+
+
+def singles_of(drafts: Sequence[RecordDraft]) -> Sequence[RecordDraft]:
+    """Return the messages of `drafts`, in order, as drafts of one message each."""
+    return [one for draft in drafts for one in draft.singles()]

@@ -20,7 +20,7 @@
 | topic length, topic | V1 i8, V2 i16; bytes | 88 + body |
 | properties length, properties | i16, bytes | |
 
-Big-endian. The hot path writes drafts (`write_draft`) and peeks (`dispatch_fields`); everything from outside goes
+Big-endian. The hot path writes drafts (`RecordDraft.write`) and peeks (`dispatch_fields`); everything from outside goes
 through `check_record` or `decode_record` first.
 
 Source: apache/rocketmq `store/MessageExtEncoder.java`, `store/CommitLog.java` (checkMessageAndReturnSize),
@@ -31,9 +31,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledgermq.message.buffers import Readable, Writable
-from ledgermq.message.crc import CRC_MASK, crc32
-from ledgermq.message.draft import RecordDraft
+from ledgermq.message.buffers import Readable
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import HOST_MASK
 from ledgermq.message.hosts import Host, decode_host, encode_host
@@ -52,7 +50,6 @@ from ledgermq.message.layout import (
     RECORD_SIZE_MIN,
     SHORT,
     SYS_FLAG_AT,
-    TOPIC_LENGTH_V1_MAX,
     check_record,
     needs_v2,
     record_size,
@@ -75,7 +72,6 @@ __all__ = [
     "encoded_properties",
     "needs_v2",
     "record_size",
-    "write_draft",
 ]
 
 _PEEK_V4: Final = PEEKS[0]
@@ -83,7 +79,6 @@ _to_body_v4: Final = struct.Struct(">4xi28xi44xi").unpack_from
 """Magic, sysFlag and body length, where both hosts are IPv4."""
 
 _HEAD_V4_SIZE: Final = HEAD_SIZES[0]
-_V1_LENGTHS: Final = tuple(bytes([length]) for length in range(TOPIC_LENGTH_V1_MAX + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,44 +133,6 @@ class Record:
     def offset_message_id(self) -> str:
         """The id that says where it lies."""
         return offset_message_id(encode_host(self.store_host), self.physical_offset)
-
-
-def write_draft(buffer: Writable, position: int, draft: RecordDraft, store_host: bytes) -> None:
-    """Encode a draft at `position`: the hot path, nothing checked.
-
-    `draft.size` bytes are written. `store_host` has the length that `draft.sys_flag` says (8 or 20).
-    """
-    body = draft.body
-    topic = draft.topic
-    properties = draft.properties
-    topic_length = len(topic)
-    body_length = len(body)
-    index = (draft.sys_flag >> 4) & 3
-    HEADS[index].pack_into(
-        buffer,
-        position,
-        draft.size,
-        MAGIC_V1 if topic_length <= TOPIC_LENGTH_V1_MAX else MAGIC_V2,
-        crc32(body) & CRC_MASK,
-        draft.queue_id,
-        draft.flag,
-        draft.queue_offset,
-        draft.physical_offset,
-        draft.sys_flag,
-        draft.born_timestamp,
-        draft.born_host,
-        draft.store_timestamp,
-        store_host,
-        draft.reconsume_times,
-        draft.prepared_transaction_offset,
-        body_length,
-    )
-    start = position + HEAD_SIZES[index]
-    end = start + body_length
-    buffer[start:end] = body
-    length_field = _V1_LENGTHS[topic_length] if topic_length <= TOPIC_LENGTH_V1_MAX else SHORT.pack(topic_length)
-    tail = length_field + topic + SHORT.pack(len(properties)) + properties
-    buffer[end : end + len(tail)] = tail
 
 
 def encode_record(record: Record) -> bytes:

@@ -24,7 +24,6 @@ from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
 from ledgermq.message.record import MAGIC_V1, check_record, dispatch_fields
 from store.index.hashing import Hashes, Longs, hashes_of_runs, joined_hashes
 from store.index.tails import Bools, Tails
-from store.log.batch_drafts import BatchDraft
 
 _HEAD_SIZE = 88
 _HEAD = np.dtype(
@@ -145,9 +144,9 @@ def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
         if head is None:
             head = heads[topic] = bytes((len(topic) & 127,)) + topic + b"\0\0"
         is_other = draft.sys_flag & TRANSACTION_MASK or len(topic) > TOPIC_LENGTH_V1_MAX
-        if type(draft) is BatchDraft:
-            texts, first = draft.texts, len(offsets)
-            offsets += draft.offsets
+        if draft.messages > 1:
+            texts, first = draft.texts_of_records(), len(offsets)
+            offsets += draft.physical_offsets()
             timestamps += [draft.store_timestamp] * len(texts)
             if is_other:
                 sizes += [0] * len(texts)

@@ -25,8 +25,7 @@ from store.errors import DiskFailedError, StoreError
 from store.index.batch import KeyBatch, drafts_batch, records_batch
 from store.index.builder import IndexBuilder, QueryResult
 from store.index.index_file import Window
-from store.log.batch_drafts import MixedDrafts
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogState
 from store.store_listener import FollowedStore
@@ -47,11 +46,11 @@ _RETRY_S = 1.0
 _QUERY_PATIENCE_S = 1.0
 _SLICE_CHECK_RECORDS = 64
 _UNDER_WAY_MAX = 4
-_SLICE_DRAFTS = 2048
-_BATCHED_A_DRAFT = 8
-"""So many messages of batches cost as much as one that came alone."""
+_SLICE_BYTES = 1 << 20
+"""Of the log: so much is taken from drafts at once."""
 
 _DRAFT_BYTES_MAX = 32 << 20
+"""Of the log: drafts of more are not kept, and the log is read again."""
 
 
 class IndexService:
@@ -72,7 +71,7 @@ class IndexService:
         self._loop = loop
         self._builder = builder
         self._cursor = builder.applied_offset
-        self._drafts: deque[tuple[int, int, int, Sequence[QueuedDraft]]] = deque()
+        self._drafts: deque[tuple[int, int, Sequence[QueuedDraft]]] = deque()
         self._draft_bytes = 0
         self._under_way = 0
         self._settled = asyncio.Event()  # no batch is under way
@@ -90,11 +89,10 @@ class IndexService:
 
     def on_drafts(self, start: int, end: int, drafts: Sequence[QueuedDraft]) -> None:
         """`[start, end)` of the log was dispatched from these drafts: their keys need not be read from it again."""
-        held = drafts.held_bytes() if type(drafts) is MixedDrafts else end - start
-        if self._draft_bytes + held > _DRAFT_BYTES_MAX:  # the index is behind: let them go, the log has them
+        if self._draft_bytes + end - start > _DRAFT_BYTES_MAX:  # the index is behind
             self._forget_drafts()
-        self._drafts.append((start, end, held, drafts))
-        self._draft_bytes += held
+        self._drafts.append((start, end, drafts))
+        self._draft_bytes += end - start
 
     def _forget_drafts(self) -> None:
         self._drafts.clear()
@@ -257,13 +255,12 @@ class IndexService:
         """Keys of drafts that begin at the cursor, and where the next ones do; None without such drafts."""
         kept, end = self._drafts, self._cursor
         drafts: list[QueuedDraft] = []
-        cost = 0
-        while kept and kept[0][0] <= end and cost < _SLICE_DRAFTS:
-            start, behind, held, some = kept.popleft()
-            self._draft_bytes -= held
+        limit = end + _SLICE_BYTES
+        while kept and kept[0][0] <= end < limit:
+            start, behind, some = kept.popleft()
+            self._draft_bytes -= behind - start
             if start == end:
                 drafts += some
-                cost += some.messages() // _BATCHED_A_DRAFT if type(some) is MixedDrafts else len(some)
                 end = behind
         return (drafts_batch(drafts), end) if drafts else None
 

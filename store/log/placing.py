@@ -21,14 +21,13 @@ from collections.abc import Iterator, Sequence
 
 from ledgermq.message.buffers import Writable
 from ledgermq.message.crc import CRC_MASK, CRC_PROPERTY_LENGTH, crc32, encode_crc_property
-from ledgermq.message.draft import RecordDraft
+from ledgermq.message.draft import RecordDraft, singles_of
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
-from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, write_draft
+from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from store.errors import RecordTooLargeError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.log.batch_drafts import MixedDrafts, encode_mixed
 
 _PREFIX = struct.Struct(">ii")
 _SCRATCH_BYTES = 1 << 20
@@ -48,7 +47,6 @@ class Placer:
     def __init__(self, queue: MappedFileQueue, store_host: bytes, *, stamps_crc: bool = False) -> None:
         self._queue = queue
         self._stamps_crc = stamps_crc
-        self._encode = _write_stamped if stamps_crc else write_draft
         self._store_host = store_host
         self._scratch = bytearray(_SCRATCH_BYTES)
 
@@ -61,7 +59,7 @@ class Placer:
         """
         queue = self._queue
         if self._stamps_crc:
-            drafts = drafts.taken_apart() if isinstance(drafts, MixedDrafts) else drafts
+            drafts = singles_of(drafts)
             for draft in drafts:
                 _make_room(draft)
         file = queue.last()
@@ -71,8 +69,7 @@ class Placer:
             start = file.start_offset + file.write_position
             self._write(file, drafts, total, timestamp)
             return start + total
-        if isinstance(drafts, MixedDrafts):
-            drafts = drafts.taken_apart()
+        drafts = singles_of(drafts)
         queue.prepare(_count_rolls(queue, drafts))
         start = queue.max_offset
         try:
@@ -93,19 +90,18 @@ class Placer:
             self._write(file, (draft,), draft.size, timestamp)
 
     def _write(self, file: MappedFile, drafts: Sequence[RecordDraft], size: int, timestamp: int) -> None:
-        if type(drafts) is MixedDrafts:
-            start = file.start_offset + file.write_position
-            file.write(memoryview(encode_mixed(drafts, start, timestamp, self._store_host)))
-            return
         buffer = self._scratch if size <= _SCRATCH_BYTES else bytearray(size)
         start = file.start_offset + file.write_position
-        store_host, encode = self._store_host, self._encode
+        store_host = self._store_host
         position = 0
         for draft in drafts:
             draft.physical_offset = start + position
             draft.store_timestamp = timestamp
-            encode(buffer, position, draft, store_host)
+            draft.write(buffer, position, store_host)
             position += draft.size
+        if self._stamps_crc:
+            for draft in drafts:
+                _stamp(buffer, draft.physical_offset - start, draft)
         file.write(memoryview(buffer)[:size])
 
 
@@ -169,9 +165,8 @@ def _make_room(draft: RecordDraft) -> None:
         draft.properties = properties
 
 
-def _write_stamped(buffer: Writable, position: int, draft: RecordDraft, store_host: bytes) -> None:
-    """Write a draft as `write_draft` does, and the CRC where `_make_room` left room for it."""
-    write_draft(buffer, position, draft, store_host)
+def _stamp(buffer: Writable, position: int, draft: RecordDraft) -> None:
+    """Write the CRC into the record at `position`, if `_make_room` left room for it."""
     if draft.properties.endswith(_ROOM):
         end = position + draft.size
         with memoryview(buffer) as view:

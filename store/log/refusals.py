@@ -4,7 +4,14 @@ Remarks of flow control begin like RocketMQ's, since some clients look for those
 """
 
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import AllocationPendingError, DiskFullError, PoolUnavailableError, RecordTooLargeError, StoreError
+from store.errors import (
+    AllocationPendingError,
+    DiskFullError,
+    InvalidTopicError,
+    PoolUnavailableError,
+    RecordTooLargeError,
+    StoreError,
+)
 
 
 def refusal_of(error: StoreError) -> Refusal:
@@ -18,7 +25,7 @@ def refusal_of(error: StoreError) -> Refusal:
         case PoolUnavailableError():
             remark = f"[REJECTREQUEST]system busy, start flow control for a while: {error}"
             return Refusal(Cause.BUSY, remark, retry_after_ms=100)
-        case RecordTooLargeError():
+        case RecordTooLargeError() | InvalidTopicError():
             return Refusal(Cause.MESSAGE_ILLEGAL, str(error))
         case _:
             return Refusal(Cause.DISK_FAILED, str(error))

@@ -4,22 +4,19 @@ The properties of a record hold the number of its messages (INNER_NUM) and the f
 (INNER_MULTI_DISPATCH). Its offsets in them are added to the properties when it is placed (INNER_BASE,
 INNER_MULTI_QUEUE_OFFSET).
 
-    placing:      assign_of_kinds --> offsets in all queues of the record, in its properties (`Taken` gives them back)
+    placing:      `store.queues.queue_offsets` gives the offsets and adds them to the properties
     dispatching:  entries_of -------> (queue, entry) for each queue of the record
 
 Source: apache/rocketmq `store/.../queue/BatchConsumeQueue.java`, `MultiDispatchUtils.java`, `LmqDispatch.java` (5.3.3).
 """
 
-from collections.abc import Sequence
-
 from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
 from ledgermq.message.flags import INNER_BATCH, TRANSACTION_PREPARED
-from ledgermq.message.properties import INNER_BASE, INNER_NUM, PROPERTIES_LENGTH_MAX, find_property
+from ledgermq.message.properties import INNER_NUM, find_property
 from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import InvalidTopicError, StoreError
-from store.log.queued_draft import QueuedDraft
-from store.log.refusals import refusal_of
+from store.errors import InvalidTopicError
+from store.log.drafts import QueuedDraft
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue, QueueEntry
 from store.queues.dispatch import SCHEDULE_TOPIC, unit_fields
@@ -29,83 +26,6 @@ from store.queues.queue_table import QueueTable
 MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
 MULTI_OFFSETS = b"INNER_MULTI_QUEUE_OFFSET"
 _EXCLUDED_PREFIXES = (b"%RETRY%", b"rmq_sys_", SCHEDULE_TOPIC)
-
-
-class Taken:
-    """Offsets and properties that were given to the drafts of a batch, to be taken back if it is not placed."""
-
-    __slots__ = ("_drafts", "_queues")
-
-    def __init__(self) -> None:
-        self._queues: list[tuple[ConsumeQueue, int]] = []
-        self._drafts: list[tuple[QueuedDraft, bytes, int]] = []
-
-    def offsets(self, queue: ConsumeQueue, count: int) -> int:
-        """Take the next `count` offsets of a queue; return the first.
-
-        Raises:
-            DiskFullError, DiskFailedError: the units cannot be stored.
-        """
-        offset = queue.next_offset
-        if offset + count > queue.room_end:
-            queue.reserve(offset + count)
-        self._queues.append((queue, offset))
-        queue.next_offset = offset + count
-        return offset
-
-    def note(self, draft: QueuedDraft, added: bytes) -> None:
-        """Append `added` to a draft's properties.
-
-        Raises:
-            Refusal: the properties become longer than PROPERTIES_LENGTH_MAX.
-        """
-        self._drafts.append((draft, draft.properties, draft.size))
-        draft.properties = _terminated(draft.properties) + added
-        draft.size += len(draft.properties) - len(self._drafts[-1][1])
-        if len(draft.properties) > PROPERTIES_LENGTH_MAX:
-            size = f"{len(draft.properties)} bytes, the limit is {PROPERTIES_LENGTH_MAX}"
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"with the offsets in its light queues the properties have {size}")
-
-    def give_back(self) -> None:
-        """Restore all queues and drafts, in reverse order."""
-        for queue, offset in reversed(self._queues):
-            queue.next_offset = offset
-        for draft, properties, size in reversed(self._drafts):
-            draft.properties, draft.size = properties, size
-
-
-def assign_of_kinds(queues: QueueTable, drafts: Sequence[QueuedDraft]) -> Taken:
-    """Assign each draft its offsets in all its queues; on an error none stays assigned.
-
-    Raises:
-        Refusal: the disk is full or failed, a queue name is invalid, or there are too many light queues.
-    """
-    taken = Taken()
-    try:
-        for draft in drafts:
-            draft.queue_offset = 0
-            if not draft.sys_flag & TRANSACTION_PREPARED:
-                _assign_one(queues, draft, taken)
-    except InvalidTopicError as error:
-        taken.give_back()
-        raise Refusal(Cause.MESSAGE_ILLEGAL, str(error)) from error
-    except StoreError as error:
-        taken.give_back()
-        raise refusal_of(error) from error
-    except Refusal:
-        taken.give_back()
-        raise
-    return taken
-
-
-def _assign_one(queues: QueueTable, draft: QueuedDraft, taken: Taken) -> None:
-    draft.queue_offset = taken.offsets(draft.queue, messages_of(draft.queue, draft.sys_flag, draft.properties))
-    if draft.sys_flag & INNER_BATCH and isinstance(draft.queue, BatchQueue):
-        taken.note(draft, b"%b\x01%d\x02" % (INNER_BASE.encode(), draft.queue_offset))
-    targets = light_queues(queues, draft.topic, draft.queue_id, draft.properties)
-    if targets:
-        offsets = [str(taken.offsets(queue, 1)) for queue in targets]
-        taken.note(draft, b"%b\x01%b\x02" % (MULTI_OFFSETS, ",".join(offsets).encode()))
 
 
 def messages_of(queue: ConsumeQueue, sys_flag: int, properties: bytes) -> int:
@@ -192,7 +112,3 @@ def _light_entries(
     return [
         (queue, entry._replace(queue_offset=int(text), messages=1)) for queue, text in zip(targets, texts, strict=True)
     ]
-
-
-def _terminated(properties: bytes) -> bytes:
-    return properties if not properties or properties[-1] == 2 else properties + b"\x02"

@@ -1,91 +1,117 @@
-"""Queue offsets of a batch of drafts: assigned before the log places it, taken back if the log refuses it.
+"""Queue offsets of a batch of drafts: given before the log places it, taken back if the log refuses it.
 
     next_offset of a queue ---> draft.queue_offset, and room on disk for its unit ---> the log
                    ^----------------------- take_back ------------------------------- refused
 
-This serves stores with plain queues only; `store.queues.queue_entries` serves stores with other kinds.
+Where not all queues are plain, a record may take several offsets of its queue, and offsets of further queues, which its
+properties then tell (`store.queues.queue_entries`).
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from ledgermq.message.flags import TRANSACTION_PREPARED
+from ledgermq.message.flags import INNER_BATCH, TRANSACTION_PREPARED
+from ledgermq.message.properties import INNER_BASE, PROPERTIES_LENGTH_MAX
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import DiskFullError, StoreError
-from store.log.batch_drafts import BatchDraft, MixedDrafts
-from store.log.queued_draft import QueuedDraft
+from store.errors import StoreError
+from store.log.drafts import QueuedDraft
+from store.log.refusals import refusal_of
+from store.queues.batch_queue import BatchQueue
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_entries import MULTI_OFFSETS, light_queues, messages_of
+from store.queues.queue_table import QueueTable
 
 
 class NotYetError(Exception):
     """The deadline passed before all files of the queues were made; the same messages are to be put again soon."""
 
 
-def assign_plain(drafts: Sequence[QueuedDraft], deadline_s: float) -> None:
-    """Assign each draft its queue offset and reserve disk room for its unit; on an error no offset stays assigned.
-
-    Prepared and rolled-back drafts get offset 0 and no unit.
+class QueueOffsets:
+    """The offsets given to the drafts of one batch.
 
     Args:
-        drafts: one batch, in the order in which it will be placed.
-        deadline_s: time of the monotonic clock after which no more files are made; at least one is made.
-
-    Raises:
-        Refusal: DISK_FULL or DISK_FAILED.
-        NotYetError: the deadline passed and files are still missing.
+        queues: where further queues of a record are found.
     """
-    is_late = False
-    for draft in drafts:
-        if draft.sys_flag & TRANSACTION_PREPARED:  # prepared, or rolled back: this bit is in both
-            draft.queue_offset = 0
-            continue
-        queue = draft.queue
-        offset = queue.next_offset
-        if offset >= queue.room_end:
-            if is_late:
-                take_back(drafts[: drafts.index(draft)])
-                raise NotYetError
-            _make_room(drafts, draft, offset + 1)
-            is_late = time.monotonic() > deadline_s
-        draft.queue_offset = offset
-        queue.next_offset = offset + 1
 
+    __slots__ = ("_changed", "_further", "_given", "_queues")
 
-def assign_mixed(drafts: MixedDrafts, deadline_s: float) -> None:
-    """Assign offsets as `assign_plain` does; a batch gets as many as it has messages."""
-    is_late = False
-    for draft in drafts:
-        if draft.sys_flag & TRANSACTION_PREPARED:
-            draft.queue_offset = 0
-            continue
-        queue = draft.queue
-        offset = queue.next_offset
-        end = offset + (len(draft.sizes) if type(draft) is BatchDraft else 1)
-        if end > queue.room_end:
-            if is_late:
-                take_back(drafts[: drafts.index(draft)])
-                raise NotYetError
-            _make_room(drafts, draft, end)
-            is_late = time.monotonic() > deadline_s
-        draft.queue_offset = offset
-        queue.next_offset = end
+    def __init__(self, queues: QueueTable) -> None:
+        self._queues = queues
+        self._given: Sequence[QueuedDraft] = ()
+        self._further: list[tuple[ConsumeQueue, int]] = []
+        self._changed: list[tuple[QueuedDraft, bytes, int]] = []
 
+    def give(self, drafts: Sequence[QueuedDraft], deadline_s: float) -> None:
+        """Give each draft its queue offset and reserve disk room for its units; on an error no offset stays given.
 
-def _make_room(drafts: Sequence[QueuedDraft], draft: QueuedDraft, end_offset: int) -> None:
-    """Reserve disk room for the units of a draft's queue below `end_offset`; on an error take all offsets back.
+        Prepared and rolled-back drafts get offset 0 and no unit.
 
-    Raises:
-        Refusal: DISK_FULL or DISK_FAILED.
-    """
-    try:
-        draft.queue.reserve(end_offset)
-    except StoreError as error:
-        take_back(drafts[: drafts.index(draft)])
-        cause = Cause.DISK_FULL if isinstance(error, DiskFullError) else Cause.DISK_FAILED
-        raise Refusal(cause, str(error), retry_after_ms=1000) from error
+        Args:
+            drafts: one batch, in the order in which it will be placed; of single messages if some queues are not plain.
+            deadline_s: time of the monotonic clock after which no more files are made; at least one is made.
 
+        Raises:
+            Refusal: the disk is full or failed, a queue name is invalid, there are too many light queues, or a record's
+                properties become too long.
+            NotYetError: the deadline passed and files are still missing.
+        """
+        has_kinds = self._queues.has_kinds
+        is_late = False
+        for draft in drafts:
+            if draft.sys_flag & TRANSACTION_PREPARED:  # prepared, or rolled back: this bit is in both
+                draft.queue_offset = 0
+                continue
+            queue = draft.queue
+            offset = queue.next_offset
+            end = offset + (messages_of(queue, draft.sys_flag, draft.properties) if has_kinds else draft.messages)
+            try:
+                if end > queue.room_end:
+                    if is_late:
+                        raise NotYetError
+                    queue.reserve(end)
+                    is_late = time.monotonic() > deadline_s
+                draft.queue_offset = offset
+                queue.next_offset = end
+                if has_kinds:
+                    self._give_further(draft)
+            except BaseException as error:
+                self._given = drafts[: drafts.index(draft)]
+                self.take_back()
+                if isinstance(error, StoreError):
+                    raise refusal_of(error) from error
+                raise
+        self._given = drafts
 
-def take_back(drafts: Iterable[QueuedDraft]) -> None:
-    """Give unused queue offsets back to their queues; they must be the last ones assigned."""
-    for draft in reversed(list(drafts)):
-        if draft.queue_offset >= 0 and not draft.sys_flag & TRANSACTION_PREPARED:
-            draft.queue.next_offset = draft.queue_offset
+    def take_back(self) -> None:
+        """Give the offsets, which must be the last ones given, back to their queues; restore changed drafts."""
+        for draft in self._given:
+            if not draft.sys_flag & TRANSACTION_PREPARED:
+                draft.queue.next_offset = min(draft.queue.next_offset, draft.queue_offset)
+        for queue, offset in self._further:
+            queue.next_offset = min(queue.next_offset, offset)
+        for draft, properties, size in reversed(self._changed):
+            draft.properties, draft.size = properties, size
+
+    def _give_further(self, draft: QueuedDraft) -> None:
+        """Give a draft offsets in its further queues, and note its places in its properties."""
+        self._further.append((draft.queue, draft.queue_offset))
+        if draft.sys_flag & INNER_BATCH and isinstance(draft.queue, BatchQueue):
+            self._note(draft, b"%b\x01%d\x02" % (INNER_BASE.encode(), draft.queue_offset))
+        offsets = []
+        for queue in light_queues(self._queues, draft.topic, draft.queue_id, draft.properties):
+            offset = queue.next_offset
+            queue.reserve(offset + 1)
+            self._further.append((queue, offset))
+            queue.next_offset = offset + 1
+            offsets.append(str(offset))
+        if offsets:
+            self._note(draft, b"%b\x01%b\x02" % (MULTI_OFFSETS, ",".join(offsets).encode()))
+
+    def _note(self, draft: QueuedDraft, added: bytes) -> None:
+        properties = draft.properties
+        self._changed.append((draft, properties, draft.size))
+        draft.properties = properties + (b"" if not properties or properties[-1] == 2 else b"\x02") + added
+        draft.size += len(draft.properties) - len(properties)
+        if len(draft.properties) > PROPERTIES_LENGTH_MAX:
+            size = f"{len(draft.properties)} bytes, the limit is {PROPERTIES_LENGTH_MAX}"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"with the offsets in its light queues the properties have {size}")

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ledgermq.message.draft import RecordDraft
-from ledgermq.message.record import check_record, write_draft
+from ledgermq.message.draft import RecordDraft, singles_of
+from ledgermq.message.record import check_record
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.errors import RecordUnavailableError
 from store.files.log_span import LogSpan, Read
-from store.log.batch_drafts import MixedDrafts
 from store.recovery.batch_fields import RecordSource
 from store.replicated_log import (
     AppendReceipt,
@@ -58,9 +57,9 @@ class ToyLog:
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
         if (refusal := self.state.refusal) is not None:
             raise refusal
-        for draft in drafts.taken_apart() if isinstance(drafts, MixedDrafts) else drafts:
+        for draft in singles_of(drafts):
             draft.physical_offset, draft.store_timestamp = self.max_offset, 1_700_000_000_000
-            write_draft(self.data, self.max_offset, draft, self.host)
+            draft.write(self.data, self.max_offset, self.host)
             self.max_offset += draft.size
         self.waiting.append((self.max_offset, done))
         self.loop.call_soon(self.send)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ledgermq.message.batch import cut_batch, encode_batch
 from ledgermq.message.record import decode_record, record_size
-from store.log.batch_drafts import BatchDraft, MixedDrafts
+from store.log.drafts import BatchDraft
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import until
@@ -13,15 +13,13 @@ from tests.store.support import Outcomes
 
 
 def batch_of(queue: ConsumeQueue, *bodies: bytes) -> BatchDraft:
-    draft = BatchDraft()
-    draft.body = encode_batch([(number, body, b"K\x01v\x02") for number, body in enumerate(bodies)])
-    draft.cuts, draft.texts = cut_batch(draft.body)
+    body = encode_batch([(number, body, b"K\x01v\x02") for number, body in enumerate(bodies)])
+    cuts, texts = cut_batch(body)
+    sizes = [record_size(len(body), len(queue.topic_bytes), 4, 0, v2=False) for body in bodies]
+    draft = BatchDraft(body, cuts, texts, [0] * len(bodies), sizes)
     draft.topic, draft.queue_id, draft.queue, draft.tally = queue.topic_bytes, queue.queue_id, queue, None
     draft.sys_flag, draft.born_timestamp, draft.born_host = 0, 1_700_000_000_000, bytes(8)
-    draft.reconsume_times, draft.prepared_transaction_offset, draft.queue_offset = 0, 0, 7
-    draft.sizes = [record_size(len(body), len(draft.topic), 4, 0, v2=False) for body in bodies]
-    draft.tags_codes = [0] * len(bodies)
-    draft.size = sum(draft.sizes)
+    draft.reconsume_times, draft.queue_offset = 0, 7
     return draft
 
 
@@ -32,7 +30,7 @@ async def test_a_batch_has_an_entry_for_each_message_on_every_member(raft_cluste
     batch = batch_of(ConsumeQueue("Topic", 0, tmp_path / "queue", 10), b"a", b"", b"ccc")
     outcomes = Outcomes()
     log = cluster.logs[leader]
-    log.append(MixedDrafts([batch]), outcomes)
+    log.append([batch], outcomes)
     await until(lambda: bool(outcomes.all), "an outcome")
     assert isinstance(outcomes.all[0], AppendReceipt)
     await cluster.caught_up()

@@ -8,7 +8,6 @@ import pytest
 from dledger.log.commit_checkpoint import CommitCheckpoint, save_checkpoint
 from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, encode_entry
 from dledger.log.entry_log import EntryLog
-from ledgermq.message.record import write_draft
 from store.errors import DiskFullError
 from store.files.mapped_file import MappedFile
 from tests.dledger.conftest import STORE_HOST, LogOpener, make_draft
@@ -137,7 +136,7 @@ def log_record(body: bytes) -> bytearray:
     draft = make_draft(body)
     draft.store_timestamp, draft.physical_offset = 1000, 0
     buffer = bytearray(draft.size)
-    write_draft(buffer, 0, draft, STORE_HOST)
+    draft.write(buffer, 0, STORE_HOST)
     return buffer
 
 

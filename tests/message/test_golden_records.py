@@ -20,7 +20,6 @@ from ledgermq.message.record import (
     dispatch_fields,
     encode_record,
     record_size,
-    write_draft,
 )
 
 Case = tuple[bytes, dict[str, Any]]
@@ -84,7 +83,7 @@ def test_a_draft_of_it_is_written_as_upstream_wrote_it(golden_case: Case) -> Non
     buffer = bytearray(len(data))
     position = 0
     for record in decode_records(data):
-        write_draft(buffer, position, _draft(record), encode_host(record.store_host))
+        _draft(record).write(buffer, position, encode_host(record.store_host))
         position += record.size
     assert bytes(buffer) == data
 

@@ -13,13 +13,13 @@ from typing import Any
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
-from ledgermq.message.record import BLANK, check_record, record_size, write_draft
+from ledgermq.message.record import BLANK, check_record, record_size
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError
 from store.files.log_span import LogSpan, Read
 from store.log.commit_log import CommitLogConfig
+from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
-from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
@@ -228,7 +228,7 @@ class MemoryLog:
             self._data += bytes(self.HEAD + draft.size)
             draft.physical_offset = start
             draft.store_timestamp = 1_700_000_000_000 + start
-            write_draft(memoryview(self._data), start, draft, HOST)
+            draft.write(memoryview(self._data), start, HOST)
 
     def confirm(self, offset: int | None = None) -> None:
         self.confirm_offset = self.max_offset if offset is None else offset

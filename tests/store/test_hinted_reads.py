@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.message.flags import BORN_HOST_V6
 from ledgermq.message.record import encoded_properties, record_size
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.opening import OpenStore
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.hinted_filter import HintedFilter

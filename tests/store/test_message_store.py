@@ -14,7 +14,7 @@ from ledgermq.message.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRA
 from ledgermq.message.hashing import tags_code
 from ledgermq.remoting.refusal import Cause, Refusal
 from store import message_store
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.message_store import MessageStore
 from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue

@@ -15,8 +15,8 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import decode_record
 from store.files.mapped_file import MappedFile
 from store.log.commit_log import CommitLog
+from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
-from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore
 from store.queues.consume_queue import BLANK_SIZE
 from tests.store.support import Outcomes, fast_directory, open_classic, put_all, queued

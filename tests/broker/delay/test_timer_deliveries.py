@@ -13,7 +13,7 @@ from broker.delay.deliveries import REFRESH_BYTES, Deliveries, Kind
 from broker.state.tables import MARKS_KEY, ReplicatedState, StateChange
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.message_store import MessageStore
 from tests.store.support import HOST, MemoryLog, eventually, queue_table, queued
 

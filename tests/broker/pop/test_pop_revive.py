@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.delay.deliveries import Delivered, Deliveries, Kind
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, send
 from tests.broker.pop.support import CODE, pop
 

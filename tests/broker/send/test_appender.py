@@ -10,7 +10,7 @@ from broker.append.appender import Appender
 from broker.counting.calls import Calls
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.queues.queue_offsets import NotYetError
 from store.replicated_log import AppendReceipt, Done
 from tests.broker.conftest import STORE_HOST, Desk, MemoryClient

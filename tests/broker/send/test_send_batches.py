@@ -7,7 +7,7 @@ from ledgermq.message.batch import BatchMessage, cut_batch, encode_batch
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import BINARY_HEADER, Command
-from store.log.batch_drafts import BatchDraft
+from store.log.drafts import BatchDraft
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
 
 GOOD = BatchMessage(0, b"good", b"UNIQ_KEY\x01G\x02WAIT\x01true")
@@ -127,5 +127,6 @@ def test_a_plain_batch_is_one_draft_and_any_other_is_looked_at_message_by_messag
     assert batch.size == sum(batch.sizes)
     for own in (b"DELAY\x011", b"WAIT\x01true\x02CLUSTER\x01c\x02", b"TRAN_MSG\x01true", b"__SHARDINGKEY\x01s"):
         assert made(GOOD, BatchMessage(0, b"x", own)) is None
-    assert made(GOOD, record_max=batch.sizes[0]) is not None
-    assert made(GOOD, record_max=batch.sizes[0] - 1) is None
+    assert made(GOOD) is None
+    assert made(GOOD, GOOD, record_max=batch.sizes[0]) is not None
+    assert made(GOOD, GOOD, record_max=batch.sizes[0] - 1) is None

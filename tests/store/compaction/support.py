@@ -7,7 +7,7 @@ from typing import cast
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
-from ledgermq.message.record import decode_record, record_size, write_draft
+from ledgermq.message.record import decode_record, record_size
 from store.compaction.compaction_log import CompactionLog, Copied
 from store.compaction.config import CompactionConfig
 from store.compaction.replacing import Place
@@ -32,7 +32,7 @@ def make_record(queue_offset: int, key: str | None, body: bytes, tags: str | Non
     draft.size = record_size(len(body), len(draft.topic), len(draft.properties), 0, v2=False)
     draft.physical_offset, draft.store_timestamp = 10_000 + queue_offset * 1000, 1_700_000_000_000 + queue_offset
     buffer = bytearray(draft.size)
-    write_draft(buffer, 0, draft, HOST)
+    draft.write(buffer, 0, HOST)
     return memoryview(buffer)
 
 

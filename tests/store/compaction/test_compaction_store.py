@@ -15,8 +15,8 @@ from store.compaction.compaction_store import CompactionStore
 from store.compaction.sparse_file import SparseFile
 from store.errors import DiskFullError
 from store.log.commit_log import CommitLogConfig
+from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
-from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.store_config import StoreConfig

@@ -10,7 +10,7 @@ from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
 from store.index.service import IndexService
 from store.log.commit_log import CommitLogConfig
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.opening import OpenStore, open_classic_store
 from store.store_config import StoreConfig
 from tests.store.support import HOST, put_all, queued

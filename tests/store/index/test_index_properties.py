@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import index_hash, java_string_hash
 from ledgermq.message.index_unit import ENTRY_SIZE, HEADER_SIZE, IndexLayout, index_keys, key_text
-from ledgermq.message.record import record_size, write_draft
+from ledgermq.message.record import record_size
 from store.files.mapped_file import punch
 from store.index import file_bytes, index_file
 from store.index.batch import Entries, drafts_batch, records_batch
@@ -128,7 +128,7 @@ def draft_of(topic: str, properties: str, sys_flag: int, body: bytes, offset: in
 
 def record_of(draft: RecordDraft) -> bytes:
     buffer = bytearray(draft.size)
-    write_draft(buffer, 0, draft, bytes(20 if draft.sys_flag & 0x20 else 8))
+    draft.write(buffer, 0, bytes(20 if draft.sys_flag & 0x20 else 8))
     return bytes(buffer)
 
 

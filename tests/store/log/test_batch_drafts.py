@@ -16,8 +16,8 @@ from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFullError
 from store.index.config import IndexConfig
-from store.log.batch_drafts import BatchDraft, MixedDrafts
 from store.log.commit_log import CommitLogConfig
+from store.log.drafts import BatchDraft, QueuedDraft
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
@@ -59,21 +59,14 @@ async def open_here(root: Path, *, stamps_crc: bool = False, kinds: QueueKinds =
 
 def batch_of(store: OpenStore, shape: Shape, *, born_host: bytes = HOST) -> BatchDraft:
     topic, queue_id, messages = shape
-    draft = BatchDraft()
-    draft.body = encode_batch(messages)
-    draft.cuts, draft.texts = cut_batch(draft.body)
-    draft.topic, draft.queue_id = topic.encode(), queue_id
+    body = encode_batch(messages)
+    sys_flag = BORN_HOST_V6 if len(born_host) == 20 else 0
+    sizes = [record_size(len(body), len(topic), len(own), sys_flag, v2=len(topic) > 127) for _, body, own in messages]
+    tags_codes = [tags_code(own[5:-1]) if own.startswith(b"TAGS\x01") else 0 for _, _, own in messages]
+    draft = BatchDraft(body, *cut_batch(body), tags_codes, sizes)
+    draft.topic, draft.queue_id, draft.tally, draft.sys_flag = topic.encode(), queue_id, None, sys_flag
     draft.queue = store.store.queues.get(draft.topic, queue_id)
-    draft.tally = None
-    draft.sys_flag = BORN_HOST_V6 if len(born_host) == 20 else 0
     draft.born_timestamp, draft.born_host, draft.reconsume_times = 1_700_000_000_001, born_host, 3
-    draft.prepared_transaction_offset = 0
-    draft.sizes = [
-        record_size(len(body), len(draft.topic), len(own), draft.sys_flag, v2=len(topic) > 127)
-        for _, body, own in messages
-    ]
-    draft.tags_codes = [tags_code(own[5:-1]) if own.startswith(b"TAGS\x01") else 0 for _, _, own in messages]
-    draft.size = sum(draft.sizes)
     return draft
 
 
@@ -96,8 +89,11 @@ def shapes(seed: int) -> Iterator[list[Shape]]:
 
 async def fill(store: OpenStore, seed: int, *, apart: bool, born_host: bytes = HOST) -> None:
     for turn in shapes(seed):
-        drafts = MixedDrafts(batch_of(store, shape, born_host=born_host) for shape in turn)
-        await put_all(store, drafts.taken_apart() if apart else drafts)
+        drafts: list[QueuedDraft] = []
+        for shape in turn:
+            batch = batch_of(store, shape, born_host=born_host)
+            drafts += [batch] if batch.messages > 1 and not apart else batch.singles()
+        await put_all(store, drafts)
 
 
 def files_of(root: Path) -> dict[str, bytes]:
@@ -129,9 +125,9 @@ async def test_batches_leave_the_files_that_their_messages_would_leave_alone(
 async def test_a_batch_in_one_file_is_not_taken_apart_and_knows_where_each_record_lies(tmp_path: Path) -> None:
     store = await open_here(tmp_path)
     batch = batch_of(store, ("A", 0, [(number, b"x" * number, b"") for number in range(5)]))
-    await put_all(store, MixedDrafts([queued(batch.queue, b"before")]))
-    await put_all(store, MixedDrafts([batch, queued(batch.queue, b"behind")]))
-    assert batch.parts == []
+    await put_all(store, [queued(batch.queue, b"before")])
+    await put_all(store, [batch, queued(batch.queue, b"behind")])
+    assert not batch.parts
     offsets = batch.physical_offsets()
     records = [decode_record(store.store.log.read(at, size)) for at, size in zip(offsets, batch.sizes, strict=True)]
     assert [record.physical_offset for record in records] == offsets
@@ -147,7 +143,7 @@ async def test_a_batch_in_one_file_is_not_taken_apart_and_knows_where_each_recor
 async def test_a_batch_over_the_end_of_a_file_lies_in_both(tmp_path: Path) -> None:
     store = await open_here(tmp_path)
     batch = batch_of(store, ("A", 0, [(0, b"%02d" % number * 250, b"") for number in range(30)]))
-    await put_all(store, MixedDrafts([batch]))
+    await put_all(store, [batch])
     offsets = batch.physical_offsets()
     assert offsets[-1] > FILE_SIZE
     assert FILE_SIZE in offsets
@@ -161,7 +157,7 @@ async def test_keys_of_batches_are_found_as_soon_as_they_are_dispatched(tmp_path
     store = await open_here(tmp_path)
     for topic in ("A", LONG_TOPIC):
         batch = batch_of(store, (topic, 0, [(0, b"x", b"KEYS\x01k%d\x02" % number) for number in range(5)]))
-        await put_all(store, MixedDrafts([batch]))
+        await put_all(store, [batch])
         for number, offset in enumerate(batch.physical_offsets()):
             assert await found(store, f"k{number}", topic) == [offset]
     await store.close()
@@ -172,10 +168,10 @@ async def test_a_batch_with_a_message_that_fits_into_no_file_is_refused_whole(tm
     good = batch_of(store, ("A", 0, [(0, b"good", b"")] * 3))
     bad = batch_of(store, ("A", 0, [(0, b"fits", b""), (0, bytes(FILE_SIZE), b"")]))
     with pytest.raises(Refusal) as caught:
-        store.store.put(MixedDrafts([good, bad]), Outcomes())
+        store.store.put([good, bad], Outcomes())
     assert caught.value.cause is Cause.MESSAGE_ILLEGAL
     assert (store.store.log.max_offset, good.queue.next_offset) == (0, 0)
-    await put_all(store, MixedDrafts([good]))
+    await put_all(store, [good])
     assert (good.first_queue_offset(), bodies_of(store, good.queue)) == (0, [b"good"] * 3)
     await store.close()
 
@@ -183,7 +179,7 @@ async def test_a_batch_with_a_message_that_fits_into_no_file_is_refused_whole(tm
 async def test_batches_to_new_queues_wait_together_until_all_have_files(tmp_path: Path) -> None:
     store = await open_here(tmp_path)
     first, second = (batch_of(store, (topic, 0, [(0, b"x", b"")] * 25)) for topic in "AB")
-    drafts, outcomes = MixedDrafts([first, second]), Outcomes()
+    drafts, outcomes = [first, second], Outcomes()
     with pytest.raises(NotYetError):
         store.store.put(drafts, outcomes, 0.0)
     assert (first.queue.next_offset, second.queue.next_offset, store.store.log.max_offset) == (0, 0, 0)
@@ -207,7 +203,7 @@ async def test_a_batch_without_room_for_its_units_is_refused_with_all_that_came_
 
     monkeypatch.setattr(ConsumeQueue, "reserve", is_full)
     with pytest.raises(Refusal) as caught:
-        store.store.put(MixedDrafts([first, second]), Outcomes())
+        store.store.put([first, second], Outcomes())
     assert caught.value.cause is Cause.DISK_FULL
     assert (first.queue.next_offset, second.queue.next_offset, store.store.log.max_offset) == (0, 0, 0)
     await store.close()
@@ -227,7 +223,7 @@ async def test_units_of_a_batch_that_met_a_full_disk_are_made_when_there_is_room
 
     monkeypatch.setattr(ConsumeQueue, "extend", fills_up)
     outcomes = Outcomes()
-    store.store.put(MixedDrafts([batch]), outcomes)
+    store.store.put([batch], outcomes)
     await eventually(lambda: queue.max_offset == 25)
     assert bodies_of(store, queue) == [b"%d" % number for number in range(25)]
     await store.close()

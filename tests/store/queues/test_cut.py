@@ -19,8 +19,8 @@ from store.directory.checkpoint import StoreCheckpointFile
 from store.errors import DiskFailedError
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLog, CommitLogConfig
+from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
-from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_queue import ExtQueue

@@ -12,7 +12,7 @@ from ledgermq.message.properties import decode_properties, encode_properties
 from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFullError
-from store.log.queued_draft import QueuedDraft
+from store.log.drafts import QueuedDraft
 from store.opening import OpenStore
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
