@@ -22,8 +22,7 @@ from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import index_keys
 from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
 from ledgermq.message.record import MAGIC_V1, check_record, dispatch_fields
-from store.index.hashing import Hashes, Longs, hashes_of_runs, joined_hashes
-from store.index.tails import Bools, Tails
+from store.tails import Bools, Hashes, Longs, Tails, hashes_of_runs, joined_hashes
 
 _HEAD_SIZE = 88
 _HEAD = np.dtype(

@@ -20,8 +20,8 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.dispatch import SCHEDULE_TOPIC, UnitFields, unit_fields
 from store.queues.queue_table import TOPIC_LENGTH_MAX
-from store.recovery.batch_tails import Bools, Ints, Tails, slices, windows
 from store.recovery.record_batches import RecordBatch, read_batch
+from store.tails import Bools, Longs, Tails, slices, windows
 
 _UNIT = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _RUN_MIN = 4
@@ -46,7 +46,7 @@ class Run:
 
     queue: ConsumeQueue
     units: npt.NDArray[np.void]
-    offsets: Ints
+    offsets: Longs
     sound: Bools
 
 
@@ -137,7 +137,7 @@ def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[Run]:
     offsets, sound = batch.heads["queue_offset"][rows].astype(np.int64), batch.sound[rows]
     for start, end in slices(firsts, len(rows)):
         first = int(order[start])
-        topic = tails.topic(first)
+        topic = tails.parts(first)[0]
         queue = find(topic, int(queue_ids[first]), int(units["physical"][start]))
         if queue is None:
             continue
@@ -146,19 +146,20 @@ def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[Run]:
         yield Run(queue, units[start:end], offsets[start:end], sound[start:end])
 
 
-def _tails_of(file: MappedFile, batch: RecordBatch, rows: Ints) -> tuple[Tails, Ints]:
+def _tails_of(file: MappedFile, batch: RecordBatch, rows: Longs) -> tuple[Tails, Longs]:
     """Return the tails and the tags codes of some rows of a batch."""
     tails_at, ends = batch.tails[rows], batch.ends[rows]
     size = int(ends[0] - tails_at[0])
     rare = np.flatnonzero(~batch.common[rows]).tolist()
     if not rare and (ends - tails_at == size).all():
-        tails = Tails(windows(np.frombuffer(file.view, np.uint8), size)[tails_at])
+        joined = windows(np.frombuffer(file.view, np.uint8), size)[tails_at].tobytes()
+        tails = Tails(joined, np.full(len(rows), size))
         rare_codes = []
     else:
         buffer = file.buffer
         parts = [buffer[start:end] for start, end in zip(tails_at.tolist(), ends.tolist(), strict=True)]
         rare_codes = [_take_rare(file, batch, int(rows[index]), parts, index) for index in rare]
-        tails = Tails(parts)
+        tails = Tails(b"".join(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
     codes, known = tails.tags_codes()
     known[rare] = True
     for index in np.flatnonzero(~known).tolist():
