@@ -19,7 +19,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import address, filled, long, optional_boolean
 from ledgermq.remoting.codec.java_json import java_json, standard_json
-from ledgermq.remoting.codec.json_body import bad_body, json_body
+from ledgermq.remoting.codec.lenient_json import bad_body, json_body
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from nameserver.answers import Answer, Handler

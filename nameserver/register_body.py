@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ledgermq.remoting.codec.fields import I32_MIN
-from ledgermq.remoting.codec.json_body import bad_body, json_body, json_value
+from ledgermq.remoting.codec.lenient_json import bad_body, json_body, json_value
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.core.model import DataVersion, QueueData, TopicTable
 

@@ -23,7 +23,7 @@ from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, boolean, integer, text
 from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_map
-from ledgermq.remoting.codec.json_body import listed_json
+from ledgermq.remoting.codec.lenient_json import listed_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore

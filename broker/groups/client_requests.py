@@ -22,7 +22,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.codec.java_json import QueueId, dumps
-from ledgermq.remoting.codec.json_body import request_json
+from ledgermq.remoting.codec.lenient_json import request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 from ledgermq.remoting.refusal import Cause, Refusal

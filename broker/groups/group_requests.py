@@ -17,7 +17,7 @@ from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, text
 from ledgermq.remoting.codec.java_json import dumps
-from ledgermq.remoting.codec.json_body import listed_json, request_json
+from ledgermq.remoting.codec.lenient_json import listed_json, request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 

@@ -29,7 +29,7 @@ from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I32_MAX, I32_MIN
 from ledgermq.remoting.codec.java_json import dumps
-from ledgermq.remoting.codec.json_body import request_json
+from ledgermq.remoting.codec.lenient_json import request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.route import MessageQueue

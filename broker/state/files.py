@@ -30,7 +30,7 @@ from broker.state.pop_tables import PopChange, modes_from_json, modes_to_json
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state.tables import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
 from broker.state.users import Acl, User
-from ledgermq.remoting.codec.java_files import dumps
+from ledgermq.remoting.codec.java_json import file_json
 from ledgermq.remoting.refusal import Refusal
 from store.directory.config_file import read_config, write_config
 from store.errors import StoreFormatError
@@ -164,7 +164,7 @@ def _delay_file(state: ReplicatedState) -> bytes:
 
 
 def _modes_file(state: ReplicatedState) -> bytes:
-    return dumps({**state.file_extras.get(MODES_FILE, {}), **modes_to_json(state.pop.modes), _MARK: _US})
+    return file_json({**state.file_extras.get(MODES_FILE, {}), **modes_to_json(state.pop.modes), _MARK: _US})
 
 
 def _pop_file(state: ReplicatedState) -> bytes:
@@ -187,7 +187,7 @@ def _is_needed(name: str, state: ReplicatedState) -> bool:
 
 def _state_file(state: ReplicatedState) -> bytes:
     mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
-    return dumps({**mark, "resets": state.resets})
+    return file_json({**mark, "resets": state.resets})
 
 
 _Encode = Callable[[ReplicatedState], bytes]
@@ -208,7 +208,7 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
 def _file(state: ReplicatedState, name: str, **members: Any) -> bytes:
     """All members in alphabetical order, as RocketMQ writes them; those that this release does not know, too."""
     whole = {"dataVersion": DataVersion().to_json(), **state.file_extras.get(name, {}), **members, _MARK: _US}
-    return dumps({member: whole[member] for member in sorted(whole)})
+    return file_json({member: whole[member] for member in sorted(whole)})
 
 
 def _sorted(queues: Mapping[int, int]) -> dict[int, int]:

@@ -22,7 +22,7 @@ from ha.controller.quorum.quorum import Quorum
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, filled, integer, long
-from ledgermq.remoting.codec.json_body import json_body, request_json
+from ledgermq.remoting.codec.lenient_json import json_body, request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.serving.live_settings import LiveSettings

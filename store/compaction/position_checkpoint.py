@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ledgermq.remoting.codec.java_files import dumps
+from ledgermq.remoting.codec.java_json import file_json
 from store.directory.config_file import read_config, write_config
 from store.errors import StoreFormatError
 
@@ -60,7 +60,7 @@ class PositionCheckpoint:
             OSError, DiskFailedError: the file is as it was.
         """
         with self._lock:
-            content = dumps({"empty": not self._positions, "queueOffsetMap": dict(sorted(self._positions.items()))})
+            content = file_json({"empty": not self._positions, "queueOffsetMap": dict(sorted(self._positions.items()))})
             write_config(self._path, content)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ledgermq.remoting.codec.java_files import loads
+from ledgermq.remoting.codec.java_json import load_json
 from ledgermq.remoting.errors import JsonError
 from store.errors import StoreFormatError
 from store.files.mapped_file import sync_directory
@@ -98,7 +98,7 @@ def _keep_as(path: Path, backup: Path) -> None:
 def _read(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> _V:
     content = path.read_bytes()
     try:
-        value = loads(content)
+        value = load_json(content)
     except JsonError as error:
         raise StoreFormatError(path, f"{len(content)} bytes: {error}") from error
     if not isinstance(value, Mapping):

@@ -34,11 +34,10 @@ from ledgermq.message.errors import MessageFormatError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.properties import decode_properties, encode_properties, find_property
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codec.binary_header import decode_binary_header
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, NoFields
 from ledgermq.remoting.codec.frame import FrameParser, encode
-from ledgermq.remoting.codec.java_files import loads as load_java_file
-from ledgermq.remoting.codec.json_header import decode_odd_json_header
+from ledgermq.remoting.codec.headers import decode_binary_header, decode_odd_json_header
+from ledgermq.remoting.codec.java_json import load_json as load_java_file
 from ledgermq.remoting.codec.lenient_json import loads, loads_numbers_as_text
 from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.errors import FrameError, JsonError

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import Record, decode_records
-from ledgermq.remoting.codec.java_files import loads
+from ledgermq.remoting.codec.java_json import load_json
 from tests.java_store.conftest import TurnOrder, turn_orders
 from tests.java_store.nodes import Seat, wait_until
 from tests.java_store.wire import Wire
@@ -78,7 +78,7 @@ def position_of(seat: Seat) -> int:
     path = seat.store / "compaction/position-checkpoint"
     if not path.exists() or not (content := path.read_bytes()):
         return -1
-    return int(loads(content)["queueOffsetMap"].get(f"{TOPIC}_0", -1))
+    return int(load_json(content)["queueOffsetMap"].get(f"{TOPIC}_0", -1))
 
 
 @turn_orders(

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
-from ledgermq.remoting.codec.json_header import decode_odd_json_header
+from ledgermq.remoting.codec.headers import decode_odd_json_header
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import UNFINISHED_FREE_BYTES
 from ledgermq.remoting.errors import FrameError, JsonError

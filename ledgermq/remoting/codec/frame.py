@@ -2,7 +2,7 @@
 
     | length L: i32 | type: 8 bits, header length H: 24 bits | header: H bytes | body: L - 4 - H bytes |
 
-L does not count itself. Type 0 is a JSON header, 1 the binary one (`binary_header`); a body of no bytes is no body.
+L does not count itself. Type 0 is a JSON header, 1 the binary one (`headers`); a body of no bytes is no body.
 
 `FrameParser` gets whatever a connection received. A frame inside one piece of input is not copied: its body is a view
 of that piece. Input that is not a frame raises `FrameError`; after that the connection cannot be used.
@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import orjson
 
-from ledgermq.remoting.codec.binary_header import decode_binary_header, encode_binary_header
 from ledgermq.remoting.codec.command import (
     BINARY_HEADER,
     JSON_HEADER,
@@ -26,7 +25,7 @@ from ledgermq.remoting.codec.command import (
     Command,
     NoFields,
 )
-from ledgermq.remoting.codec.json_header import decode_odd_json_header
+from ledgermq.remoting.codec.headers import decode_binary_header, decode_odd_json_header, encode_binary_header
 from ledgermq.remoting.errors import FrameError, JsonError
 
 FRAME_LENGTH_MAX: Final = 16 * 1024 * 1024

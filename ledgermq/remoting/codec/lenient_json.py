@@ -1,4 +1,4 @@
-"""JSON as Java's fastjson writes it: numbers, words and whole objects as map keys.
+"""Reads JSON, also as Java's fastjson writes it: numbers, words and whole objects as map keys.
 
     {0: "10.0.0.1:10911"}                     -> {"0": "10.0.0.1:10911"}
     {{"brokerName": "b", "queueId": 1}: 42}   -> {'{"brokerName":"b","queueId":1}': 42}
@@ -13,12 +13,14 @@ Source: behaviour of com.alibaba.fastjson 1.2.83, as measured.
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
 
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.refusal import Cause, Refusal
 
 DEPTH_MAX: Final = 64
 HEADER_DEPTH_MAX: Final = 8
@@ -28,6 +30,7 @@ LENGTH_MAX: Final = 256 * 1024
 Java's JSON (routes, offsets) is shorter.
 """
 
+_SHOWN_MAX: Final = 100
 _NUMBER_LENGTH_MAX: Final = 400
 _I64_MIN: Final = -(1 << 63)
 _U64_MAX: Final = (1 << 64) - 1  # largest number of the standard parser
@@ -107,6 +110,56 @@ def _to_number(text: str) -> int | float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is out of range")
     return value
+
+
+def request_json(command: Command) -> Any:
+    """Return the body of a request, which must be JSON, standard or as Java writes it.
+
+    Raises:
+        Refusal: MALFORMED_FIELD, with the place of the fault.
+    """
+    try:
+        return loads(command.body)
+    except JsonError as error:
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not JSON: {error}") from error
+
+
+def listed_json(command: Command, name: str) -> list[Any]:
+    """Return a list, of at least one element, that is a member of a request's JSON body.
+
+    Raises:
+        Refusal: MALFORMED_FIELD, names the member or the place of the fault.
+    """
+    body = request_json(command)
+    found = body.get(name) if isinstance(body, dict) else None
+    if not isinstance(found, list) or not found:
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: {name} is {str(found)[:_SHOWN_MAX]!r}, not a list")
+    return found
+
+
+def json_body(body: bytes | memoryview, what: str) -> Mapping[str, Any]:
+    """Return a body that must be one JSON object; raises what `json_value` raises."""
+    value = json_value(body, what)
+    if not isinstance(value, dict):
+        raise bad_body(what, value, "a JSON object")
+    return value
+
+
+def json_value(body: bytes | memoryview, what: str) -> Any:
+    """Return a body that must be JSON, standard or as Java writes it.
+
+    Raises:
+        Refusal: SYSTEM_ERROR, as RocketMQ answers it, with the place of the fault.
+    """
+    try:
+        return loads(body)
+    except JsonError as error:
+        raise Refusal(Cause.SYSTEM_ERROR, f"{what}: {error}") from error
+
+
+def bad_body(what: str, value: object, wanted: str) -> Refusal:
+    """Return the refusal of a body's member that has a wrong value."""
+    return Refusal(Cause.SYSTEM_ERROR, f"{what} is {str(value)[:_SHOWN_MAX]!r}, not {wanted}")
 
 
 class _Parser:

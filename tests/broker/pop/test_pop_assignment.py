@@ -9,9 +9,9 @@ import pytest
 from broker.state.files import load_state
 from broker.state.pop_tables import RequestMode
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codec import java_files
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.java_json import load_json
 from ledgermq.remoting.errors import RequestTimeoutError
 from tests.broker.conftest import Desk, MemoryClient, make_topic, small_config
 
@@ -104,7 +104,7 @@ async def test_the_mode_outlives_a_restart(tmp_path: Path) -> None:
         assert (await client.ask(CODE.SET_MESSAGE_REQUEST_MODE, body=mode_body())).code == 0
         await desk.stop()
         written = (tmp_path / "config" / "messageRequestMode.json").read_bytes()
-        assert java_files.loads(written)["messageRequestModeMap"]["T"]["g"]["popShareQueueNum"] == 8
+        assert load_json(written)["messageRequestModeMap"]["T"]["g"]["popShareQueueNum"] == 8
         await desk.start()
         assert desk.parts.context.state.pop.modes == {"T@g": RequestMode("POP", 8)}
     finally:

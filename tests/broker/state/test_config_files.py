@@ -20,7 +20,7 @@ from broker.state.files import (
 )
 from broker.state.tables import ReplicatedState
 from ledgermq.remoting.codec.codes import RequestCode
-from ledgermq.remoting.codec.java_files import dumps, loads
+from ledgermq.remoting.codec.java_json import file_json, load_json
 from store.errors import StoreFormatError
 from tests.broker.conftest import Desk, make_topic
 from tests.broker.groups.test_offsets import key, make_group
@@ -37,9 +37,9 @@ def java_copy(directory: Path, tree: Path = GOLDEN / "store-classic/clean/files"
 
 def as_java_writes(path: Path, change: dict[str, Any]) -> None:
     """Java reads the file, changes something, and writes what it knows."""
-    value = loads(path.read_bytes())
+    value = load_json(path.read_bytes())
     del value["writtenBy"]
-    path.write_bytes(dumps(value | change))
+    path.write_bytes(file_json(value | change))
 
 
 def _sets(topics_of: dict[str, list[str]]) -> dict[str, set[str]]:
@@ -48,11 +48,13 @@ def _sets(topics_of: dict[str, list[str]]) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: "-".join(tree.parts[-4:-1]))
 def test_what_a_java_broker_knew_is_written_back_as_it_was(tree: Path, tmp_path: Path) -> None:
-    java = {name: loads((tree / "config" / name).read_bytes()) for name in TABLES if (tree / "config" / name).exists()}
+    java = {
+        name: load_json((tree / "config" / name).read_bytes()) for name in TABLES if (tree / "config" / name).exists()
+    }
     write_files(java_copy(tmp_path, tree), encode_files(load_state(tmp_path)))
     assert len(java) >= len(TABLES) - 1
     for name, before in java.items():
-        after = loads((tmp_path / name).read_bytes())
+        after = load_json((tmp_path / name).read_bytes())
         assert after.pop("writtenBy") == "ledgermq"
         topics_of = [
             {group: sorted(topics) for group, topics in v.pop("groupTopicMap", {}).items()} for v in (before, after)
@@ -78,15 +80,15 @@ def test_members_that_nobody_here_knows_survive_a_rewrite(tmp_path: Path) -> Non
         (TOPICS_FILE, "topicConfigTable", "GoldenOrder"),
         (GROUPS_FILE, "subscriptionGroupTable", "GoldenGroup"),
     ):
-        value = loads((tmp_path / name).read_bytes())
+        value = load_json((tmp_path / name).read_bytes())
         value["futureTable"] = {"a": [1, {"b": None}]}
         value[table][row]["futureField"] = {"x": True}
-        (tmp_path / name).write_bytes(dumps(value))
-    value = loads((tmp_path / GROUPS_FILE).read_bytes())
+        (tmp_path / name).write_bytes(file_json(value))
+    value = load_json((tmp_path / GROUPS_FILE).read_bytes())
     value["forbiddenTable"] = {"GoldenGroup": {"GoldenOrder": 1}}
-    (tmp_path / GROUPS_FILE).write_bytes(dumps(value))
+    (tmp_path / GROUPS_FILE).write_bytes(file_json(value))
     write_files(tmp_path, encode_files(load_state(tmp_path)))
-    topics, groups = loads((tmp_path / TOPICS_FILE).read_bytes()), loads((tmp_path / GROUPS_FILE).read_bytes())
+    topics, groups = load_json((tmp_path / TOPICS_FILE).read_bytes()), load_json((tmp_path / GROUPS_FILE).read_bytes())
     assert topics["futureTable"] == groups["futureTable"] == {"a": [1, {"b": None}]}
     assert topics["topicConfigTable"]["GoldenOrder"]["futureField"] == {"x": True}
     assert groups["subscriptionGroupTable"]["GoldenGroup"]["futureField"] == {"x": True}
@@ -146,7 +148,7 @@ async def test_what_java_wrote_in_between_counts_and_what_only_the_log_knows_is_
     state = desk.parts.context.state
     assert state.offsets["T@g"] == {0: 9, 1: 6}
     assert {"T", "late"} <= state.topics.keys()
-    assert loads((config / OFFSETS_FILE).read_bytes())["writtenBy"] == "ledgermq"
+    assert load_json((config / OFFSETS_FILE).read_bytes())["writtenBy"] == "ledgermq"
     await desk.client().ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="4"))
     await desk.stop(save_tables=False)
     await desk.start()
@@ -159,6 +161,6 @@ def test_delayed_messages_go_on_where_java_was(tmp_path: Path) -> None:
     assert progress == {0: 3, 1: 2, 2: 1, 16: 0, 17: 0}
     progress[0] = 7
     write_files(tmp_path, encode_files(state))
-    assert loads((tmp_path / DELAY_FILE).read_bytes())["offsetTable"] == {"1": 7, "2": 2, "3": 1, "17": 0, "18": 0}
+    assert load_json((tmp_path / DELAY_FILE).read_bytes())["offsetTable"] == {"1": 7, "2": 2, "3": 1, "17": 0, "18": 0}
     assert b"LEDGERMQ_DELAY" not in (tmp_path / OFFSETS_FILE).read_bytes()
     assert load_state(tmp_path).offsets == state.offsets

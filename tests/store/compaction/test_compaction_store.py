@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size
-from ledgermq.remoting.codec.java_files import loads
+from ledgermq.remoting.codec.java_json import load_json
 from store.compaction.compaction_store import CompactionStore
 from store.compaction.sparse_file import SparseFile
 from store.errors import DiskFullError
@@ -122,7 +122,7 @@ async def test_a_store_opened_again_goes_on_where_it_was(tmp_path: Path, killed:
     if killed:
         root = tmp_path / "killed"
     else:
-        positions = loads((root / "compaction/position-checkpoint").read_bytes())
+        positions = load_json((root / "compaction/position-checkpoint").read_bytes())
         assert positions["empty"] is False
         assert positions["queueOffsetMap"]["C_0"] > 0
     async with opened(root) as store:
@@ -193,7 +193,10 @@ async def test_with_its_topic_goes_all_that_was_kept_of_it(tmp_path: Path) -> No
         queue = await send(store, "C", ("new", b"1"))
         await copied(store, queue)
         assert pull_all(store, queue) == [(0, "new", b"1")]
-    assert loads((tmp_path / "compaction/position-checkpoint").read_bytes()) == {"empty": True, "queueOffsetMap": {}}
+    assert load_json((tmp_path / "compaction/position-checkpoint").read_bytes()) == {
+        "empty": True,
+        "queueOffsetMap": {},
+    }
     await eventually(lambda: not (tmp_path / "compaction" / ".trash").exists())
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.remoting.codec.java_files import dumps, loads
+from ledgermq.remoting.codec.java_json import file_json, load_json
 from ledgermq.remoting.errors import JsonError
 from store.directory.config_file import read_config, write_config
 from store.errors import StoreFormatError
@@ -40,9 +40,9 @@ def test_every_config_file_of_a_java_broker_is_read_and_written_as_it_was(tree: 
     assert len(found) > 7
     for path in found:
         content = path.read_bytes()
-        value = int_keys(loads(content))
+        value = int_keys(load_json(content))
         # what a follower took over from its leader, Java writes without blanks
-        assert not content.startswith(b"{\n") or dumps(value) == content, path
+        assert not content.startswith(b"{\n") or file_json(value) == content, path
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -64,29 +64,29 @@ def text_keys(value: Any) -> Any:
 
 @given(VALUES)
 def test_what_is_written_is_read_back(value: Any) -> None:
-    assert loads(dumps(value)) == text_keys(value)
+    assert load_json(file_json(value)) == text_keys(value)
 
 
 @given(VALUES, st.integers(0, 200), st.integers(1, 255))
 def test_damage_is_an_error_or_another_value_and_nothing_else(value: Any, at: int, flip: int) -> None:
-    content = bytearray(dumps(value))
+    content = bytearray(file_json(value))
     content[at % len(content)] ^= flip
     with contextlib.suppress(JsonError):
-        loads(bytes(content))
+        load_json(bytes(content))
 
 
 def test_bare_keys_inside_of_texts_are_left_alone() -> None:
-    assert loads(b'{"a":"{1:2,3:4}","b\\"{5:":{ 6 :7,-8:9}}') == {"a": "{1:2,3:4}", 'b"{5:': {"6": 7, "-8": 9}}
+    assert load_json(b'{"a":"{1:2,3:4}","b\\"{5:":{ 6 :7,-8:9}}') == {"a": "{1:2,3:4}", 'b"{5:': {"6": 7, "-8": 9}}
 
 
 def test_a_table_of_many_megabytes_is_read() -> None:
     table = {f"topic-{index}@group": dict.fromkeys(range(8), index) for index in range(50_000)}
-    assert loads(dumps({"offsetTable": table}))["offsetTable"]["topic-49999@group"]["7"] == 49_999
+    assert load_json(file_json({"offsetTable": table}))["offsetTable"]["topic-49999@group"]["7"] == 49_999
 
 
 def test_damage_is_told_with_its_place() -> None:
     with pytest.raises(JsonError, match=r"line 2 column 1[01]"):
-        loads(b'{"a":{1:2},\n"b":{3:4,}}')
+        load_json(b'{"a":{1:2},\n"b":{3:4,}}')
 
 
 def test_one_writing_keeps_the_one_before_as_backup(tmp_path: Path) -> None:

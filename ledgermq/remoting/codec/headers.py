@@ -1,4 +1,6 @@
-"""The ROCKETMQ header: the compact alternative to JSON.
+"""Headers of commands: the binary one, and JSON headers that differ from those of our own encoder.
+
+The ROCKETMQ header, the compact alternative to JSON:
 
 | field | type |
 |---|---|
@@ -13,14 +15,23 @@
 
 Text of length 0 reads as absent, so an empty value cannot be sent.
 
-Source: apache/rocketmq `remoting/.../protocol/RocketMQSerializable.java`.
+JSON headers that differ from those of our own encoder are read as leniently as Java reads them. Numbers and booleans
+among the ext fields become text, nulls are dropped; ints may be numeric text; unknown members are ignored; a missing
+flag or version is 0; a language that is not a text is "OTHER".
+
+Source: apache/rocketmq `remoting/.../protocol/RocketMQSerializable.java`; behaviour of `RemotingCommand.headerDecode`
+on com.alibaba.fastjson 1.2.83, as measured.
 """
 
+import json
 import struct
-from typing import Final
+from typing import Any, Final
 
 from ledgermq.remoting.codec.command import BINARY_HEADER, LANGUAGES, Command, NoFields
+from ledgermq.remoting.codec.lenient_json import loads_numbers_as_text
 
+_INT_MIN: Final = -(2**31)
+_INT_MAX: Final = 2**31 - 1
 _HEAD: Final = struct.Struct(">hbhiii")
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
@@ -89,3 +100,54 @@ def _encode_field(key: str, value: str) -> bytes:
     if len(raw_key) > 0x7FFF:
         raise ValueError(f"a key has {len(raw_key)} bytes, which its length field cannot hold")
     return b"".join((_SHORT.pack(len(raw_key)), raw_key, _INT.pack(len(raw_value)), raw_value))
+
+
+def decode_odd_json_header(header: bytes) -> Command:
+    """Return the command of this header, still without its body.
+
+    Raises:
+        JsonError: not JSON.
+        ValueError: not an object, no code, no opaque, or a number beyond 32 bits.
+    """
+    fields = loads_numbers_as_text(header)
+    if not isinstance(fields, dict):
+        raise ValueError("the header is not a JSON object")
+    language = fields.get("language")
+    remark = fields.get("remark")
+    return Command(
+        _int_field(fields, "code"),
+        _int_field(fields, "opaque"),
+        _int_field(fields, "flag", 0),
+        _ext(fields.get("extFields")),
+        b"",
+        None if remark is None else _as_text(remark),
+        language if isinstance(language, str) and not language.isdigit() else "OTHER",
+        _int_field(fields, "version", 0),
+    )
+
+
+def _int_field(fields: dict[str, Any], name: str, absent: int | None = None) -> int:
+    value = fields.get(name)
+    if value is None and absent is not None:
+        return absent
+    # numbers come as text, whether quoted or not; the length bound keeps int() cheap
+    if not isinstance(value, str) or len(value) > 11 or not value.removeprefix("-").isdecimal():
+        raise ValueError(f"{name} is {str(value)[:40]!r}, not an int")
+    number = int(value)
+    if not _INT_MIN <= number <= _INT_MAX:
+        raise ValueError(f"{name} is {number}, which does not fit into 32 bits")
+    return number
+
+
+def _ext(value: Any) -> dict[str, str]:
+    if value is None:
+        return NoFields()
+    if not isinstance(value, dict):
+        raise ValueError(f"extFields is {str(value)[:40]!r}, not an object")
+    return {key: _as_text(item) for key, item in value.items() if item is not None}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
