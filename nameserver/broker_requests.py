@@ -1,8 +1,9 @@
 """Requests of brokers, and of tools on their behalf: registration, heartbeat, leaving, adding and deleting topics.
 
 Our brokers send further fields with 103: `term`, their Raft term; `confirmOffset`, the end of their confirmed log; and
-`increment`, true when the body has only the topics that changed. A broker may send increments once it has sent a whole
-registration and got `takesIncrements` in the answer. Their heartbeat is 322, as RocketMQ's brokers can send it, too:
+`increment`, true when the body has only the topics that changed (`removedTopics` names those that do not exist any
+more, divided by semicolons). A broker may send increments once it has sent a whole registration and got
+`takesIncrements` in the answer. Their heartbeat is 322, as RocketMQ's brokers can send it, too:
 the answer tells a broker that is not registered under its id that something changed, and it registers again. A refused
 claim to broker id 0 is answered with code 14 and `leaderHint`. RocketMQ's brokers that are refused by RocketMQ's rule
 of state versions get the answer that they expect, without an error.
@@ -13,6 +14,7 @@ Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.codec.codes import RequestCode
@@ -192,12 +194,15 @@ def _table(connection: Connection, command: Command, broker_name: str, inflated_
     RocketMQ's brokers send the same body every 30 s: it is parsed once for a connection.
     """
     is_increment = bool(optional_boolean(command.ext, "increment"))
+    if is_increment:
+        table = parse_register_body(
+            command.body, command.version, broker_name, is_increment=True, inflated_max=inflated_max
+        )
+        return replace(table, removed=tuple(filter(None, command.ext.get("removedTopics", "").split(";"))))
     digest = hashlib.blake2b(command.body, digest_size=16, key=broker_name.encode()[:64]).digest()
-    known: tuple[bytes, bool, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
-    if known is not None and known[:2] == (digest, is_increment):
-        return known[2]
-    table = parse_register_body(
-        command.body, command.version, broker_name, is_increment=is_increment, inflated_max=inflated_max
-    )
-    connection.attributes[_LAST_TABLE] = (digest, is_increment, table)
+    known: tuple[bytes, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
+    if known is not None and known[0] == digest:
+        return known[1]
+    table = parse_register_body(command.body, command.version, broker_name, inflated_max=inflated_max)
+    connection.attributes[_LAST_TABLE] = (digest, table)
     return table

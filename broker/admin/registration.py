@@ -9,7 +9,8 @@ The heartbeat is RocketMQ's question whether its nameserver has this state; if i
 the broker registers again. The connection stays open: when it closes, the nameserver drops this broker at once.
 
 Source: apache/rocketmq `broker/.../out/BrokerOuterAPI.java` (registerBrokerAll, sendHeartbeatViaDataVersion), and
-LedgerMQ's fields `term`, `confirmOffset`, `increment`; the first two let a nameserver refuse a deposed leader.
+LedgerMQ's fields `term`, `confirmOffset`, `increment`, `removedTopics`; the first two let a nameserver refuse a
+deposed leader, the last one takes topics out of routes that only whoever has the nameservers' secret may change.
 """
 
 import asyncio
@@ -129,11 +130,12 @@ class Registration:
         }
 
     def register_command(self, changed: Collection[str] = ()) -> Command:
-        """Return a 103 with those topics, or with all if the set is empty or one of them does not exist any more."""
+        """Return a 103 with those topics that changed or do not exist any more, or with all if the set is empty."""
         now = self._describe()
-        is_increment = bool(changed) and all(name in now.topics for name in changed)
+        is_increment = bool(changed)
+        removed = [name for name in changed if name not in now.topics]
         if is_increment:
-            body = self._bodies.of_changed(now.topics, changed, now.version)
+            body = self._bodies.of_changed(now.topics, set(changed).difference(removed), now.version)
         else:
             body = self._bodies.whole(now.topics, now.version)
         fields = self.identity() | {
@@ -145,6 +147,8 @@ class Registration:
             "confirmOffset": str(now.confirm_offset),
             "increment": str(is_increment).lower(),
         }
+        if removed:
+            fields["removedTopics"] = ";".join(removed)
         if self._role.generation:
             fields["term"] = str(self._role.generation)
         return Command(RequestCode.REGISTER_BROKER, ext=fields, body=body)

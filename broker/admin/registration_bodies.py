@@ -38,7 +38,7 @@ class RegistrationBodies:
         ) % (dumps(version.to_json()), dumps(mapping_version), table)
 
     def of_changed(self, topics: Mapping[str, TopicConfig], changed: Iterable[str], version: DataVersion) -> bytes:
-        """Return the body with these topics, all of which exist."""
+        """Return the body with these topics, all of which exist; there may be none."""
         return self._body([topics[name] for name in changed], version)
 
     def _text(self, topic: TopicConfig) -> bytes:

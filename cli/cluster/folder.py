@@ -3,6 +3,7 @@
     DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
     DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
     DIR/peer-secret    random, made once; nodes that share a log know each other by it
+    DIR/namesrv-secret random, made once; the nameserver knows the brokers by it
 
 A folder with a lock file was made by `cluster up`. Any other folder that is not empty is refused.
 """
@@ -69,12 +70,11 @@ class ClusterFolder:
             )
 
     def write_configuration(self, plan: ClusterPlan) -> None:
-        """Write every node's configuration file, and the secret of nodes that share a log unless it is there."""
-        if plan.mode is not ClusterMode.STANDALONE and not plan.peer_secret_path.exists():
-            partial = plan.peer_secret_path.with_suffix(".partial")
-            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(secrets.token_hex(32) + "\n")
-            partial.replace(plan.peer_secret_path)
+        """Write every node's configuration file, and the secrets that are not there."""
+        of_peers = () if plan.mode is ClusterMode.STANDALONE else (plan.peer_secret_path,)
+        for path in (*of_peers, plan.namesrv_secret_path):
+            if not path.exists():
+                _write_secret(path)
         for node in plan.nodes:
             node.directory.mkdir(parents=True, exist_ok=True)
             node.conf_path.write_text(node.conf_text())
@@ -97,3 +97,10 @@ class ClusterFolder:
         except ValueError as error:
             raise CommandError(f"{self.directory / _STATE_NAME} cannot be read: {error}") from error
         return saved
+
+
+def _write_secret(path: Path) -> None:
+    partial = path.with_suffix(".partial")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
+    partial.replace(path)

@@ -35,6 +35,8 @@ class ClusterMode(enum.StrEnum):
 
 NAMESERVER = "namesrv"
 _PEER_SECRET = "peer-secret"
+_NAMESRV_SECRET = "namesrv-secret"
+_OF_NAMESERVER = frozenset({"insecureRegistration"})
 CLUSTER_NAME = "DefaultCluster"
 _FIRST_BROKER, _STRIDE, _RAFT, _HEALTH = 20, 20, 10, 11
 _NODES_MAX = 9
@@ -112,6 +114,11 @@ class ClusterPlan:
         return self.directory / _PEER_SECRET
 
     @property
+    def namesrv_secret_path(self) -> Path:
+        """The file by which the nameserver knows the brokers."""
+        return self.directory / _NAMESRV_SECRET
+
+    @property
     def nodes(self) -> tuple[NodePlan, ...]:
         """Every process, in the order of starting."""
         return (self.nameserver, *self.brokers)
@@ -161,7 +168,7 @@ def plan_cluster(
     """Plan a cluster.
 
     `settings` apply to every broker and replace planned values. Settings of TLS also apply to the nameserver, since a
-    client uses TLS with all nodes or with none.
+    client uses TLS with all nodes or with none; `insecureRegistration` applies to the nameserver alone.
 
     Raises:
         UsageError: the number of nodes or the base port is out of range.
@@ -186,10 +193,11 @@ def _plan_nameserver(port: int, directory: Path, settings: Mapping[str, str]) ->
         "listenPort": str(port),
         "healthPort": str(port + 1),
         "kvConfigPath": str(directory / "kvConfig.json"),
+        "namesrvSecretFile": str(directory.parent / _NAMESRV_SECRET),
     }
-    tls_keys = keys_of(TlsSettings)
-    tls = {key: value for key, value in settings.items() if key in tls_keys}
-    return NodePlan(NAMESERVER, "nameserver", directory, port, port + 1, conf | tls)
+    its_keys = keys_of(TlsSettings).keys() | _OF_NAMESERVER
+    given = {key: value for key, value in settings.items() if key in its_keys}
+    return NodePlan(NAMESERVER, "nameserver", directory, port, port + 1, conf | given)
 
 
 def _plan_broker(
@@ -206,6 +214,7 @@ def _plan_broker(
         "listenPort": str(port),
         "healthPort": str(port + _HEALTH),
         "namesrvAddr": namesrv,
+        "namesrvSecretFile": str(directory.parent / _NAMESRV_SECRET),
         "storePathRootDir": str(directory / "store"),
         "mappedFileSizeCommitLog": str(_COMMIT_LOG_FILE_SIZE_BYTES),
         **_ANY_DISK,
@@ -224,7 +233,8 @@ def _plan_broker(
             "slaveReadEnable": "true",
             **_part(mode, number, f"{HOST}:{ports[0] + _RAFT}"),
         }
-    return NodePlan(name, "broker", directory, port, port + _HEALTH, conf | dict(settings))
+    given = {key: value for key, value in settings.items() if key not in _OF_NAMESERVER}
+    return NodePlan(name, "broker", directory, port, port + _HEALTH, conf | given)
 
 
 def _part(mode: ClusterMode, number: int, master: str) -> dict[str, str]:

@@ -54,8 +54,9 @@ class QueueData:
 class TopicTable:
     """The topics in a registration's body (all, or those that changed), and their version.
 
-    `is_increment`: these are the topics that changed since the last registration, the others did not change. `mappings`
-    has the JSON of static topics' queue mappings by topic, as received; clients get it unchanged.
+    `is_increment`: these are the topics that changed since the last registration, the `removed` ones do not exist any
+    more, the others did not change. `mappings` has the JSON of static topics' queue mappings by topic, as received;
+    clients get it unchanged.
     """
 
     version: DataVersion = DataVersion()
@@ -63,6 +64,7 @@ class TopicTable:
     filter_servers: tuple[str, ...] = ()
     mappings: Mapping[str, Any] = field(default_factory=dict)
     is_increment: bool = False
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

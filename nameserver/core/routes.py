@@ -286,6 +286,8 @@ class RouteTable:
                 read_only = not leads and group.acting_master
                 self.topics.put(topic, replace(queue, perm=queue.perm & ~PERM_WRITE) if read_only else queue)
         if news:
+            for topic in claim.table.removed if leads else ():
+                self.topics.remove(topic, [group.name])
             self.topics.put_mappings(claim.table)
             group.taken_version = source
         # RocketMQ's brokers send a table of one topic as an increment: the other topics remain.

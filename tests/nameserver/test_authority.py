@@ -122,6 +122,34 @@ async def test_a_signed_challenge_counts_once_on_its_connection_and_with_its_cod
     assert await stranger.addresses("T") == {"0": "127.0.0.1:1"}
 
 
+async def test_a_topic_that_its_leader_has_removed_may_be_deleted_by_everybody(serve: Serve, secret_file: Path) -> None:
+    served = await serve(secret_file=secret_file)
+    leader, tool = await served.peer(), await served.peer()
+    for name in ("broker-a", "broker-b"):
+        whole = LEADER | {"brokerName": name, "brokerAddr": f"{name}:1"}
+        assert (await say(leader, RequestCode.REGISTER_BROKER, whole, BODY, MEMBER)).code == 0
+    gone = LEADER | {"brokerAddr": "broker-a:1", "increment": "true", "removedTopics": "T;None"}
+    assert (await say(leader, RequestCode.REGISTER_BROKER, gone, register_body({}, 2), MEMBER)).code == 0
+    deletion = {"topic": "T"}
+    assert (await say(tool, RequestCode.DELETE_TOPIC_IN_NAMESRV, deletion, b"", None)).code == 16
+    gone |= {"brokerName": "broker-b", "brokerAddr": "broker-b:1"}
+    assert (await say(leader, RequestCode.REGISTER_BROKER, gone, register_body({}, 2), MEMBER)).code == 0
+    assert await tool.route("T") is None
+    assert (await say(tool, RequestCode.DELETE_TOPIC_IN_NAMESRV, deletion, b"", None)).code == 0
+    assert (await tool.route("U") or {})["queueDatas"][0]["brokerName"] == "broker-a"
+
+
+async def test_a_follower_s_removal_of_a_topic_is_not_taken(serve: Serve) -> None:
+    served = await serve()
+    peer = await served.peer()
+    await led(served)
+    follower = LEADER | {"brokerAddr": "127.0.0.1:3", "brokerId": "2"}
+    assert (await say(peer, RequestCode.REGISTER_BROKER, follower, BODY, None)).code == 0
+    follower |= {"increment": "true", "removedTopics": "T"}
+    assert (await say(peer, RequestCode.REGISTER_BROKER, follower, register_body({}, 2), None)).code == 0
+    assert await peer.route("T") is not None
+
+
 async def test_in_an_open_nameserver_a_stranger_s_term_does_not_count(serve: Serve, secret_file: Path) -> None:
     served = await serve(secret_file=secret_file, insecure_registration=True)
     await led(served)

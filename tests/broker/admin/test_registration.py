@@ -177,10 +177,13 @@ async def test_a_topic_that_changed_is_told_of_alone(namesrv: ScriptedNameServer
     change = namesrv.registrations[-1]
     assert change.ext["increment"] == "true"
     assert told_topics(change) == {"New": topic("New", 2).to_json(), "T": topic("T", 9).to_json()}
-    del tables.topics["New"]
-    registration.announce_soon({"New"})
+    del tables.topics["New"], tables.topics["U"]
+    tables.put(topic("T", 3))
+    registration.announce_soon({"New", "U", "T"})
     await registration.announce()
-    assert set(told_topics(namesrv.registrations[-1])) == {"T", "U"}, "what is gone can only be left out"
+    change = namesrv.registrations[-1]
+    assert (set(told_topics(change)), change.ext["increment"]) == ({"T"}, "true")
+    assert set(change.ext["removedTopics"].split(";")) == {"New", "U"}
     count = len(namesrv.registrations)
     await registration.announce()
     assert len(namesrv.registrations) == count, "there is nothing new"
