@@ -358,6 +358,14 @@ class BrokerConfig:
     )
 
     # pull
+    held_pulls_max: int = key(
+        "maxHeldPulls",
+        POSITIVE,
+        100_000,
+        "Most pulls that wait for messages; one more is answered 2, system busy.",
+        origin=OURS,
+        live=True,
+    )
     lite_pull: bool = key("litePullMessageEnable", BOOL, True, "Serve lite pull requests.", live=True)
     long_polling: bool = key(
         "longPollingEnable",

@@ -135,6 +135,13 @@ def _register_clients(registry: Registry, parts: Parts, server: RemotingServer) 
     registry.counter("ledgermq_connections_refused_total", "Connections closed because there were too many.").function(
         lambda: server.connections.refused_count
     )
+    output = server.connections.output
+    registry.gauge("ledgermq_unsent_bytes", "Bytes of answers that clients have not read yet.").function(
+        lambda: output.spent_bytes
+    )
+    registry.counter(
+        "ledgermq_slow_readers_closed_total", "Connections closed because all left too much unread together."
+    ).function(lambda: output.closed_count)
     registry.gauge("ledgermq_topics", "Topics made by users.").function(lambda: len(parts.context.state.topics))
     registry.gauge("ledgermq_groups", "Consumer groups.").function(lambda: len(parts.context.state.groups))
 

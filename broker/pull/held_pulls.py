@@ -3,10 +3,12 @@
     pull finds nothing -> hold(queue) --commit pass touches the queue--> tried again: answered, or held on
                                        '------- time over -------> answered
 
-The commit pass names the queues that got messages, and only their pulls are tried. One timer serves all of them, and
-looks only at those whose time ends.
+The commit pass says which queues got messages; only their pulls are looked at, for some milliseconds in one turn of the
+loop. A pull whose client has not read what it was sent before waits until it has: its answer would only take memory.
+One timer ends pulls, and looks only at those that end.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -14,6 +16,8 @@ from store.queues.consume_queue import ConsumeQueue
 
 SWEEP_SECONDS = 0.25
 _THOROUGH_SWEEPS = 20
+_SLICE_SECONDS = 0.004
+_BLOCKED_SECONDS = 0.02
 
 
 class HeldPull(Protocol):
@@ -26,6 +30,10 @@ class HeldPull(Protocol):
     def is_gone(self) -> bool:
         """Whether the client's connection is closed."""
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether too much waits to be read by the client."""
+
     def retry(self) -> bool:
         """Read again; return True if it was answered, False if it must be held on."""
 
@@ -34,16 +42,25 @@ class HeldPull(Protocol):
 
 
 class HeldPulls:
-    """All held pulls by queue, and by the time at which they end; `clock` is that of their deadlines."""
+    """All held pulls by queue, and by the time they end.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    Args:
+        clock: the one of their deadlines.
+        later: calls something after so many seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
         self._clock = clock
+        self._later = later
         self._held: dict[ConsumeQueue, list[HeldPull]] = {}
-        self._ends: dict[int, dict[HeldPull, None]] = {}  # by the sweep that ends them, so that no sweep looks at all
+        self._ready: dict[HeldPull, None] = {}  # to be tried again, in this order; not in `_held`
+        self._is_trying = False
+        self._ends: dict[int, dict[HeldPull, None]] = {}  # by the sweep that ends them, so that none looks at all
+        self._count = 0
         self._sweeps = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
+        return self._count
 
     def now(self) -> float:
         """Present time on the clock of the deadlines."""
@@ -53,23 +70,17 @@ class HeldPulls:
         """Hold a pull until its queue gets messages or its deadline, which does not change, is over."""
         self._held.setdefault(pull.queue, []).append(pull)
         self._ends.setdefault(int(pull.deadline / SWEEP_SECONDS), {})[pull] = None
+        self._count += 1
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Try the pulls of these queues again, since they have new messages."""
+        """These queues have new messages: try their pulls again, at once or in the next turns of the loop."""
         if not self._held:
             return
         for queue in queues:
-            pulls = self._held.pop(queue, None)
-            if pulls is None:
-                continue
-            still = []
-            for pull in pulls:
-                if pull.is_gone or pull.retry():
-                    self._forget_end(pull)
-                else:
-                    still.append(pull)
-            if still:
-                self._held.setdefault(queue, []).extend(still)
+            if (pulls := self._held.pop(queue, None)) is not None:
+                self._ready.update(dict.fromkeys(pulls))
+        if self._ready and not self._is_trying:
+            self._try()
 
     def sweep(self) -> None:
         """Answer pulls whose time is over, and drop those of closed connections. Call it every `SWEEP_SECONDS`.
@@ -81,19 +92,48 @@ class HeldPulls:
         is_thorough = self._sweeps % _THOROUGH_SWEEPS == 0
         self._sweeps += 1
         ends = [end for end in self._ends if is_thorough or end <= last]
-        over = {pull: None for end in ends for pull in self._ends[end] if pull.deadline <= now or pull.is_gone}
+        due = (pull for end in ends for pull in self._ends[end] if pull.deadline <= now or pull.is_gone)
+        over = {pull: None for pull in due if pull.is_gone or not pull.is_blocked}
         self._drop(over)
         for pull in over:
             if not pull.is_gone:
                 pull.give_up()
 
     def release(self, queues: Iterable[ConsumeQueue] | None = None) -> None:
-        """Answer the pulls of these queues now (all when None): the topic is removed, or the broker stops."""
-        for queue in list(self._held if queues is None else queues):
-            for pull in self._held.pop(queue, ()):
-                self._forget_end(pull)
-                if not pull.is_gone:
-                    pull.give_up()
+        """Answer the pulls of these queues now (all when None): the topic goes, or the broker stops."""
+        chosen = None if queues is None else set(queues)
+        pulls = [pull for pull in self._ready if chosen is None or pull.queue in chosen]
+        for queue in list(self._held if chosen is None else chosen):
+            pulls += self._held.pop(queue, ())
+        for pull in pulls:
+            self._ready.pop(pull, None)
+            self._forget_end(pull)
+            if not pull.is_gone:
+                pull.give_up()
+
+    def _try(self) -> None:
+        """Try for a slice of time; go on in the next turn, or when those whose peers do not read may have read."""
+        self._is_trying = True
+        blocked: list[HeldPull] = []
+        until = time.perf_counter() + _SLICE_SECONDS
+        try:
+            while self._ready:
+                pull = next(iter(self._ready))
+                del self._ready[pull]
+                if not pull.is_gone and pull.is_blocked:
+                    blocked.append(pull)
+                elif pull.is_gone or pull.retry():
+                    self._forget_end(pull)
+                else:
+                    self._held.setdefault(pull.queue, []).append(pull)
+                if time.perf_counter() > until:
+                    break
+        finally:
+            pause_s = 0.0 if self._ready else _BLOCKED_SECONDS
+            self._ready.update(dict.fromkeys(blocked))
+            self._is_trying = bool(self._ready)
+            if self._is_trying:
+                self._later(pause_s, self._try)
 
     def _drop(self, pulls: Mapping[HeldPull, None]) -> None:
         for queue in {pull.queue for pull in pulls}:
@@ -102,11 +142,13 @@ class HeldPulls:
             if left:
                 self._held[queue] = left
         for pull in pulls:
+            self._ready.pop(pull, None)
             self._forget_end(pull)
 
     def _forget_end(self, pull: HeldPull) -> None:
         end = int(pull.deadline / SWEEP_SECONDS)
         pulls = self._ends[end]
         del pulls[pull]
+        self._count -= 1
         if not pulls:
             del self._ends[end]

@@ -94,6 +94,10 @@ class Pull:
     def is_gone(self) -> bool:
         return self.connection.is_closed
 
+    @property
+    def is_blocked(self) -> bool:
+        return self.connection.is_full
+
     def retry(self) -> bool:
         return self._processor.run_again(self)
 
@@ -200,6 +204,9 @@ class PullProcessor:
 
     def _begin(self, pull: Pull, may_hold: bool) -> None:
         if not pull.is_gone and not self.run(pull, may_hold=may_hold):
+            if len(self._held) >= self._config.held_pulls_max:
+                remark = f"{len(self._held)} pulls wait for messages already (maxHeldPulls)"
+                raise Refusal(Cause.BUSY, remark, retry_after_ms=1000)
             pull.is_held = pull.command.is_held = True
             self._held.hold(pull)
 

@@ -24,7 +24,7 @@ class PullSubsystem(Subsystem):
     def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
         config, store, clock = context.config, context.store, context.loop.time
         self._queues = store.queues
-        self.held = HeldPulls(clock)
+        self.held = HeldPulls(clock, context.loop.call_later)
         self.turns = FilterTurns(context.loop)
         self.cold = ColdReads(config, clients, store.log, clock)
         self.processor = PullProcessor(context, clients, self.held, self.cold, self.turns)

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import ipaddress
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from ledgermq.message.errors import InvalidHostError
@@ -24,12 +24,15 @@ from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_h
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.outgoing import OutgoingRequests, Settle
+from ledgermq.remoting.output_budget import OutputBudget
 from ledgermq.remoting.refusal import Cause, Refusal
 
 _log: Final = logging.getLogger(__name__)
 
 Buffer = bytes | memoryview
 _REMARK_LENGTH_MAX: Final = 500
+_JOIN_MAX_BYTES: Final = 1 << 20
+_SMALL_BYTES: Final = 16 << 10
 UNFINISHED_FREE_BYTES: Final = 64 * 1024
 """Bytes of an unfinished frame that every connection may hold without being counted."""
 
@@ -82,6 +85,7 @@ class Connection(asyncio.Protocol):
         close_when_silent: bool = False,
         sign: Callable[[Command], None] | None = None,
         unfinished: Callable[[int], None] | None = None,
+        budget: OutputBudget | None = None,
     ) -> None:
         """Make one end; `connection_made` brings the transport.
 
@@ -93,6 +97,7 @@ class Connection(asyncio.Protocol):
             close_when_silent: whether to close when a request times out and nothing was received since it was sent.
             sign: signs each request that is sent.
             unfinished: called with the change, in bytes, of the unfinished frame beyond what is free.
+            budget: counts what is unsent, with that of other connections.
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
@@ -111,7 +116,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = FrameParser(limits.frame_bytes, limits.header_bytes, limits.header_fields)
         self._unfinished = unfinished
-        self._unfinished_bytes = 0  # as last reported to `unfinished`
+        self._budget = budget
+        self._unfinished_bytes = 0  # as `unfinished` knows them
         self._out: list[Buffer] = []
         self._queued_bytes = 0  # in `_out`
         self._high_water = limits.output_high_water_bytes
@@ -138,6 +144,24 @@ class Connection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
+    def is_full(self) -> bool:
+        """Whether nothing large is to be begun for this peer now.
+
+        It, or all peers together, leave too much unread; or enough was begun in this turn of the loop.
+        """
+        if self._budget is not None:
+            if self._budget.is_turn_full:
+                return True
+            if self._budget.is_over:
+                return self.held_bytes > 0
+        return self.held_bytes > self._high_water
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that were given to this connection and that the operating system has not taken yet."""
+        return self._queued_bytes + self.unsent_bytes
+
+    @property
     def unfinished_since(self) -> float | None:
         """When the unfinished frame began (seconds of the loop's clock); None while it is within the free size."""
         return self._frame_since if self._unfinished_bytes else None
@@ -156,10 +180,13 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         if isinstance(data, (bytes, memoryview)):
             out.append(data)
-            self._queued_bytes += len(data)
+            size = len(data)
         else:
             out.extend(data)
-            self._queued_bytes += sum(map(len, data))
+            size = sum(map(len, data))
+        self._queued_bytes += size
+        if size > _SMALL_BYTES and self._budget is not None:
+            self._budget.wrote(self, size)
 
     def answer(self, data: Buffer | Sequence[Buffer], count: int = 1) -> None:
         """Queue the encoded answers to `count` requests; for the hot path, without a command or encoding."""
@@ -336,8 +363,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._count_unfinished(0)
-        # breaks the cycle with this object, which under TLS holds buffers, without the garbage collector
-        self._transport = None
+        if self._budget is not None:
+            self._budget.forget(self)
+        self._transport = None  # a cycle with this object, and under TLS buffers: freed without the garbage collector
         self._parser.forget()
         self._end(f"broken: {exc}" if exc else "closed by the peer")
         self._outgoing.fail_all(self._lost)
@@ -359,10 +387,14 @@ class Connection(asyncio.Protocol):
                 self._outgoing.settle(command)
             elif not self._closed:
                 self._serve(command)
-                if self._queued_bytes > self._high_water:
+                if self._queued_bytes > self._high_water or self._is_held_back():
                     self._backlog = list(rest)  # which ends the loop
                     if self._backlog:
                         self._pause_reading()
+
+    def _is_held_back(self) -> bool:
+        """Whether all connections together leave too much unread, and this one has its part in that."""
+        return self._budget is not None and self._budget.is_over and self._queued_bytes > UNFINISHED_FREE_BYTES
 
     def _go_on(self) -> None:
         """Serve the commands that were postponed, then read again."""
@@ -406,17 +438,23 @@ class Connection(asyncio.Protocol):
         out = self._out
         if not out or self._transport is None:
             return
+        size = self._queued_bytes
         self._out = []
         self._queued_bytes = 0
-        data = out[0] if len(out) == 1 and type(out[0]) is bytes else b"".join(out)
         unsent = self._transport.get_write_buffer_size()
         if not unsent:
             self._last_move = self._loop.time()
-        elif unsent + len(data) > self._limits.output_hard_bytes:
-            _log.warning("%s: %d bytes unsent, the peer does not read; closing", self.address, unsent + len(data))
-            self.abort(f"{unsent + len(data)} bytes unsent")
+        elif unsent + size > self._limits.output_hard_bytes:
+            _log.warning("%s: %d bytes unsent, the peer does not read; closing", self.address, unsent + size)
+            self.abort(f"{unsent + size} bytes unsent")
             return
-        self._transport.write(data)
+        if size <= _JOIN_MAX_BYTES:
+            self._transport.write(out[0] if len(out) == 1 and type(out[0]) is bytes else b"".join(out))
+        else:
+            for piece in _pieces(out):
+                self._transport.write(piece)
+        if unsent and self._budget is not None:
+            self._budget.wrote(self, 0)
         if self._backlog and not self._is_write_paused:
             self._loop.call_soon(self._go_on)
 
@@ -428,6 +466,24 @@ class Connection(asyncio.Protocol):
         was_heard = self._last_input > self._made_at
         hint = "" if was_heard else " (it never sent anything: is it another service, or one that expects TLS?)"
         return ConnectionLostError(self.address, self._close_reason + hint)
+
+
+def _pieces(buffers: Sequence[Buffer]) -> Iterator[bytes]:
+    """Copies of the buffers one behind the other, in pieces of at most `_JOIN_MAX_BYTES`."""
+    gathered: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        view = memoryview(buffer)
+        while len(view):
+            part = view[: _JOIN_MAX_BYTES - size]
+            gathered.append(part)
+            size += len(part)
+            view = view[len(part) :]
+            if size == _JOIN_MAX_BYTES:
+                yield b"".join(gathered)
+                gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)
 
 
 def _settle_future(future: asyncio.Future[Command], outcome: Command | RemotingError) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.output_budget import OutputBudget
 from ledgermq.remoting.seldom import SeldomLog
 
 _log: Final = logging.getLogger(__name__)
@@ -20,13 +21,15 @@ class ConnectionSet:
 
     Attributes:
         refused_count: connections closed at once because there were too many.
-        unfinished_bytes: of frames that have arrived in part, without the free size of each connection.
+        unfinished_bytes: of frames that have arrived in part, without what is free.
+        output: of all connections.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.refused_count = 0
         self._limits = limits
         self.unfinished_bytes = 0
+        self.output = OutputBudget(limits.output_all_bytes)
         self._refusals = SeldomLog(_log)
         self._open: set[Connection] = set()
         self._of_address: Counter[str] = Counter()

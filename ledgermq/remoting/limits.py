@@ -52,6 +52,13 @@ class Limits:
         64 << 20,
         "Most bytes of answers that one connection's peer leaves unread; then it is closed.",
     )
+    output_all_bytes: int = key(
+        "maxUnsentSizeInAll",
+        POSITIVE,
+        256 << 20,
+        "Bytes of answers that all peers together leave unread before they are held back; at twice as many some are"
+        " closed.",
+    )
     idle_s: float = key(
         "serverChannelMaxIdleTimeSeconds",
         SECONDS,

@@ -89,4 +89,5 @@ class RemotingServer:
             self.connections.admit,
             self.connections.forget,
             unfinished=self.connections.count_unfinished,
+            budget=self.connections.output,
         )

@@ -114,15 +114,21 @@ class NodePair:
         folder: theirs.
         conf: more settings of the broker.
         python: how to start a node, for brokers with planted faults.
+        nameserver_conf: more settings of the nameserver.
     """
 
     servers = "BBBBN"
 
     def __init__(
-        self, folder: Path, conf: dict[str, str] | None = None, python: Sequence[str] = ("-m", "ledgermq_server")
+        self,
+        folder: Path,
+        conf: dict[str, str] | None = None,
+        python: Sequence[str] = ("-m", "ledgermq_server"),
+        nameserver_conf: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self._conf = conf or {}
+        self._nameserver_conf = nameserver_conf or {}
         self._start = [sys.executable, "-P", *python]
         self.nodes: list[Node] = []
 
@@ -134,6 +140,7 @@ class NodePair:
             "healthPort": self.health_ports["N"],
             "bindAddress": "127.0.0.1",
             "kvConfigPath": self.folder / "kv.json",
+            **self._nameserver_conf,
         }
         try:
             self.nodes.append(self._node("nameserver", names))
@@ -247,9 +254,13 @@ class Group(NodePair):
     servers = "BBBBBFN"
 
     def __init__(
-        self, folder: Path, conf: dict[str, str] | None = None, python: Sequence[str] = ("-m", "ledgermq_server")
+        self,
+        folder: Path,
+        conf: dict[str, str] | None = None,
+        python: Sequence[str] = ("-m", "ledgermq_server"),
+        nameserver_conf: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(folder, conf, python)
+        super().__init__(folder, conf, python, nameserver_conf)
         self.ports: list[int] = []
         self._leader = 0
 

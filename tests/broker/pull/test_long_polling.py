@@ -1,5 +1,7 @@
 """Held pulls against a simple model: who waits where until when."""
 
+import itertools
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -14,6 +16,11 @@ QUEUES = [cast("ConsumeQueue", f"queue {number}") for number in range(3)]
 queues = st.sampled_from(QUEUES)
 
 
+def at_once(seconds: float, call: Callable[[], None]) -> None:
+    """The next turns of the loop, now."""
+    call()
+
+
 class FakePull:
     """Answered when `has_news`."""
 
@@ -21,6 +28,7 @@ class FakePull:
         self.queue = queue
         self.deadline = deadline
         self.is_gone = False
+        self.is_blocked = False
         self.has_news = False
         self.outcome: str | None = None
 
@@ -39,7 +47,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.now = 100.0
-        self.held = HeldPulls(lambda: self.now)
+        self.held = HeldPulls(lambda: self.now, at_once)
         self.waiting: list[FakePull] = []
         self.sweeps = 0
 
@@ -97,7 +105,7 @@ TestHeldPulls.settings = settings(max_examples=60, stateful_step_count=25, deadl
 
 def test_a_sweep_ends_only_what_is_due() -> None:
     now = [0.0]
-    held = HeldPulls(lambda: now[0])
+    held = HeldPulls(lambda: now[0], at_once)
     pulls = [FakePull(QUEUES[0], number * SWEEP_SECONDS / 2) for number in range(10)]
     for pull in pulls:
         held.hold(pull)
@@ -109,7 +117,7 @@ def test_a_sweep_ends_only_what_is_due() -> None:
 
 def test_a_retry_that_fails_keeps_no_pull_from_its_end() -> None:
     now = [0.0]
-    held = HeldPulls(lambda: now[0])
+    held = HeldPulls(lambda: now[0], at_once)
     pulls = [FakePull(QUEUES[number // 2], 1.0) for number in range(3)]
     for pull in pulls:
         held.hold(pull)
@@ -120,6 +128,64 @@ def test_a_retry_that_fails_keeps_no_pull_from_its_end() -> None:
     held.sweep()
     assert [pull.outcome for pull in pulls] == ["over"] * 3
     assert len(held) == 0
+
+
+def test_a_pull_whose_client_does_not_read_waits_until_it_does_and_not_for_ever() -> None:
+    now, turns = [0.0], list[tuple[float, Callable[[], None]]]()
+    held = HeldPulls(lambda: now[0], lambda seconds, call: turns.append((seconds, call)))
+    pulls = [FakePull(QUEUES[0], 1.0) for _ in range(3)]
+    for pull in pulls:
+        held.hold(pull)
+        pull.has_news = True
+    pulls[0].is_blocked = pulls[1].is_blocked = True
+    held.wake([QUEUES[0]])
+    assert [pull.outcome for pull in pulls] == [None, None, "answered"]
+    assert [seconds for seconds, _ in turns] == [0.02], "not in each turn"
+    pulls[0].is_blocked = False
+    turns.pop()[1]()
+    assert [pull.outcome for pull in pulls] == ["answered", None, "answered"]
+    now[0] = 2.0
+    held.sweep()
+    assert pulls[1].outcome is None, "an answer that nobody reads takes memory, also when the time is over"
+    pulls[1].is_gone = True
+    turns.pop()[1]()
+    assert (len(held), turns) == (0, [])
+
+
+def test_many_pulls_are_tried_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr("broker.pull.held_pulls.time.perf_counter", lambda: next(clock) / 1000)
+    turns = list[Callable[[], None]]()
+    held = HeldPulls(lambda: 0.0, lambda seconds, call: turns.append(call))
+    pulls = [FakePull(QUEUES[0], 1.0) for _ in range(20)]
+    for pull in pulls:
+        held.hold(pull)
+        pull.has_news = True
+    tried = []
+    held.wake([QUEUES[0]])
+    held.wake([QUEUES[0]])  # comes while they are tried
+    while turns:
+        tried.append(sum(pull.outcome is not None for pull in pulls))
+        turns.pop(0)()
+        assert len(turns) <= 1
+    assert tried == [5, 10, 15, 20][: len(tried)] and all(pull.outcome == "answered" for pull in pulls)
+    assert len(held) == 0
+
+
+def test_pulls_that_wait_to_be_tried_are_released_with_their_queue() -> None:
+    turns = list[Callable[[], None]]()
+    held = HeldPulls(lambda: 0.0, lambda seconds, call: turns.append(call))
+    pulls = [FakePull(queue, 1.0) for queue in QUEUES[:2]]
+    for pull in pulls:
+        held.hold(pull)
+        pull.is_blocked = True
+    held.wake(QUEUES[:2])
+    held.release([QUEUES[0]])
+    assert [pull.outcome for pull in pulls] == ["over", None]
+    held.release()
+    assert [pull.outcome for pull in pulls] == ["over", "over"]
+    turns.pop()()
+    assert (len(held), turns) == (0, [])
 
 
 def raises() -> bool:

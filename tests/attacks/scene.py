@@ -1,0 +1,141 @@
+"""Where attacks happen: a nameserver and a Raft group of three brokers, as processes, and an innocent beside."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
+from tests.attacks.innocent import Seen, innocent
+from tests.fuzz.nodes import LIMIT_S, Group, Node, write_peer_secret
+
+RATE: Final = 100.0
+_SAMPLE_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Toll:
+    """What an attack cost. Memory is what the leader, or the nameserver, had more at one moment than before."""
+
+    seen: Seen
+    elections: int
+    leader_cpu_s: float
+    leader_grew_bytes: int
+    nameserver_cpu_s: float
+    nameserver_grew_bytes: int
+    complaints: list[str]
+
+
+class Scene:
+    """The group, and connections of strangers to it."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self._strangers: list[Stranger] = []
+
+    def stranger(self, server: str = "B") -> "Stranger":
+        """A connection to the leader (`B`), a follower (`F`) or the nameserver (`N`)."""
+        return self.stranger_at(self.group.port(server))
+
+    def stranger_at(self, port: int) -> "Stranger":
+        self._strangers.append(Stranger(socket.create_connection(("127.0.0.1", port), LIMIT_S)))
+        return self._strangers[-1]
+
+    def term(self) -> float:
+        """Of the group's leader."""
+        self.group.find_leader(LIMIT_S)
+        return self.group.metric("B", "ledgermq_term")
+
+    def suffer(self, attack: Callable[["Scene"], None], *, rest_s: float = 1.0) -> Toll:
+        """Have an attack and an innocent at once."""
+        term = self.term()
+        leader, nameserver = self.group.broker, self.group.nameserver
+        with innocent(self.group.ports, RATE) as seen:
+            cpu, its_cpu = leader.cpu_s, nameserver.cpu_s
+            with _most_memory(leader) as grew, _most_memory(nameserver) as it_grew:
+                attack(self)
+                time.sleep(rest_s)
+            cpu, its_cpu = leader.cpu_s - cpu, nameserver.cpu_s - its_cpu
+        elections = int(self.term() - term)
+        self.leave()
+        return Toll(seen[0], elections, cpu, grew[0], its_cpu, it_grew[0], self.group.complaints())
+
+    def leave(self) -> None:
+        """All strangers go."""
+        for one in self._strangers:
+            one.close()
+        self._strangers.clear()
+
+
+class Stranger:
+    """One plain connection. What it says and hears is bytes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._parser = FrameParser(1 << 30, 1 << 24, 1 << 20)
+        self._answers: list[Command] = []
+        self._opaque = 0
+
+    def say(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", *, oneway: bool = False) -> None:
+        """Send a request without waiting for its answer."""
+        self.socket.sendall(self.frame(code, ext, body, oneway=oneway))
+
+    def frame(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", *, oneway: bool = False) -> bytes:
+        self._opaque += 1
+        return encode(Command(code, ext=ext or {}, body=body, opaque=self._opaque, flag=2 if oneway else 0))
+
+    def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+        """Send a request and return the next answer.
+
+        Raises:
+            ConnectionError: the server closed the connection instead.
+        """
+        self.say(code, ext, body)
+        return self.hear()
+
+    def hear(self) -> Command:
+        while not self._answers:
+            data = self.socket.recv(1 << 20)
+            if not data:
+                raise ConnectionResetError("closed by the server")
+            self._answers += [found for found in self._parser.feed(data) if found.is_response]
+        return self._answers.pop(0)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@contextlib.contextmanager
+def scene(folder: Path, conf: dict[str, str] | None = None) -> Iterator[Scene]:
+    """A group whose nameserver wants registrations signed."""
+    secret = str(write_peer_secret(folder))
+    given = {"namesrvSecretFile": secret}
+    with Group(folder, given | (conf or {}), nameserver_conf=given) as group:
+        made = Scene(group)
+        try:
+            yield made
+        finally:
+            made.leave()
+
+
+@contextlib.contextmanager
+def _most_memory(node: Node) -> Iterator[list[int]]:
+    """By how many bytes a process's memory, without pages of files, was above that of the beginning at most."""
+    before, grew, is_over = node.memory_bytes, [0], threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(_SAMPLE_S):
+            grew[0] = max(grew[0], node.memory_bytes - before)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield grew
+    finally:
+        is_over.set()
+        thread.join()
