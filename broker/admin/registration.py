@@ -303,8 +303,8 @@ class _Link:
             trouble = "" if answer.code == ResponseCode.SUCCESS else f"{command.name} refused: {answer.remark}"
         except RemotingError as error:
             trouble = str(error)
-        if trouble:
-            self._signs_over = None  # the nameserver may now ask for a signature, or for another challenge to be signed
+        if answer is not None and answer.code == ResponseCode.NO_PERMISSION:
+            self._signs_over = None  # the nameserver may ask for a signature now
         if trouble != self._trouble:
             self._trouble = trouble
             log.log(

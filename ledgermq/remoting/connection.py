@@ -22,9 +22,8 @@ from ledgermq.remoting.codec.codes import ResponseCode, request_name
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
-from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.limits import Limits, OutputBudget
 from ledgermq.remoting.outgoing import OutgoingRequests, Settle
-from ledgermq.remoting.output_budget import OutputBudget
 from ledgermq.remoting.refusal import Cause, Refusal
 
 _log: Final = logging.getLogger(__name__)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.output_budget import OutputBudget
+from ledgermq.remoting.limits import Limits, OutputBudget
 from ledgermq.remoting.seldom import SeldomLog
 
 _log: Final = logging.getLogger(__name__)

@@ -1,10 +1,18 @@
 """Limits for the other end of a connection; all limits of this package are here."""
 
+import asyncio
+import logging
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final, Protocol
 
 from ledgermq.remoting.codec.frame import FIELDS_MAX, FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
 from ledgermq.remoting.config_key import NETTY, OURS, POSITIVE, SECONDS, key
+from ledgermq.remoting.seldom import SeldomLog
+
+_log: Final = logging.getLogger(__name__)
+_SAMPLE_S: Final = 0.05
+_PATIENCE_S: Final = 5.0
+_TURN_MAX_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +78,103 @@ class Limits:
     """A TLS handshake that takes longer than this ends the connection."""
     frame_s: float = 120.0
     """A frame that takes longer than this to arrive closes the connection."""
+
+
+class Writer(Protocol):
+    """A connection. `held_bytes` are those that it was given and the operating system has not taken yet."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what is unsent is dropped."""
+
+
+class OutputBudget:
+    """What all connections of one listener hold of answers that their peers have not read yet.
+
+        spent <= limit             nothing is held back
+        above the limit            nothing large is begun for anybody who has something unread (`Connection.is_full`)
+        above it for 5 seconds     whoever has most unread is closed, one after the other, until it is below
+        above twice the limit      the same at once
+
+    So it takes at most twice the limit, and what is handed over in one turn of the loop. Small answers that leave at
+    once are not counted. The sum is taken every 50 ms while there is anything.
+
+    Args:
+        limit_bytes: where connections are held back.
+
+    Attributes:
+        spent_bytes: unsent by all connections, as last seen.
+        closed_count: connections closed because all together held too much.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._held: dict[Writer, int] = {}
+        self._turn_bytes = 0
+        self._over_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._refusals = SeldomLog(_log)
+        self.spent_bytes = 0
+        self.closed_count = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether connections with anything unread are held back."""
+        return self.spent_bytes > self._limit_bytes
+
+    @property
+    def is_turn_full(self) -> bool:
+        """Whether so much was handed over in this turn of the loop that copying it takes long enough."""
+        return self._turn_bytes > _TURN_MAX_BYTES
+
+    def wrote(self, writer: Writer, count: int) -> None:
+        """A connection was given `count` bytes to send; with 0 it is looked at from now on.
+
+        It may be closed by that.
+        """
+        if not self._turn_bytes:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._turn_bytes += count
+        self._held[writer] = self._held.get(writer, 0) + count
+        self.spent_bytes += count
+        if self.spent_bytes > 2 * self._limit_bytes:
+            self._look()
+            self._close_most(2 * self._limit_bytes)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_SAMPLE_S, self._sample)
+
+    def forget(self, writer: Writer) -> None:
+        """A connection has ended."""
+        self.spent_bytes -= self._held.pop(writer, 0)
+
+    def _begin_turn(self) -> None:
+        self._turn_bytes = 0
+
+    def _sample(self) -> None:
+        self._timer = None
+        self._look()
+        loop = asyncio.get_running_loop()
+        if not self.is_over:
+            self._over_since = None
+        elif self._over_since is None:
+            self._over_since = loop.time()
+        elif loop.time() - self._over_since > _PATIENCE_S:
+            self._close_most(self._limit_bytes)
+        if self._held:
+            self._timer = loop.call_later(_SAMPLE_S, self._sample)
+
+    def _look(self) -> None:
+        self._held = {writer: held for writer in self._held if (held := writer.held_bytes)}
+        self.spent_bytes = sum(self._held.values())
+
+    def _close_most(self, limit_bytes: int) -> None:
+        for writer in sorted(self._held, key=self._held.__getitem__, reverse=True):
+            if self.spent_bytes <= limit_bytes:
+                return
+            self.closed_count += 1
+            unread, of_all = self._held[writer], self.spent_bytes
+            self._refusals.warning("%d bytes are unread by all connections: closing one with %d", of_all, unread)
+            writer.abort("all connections together leave too much unread")
+            self.forget(writer)

@@ -238,8 +238,10 @@ async def test_a_name_has_a_length(serve: Serve, name: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def registering(served: Served, secret_file: Path | None) -> AsyncIterator[Registration]:
-    config = BrokerConfig(namesrv_addrs=(f"127.0.0.1:{served.port}",), namesrv_secret_file=secret_file)
+async def registering(served: Served, secret_file: Path | None, name: str = "broker-z") -> AsyncIterator[Registration]:
+    config = BrokerConfig(
+        namesrv_addrs=(f"127.0.0.1:{served.port}",), namesrv_secret_file=secret_file, broker_name=name
+    )
     client, role = RemotingClient(), Role(config, log_state(writable=True, generation=3))
     topics = {name: TopicConfig(name=name, read_queues=4, write_queues=4) for name in ("T", "U")}
     describe = lambda: Announcement(topics, DataVersion(1, 2, 3), 99)  # noqa: E731
@@ -264,6 +266,23 @@ async def test_our_broker_signs_what_it_says_to_a_nameserver_that_wants_it(serve
         await served.until(lambda: not served.server.table.has_members)
         await served.until(lambda: served.server.table.has_members)
     await served.until(lambda: not served.server.table.has_members)
+
+
+async def test_a_signature_counts_on_after_a_claim_was_refused(serve: Serve, secret_file: Path) -> None:
+    served = await serve(secret_file=secret_file)
+    await led(served)
+    watcher = await served.peer()
+    later = await served.peer()
+    ahead = LEADER | {"brokerAddr": "127.0.0.1:7", "term": "9"}
+    assert (await say(later, RequestCode.REGISTER_BROKER, ahead, BODY, MEMBER)).code == 0
+    async with registering(served, secret_file, name="broker-a") as registration:
+        await asyncio.sleep(1.5)  # refused at least twice, a second apart: term 3 comes after term 9
+        assert registration.registered_count == 0
+        assert await watcher.addresses("T") == {"0": "127.0.0.1:7"}
+        gone = LEADER | {"brokerAddr": "127.0.0.1:7"}
+        assert (await say(later, RequestCode.UNREGISTER_BROKER, gone, b"", MEMBER)).code == 0
+        served.server.table._terms.expire(1 << 60)
+        await eventually(lambda: registration.registered_count == 1)
 
 
 @pytest.mark.parametrize("has_secret", [False, True])

@@ -3,8 +3,7 @@
 import asyncio
 
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.output_budget import OutputBudget
+from ledgermq.remoting.limits import Limits, OutputBudget
 from tests.remoting.peers import Dial, Serve, eventually
 
 MIB = 1 << 20

@@ -95,7 +95,9 @@ class Authority:
 
 
 def _challenge(connection: Connection) -> str:
-    challenge: str = connection.attributes.setdefault(CHALLENGE, secrets.token_hex(16))
+    """Draw another challenge for the connection: what was signed before is worth nothing from now on."""
+    challenge = secrets.token_hex(16)
+    connection.attributes |= {CHALLENGE: challenge, SIGNED_NUMBER: 0}
     return challenge
 
 
