@@ -296,7 +296,7 @@ async def desk(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
     await desk.start()
     yield desk
     with contextlib.suppress(TimeoutError):
-        await desk.stop()
+        await desk.stop(save_tables=False)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from cli.main import main
+
 pytestmark = pytest.mark.cluster
 Start = Callable[..., Any]
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -28,6 +30,20 @@ def assert_one_line(done: subprocess.CompletedProcess[str], code: int, pattern: 
     assert re.search(pattern, done.stderr), done.stderr
     assert "Traceback" not in done.stderr + done.stdout
     assert done.stderr.startswith("error: ") or done.stderr.startswith("usage: ")
+
+
+@pytest.fixture
+def command_here(capsys: pytest.CaptureFixture[str]) -> Command:
+    """`ledgermq WORDS` in this process: for what is refused before anything runs, as most refusals are."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        try:
+            code = main(words)
+        except SystemExit as ended:  # so argparse ends
+            code = ended.code if isinstance(ended.code, int) else 1
+        return subprocess.CompletedProcess(words, code, *capsys.readouterr())
+
+    return run
 
 
 def write(path: Path, **properties: object) -> Path:
@@ -51,10 +67,10 @@ def test_a_node_whose_port_is_in_use_ends_with_one_line(
     assert_one_line(done, 1, str(taken_port))
 
 
-def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_one(command: Command, tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_one(command_here: Command, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=a\nlistenport=1\n")
-    assert_one_line(command("broker", "-c", str(conf)), 2, r'broker\.conf:2: .*"?listenport.*listenPort')
+    assert_one_line(command_here("broker", "-c", str(conf)), 2, r'broker\.conf:2: .*"?listenport.*listenPort')
 
 
 def test_an_unknown_key_for_a_local_cluster_is_refused_before_anything_starts(command: Command, tmp_path: Path) -> None:
@@ -63,24 +79,24 @@ def test_an_unknown_key_for_a_local_cluster_is_refused_before_anything_starts(co
     assert not (tmp_path / "d" / "cluster.json").exists()
 
 
-def test_a_value_that_does_not_parse_is_refused_with_its_place(command: Command, tmp_path: Path) -> None:
+def test_a_value_that_does_not_parse_is_refused_with_its_place(command_here: Command, tmp_path: Path) -> None:
     conf = write(tmp_path / "broker.conf", brokerName="a", listenPort="ten")
-    assert_one_line(command("broker", "-c", str(conf)), 2, r"broker\.conf:2: .*listenPort.*ten")
+    assert_one_line(command_here("broker", "-c", str(conf)), 2, r"broker\.conf:2: .*listenPort.*ten")
 
 
 @pytest.mark.parametrize(
     ("peers", "detail"),
     [
-        ("n0-127.0.0.1:40911;n1-127.0.0.1:40911", "one address: n0-127.0.0.1:40911 and n1-127.0.0.1:40911"),
+        ("n0-127.0.0.1:40911;n1-127.0.0.1:40911", "the same address: n0-127.0.0.1:40911 and n1-127.0.0.1:40911"),
         ("n0-127.0.0.1:40911;n1-127.0.0.1:40912;n0-127.0.0.1:40913", "n0.*twice"),
         ("n1-127.0.0.1:40911;n2-127.0.0.1:40912", "n0"),
         ("n0-10.0.0.1:40911;n1-10.0.0.2:40911", r"key 'dLegerPeerSecretFile' is needed: .*insecurePeers=true"),
     ],
 )
-def test_peers_that_cannot_be_are_refused(command: Command, tmp_path: Path, peers: str, detail: str) -> None:
+def test_peers_that_cannot_be_are_refused(command_here: Command, tmp_path: Path, peers: str, detail: str) -> None:
     raft = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerSelfId": "n0", "dLegerPeers": peers}
     conf = write(tmp_path / "broker.conf", storePathRootDir=tmp_path / "store", **raft)
-    assert_one_line(command("broker", "-c", str(conf)), 2, detail)
+    assert_one_line(command_here("broker", "-c", str(conf)), 2, detail)
     assert not (tmp_path / "store").exists()
 
 
@@ -118,8 +134,8 @@ def test_words_that_cannot_be_meant_are_usage_errors(command: Command, tmp_path:
     assert_one_line(command(*words, "--dir", str(tmp_path / "d")), 2, words[-1].split("=")[0])
 
 
-def test_a_verb_without_a_cluster_says_how_to_start_one(command: Command, tmp_path: Path) -> None:
-    assert_one_line(command("cluster", "kill", "leader", "--dir", str(tmp_path)), 1, "no cluster runs in")
+def test_a_verb_without_a_cluster_says_how_to_start_one(command_here: Command, tmp_path: Path) -> None:
+    assert_one_line(command_here("cluster", "kill", "leader", "--dir", str(tmp_path)), 1, "no cluster runs in")
 
 
 def test_the_version_is_printed(command: Command) -> None:

