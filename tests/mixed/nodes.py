@@ -143,6 +143,27 @@ class Street:
         """Three started brokers of RocketMQ's with DLedger."""
         return [self.java_broker(name, namesrv, member) for member in _members(name)]
 
+    def our_controllers(self) -> list[Node]:
+        """Three started controllers of ours."""
+        ports = free_ports(3)
+        members = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
+        secret = self._home("controllers") / "secret"
+        secret.touch(0o600)
+        secret.write_text("c" * 64)
+        conf = {"controllerDLegerPeers": members, "controllerSecretFile": secret, "healthPort": "off"}
+        conf |= {"controllerStorePath": secret.parent, "controllerQuorumPortOffset": 1}
+        return [
+            self._started(home, port, _ours("controller", home, {**conf, "controllerDLegerSelfId": f"n{number}"}))
+            for number, port in enumerate(ports)
+            if (home := self._home(f"controller-n{number}"))
+        ]
+
+    def java_controlled_group(self, name: str, namesrv: Node, controllers: Sequence[Node]) -> list[Node]:
+        """Three started brokers of RocketMQ's, whose master is appointed by controllers."""
+        conf = {"brokerId": -1, "brokerRole": "SLAVE", "enableControllerMode": "true", "allAckInSyncStateSet": "true"}
+        conf |= {"controllerAddr": ";".join(node.address for node in controllers)}
+        return [self.java_broker(name, namesrv, conf) for _ in range(3)]
+
     def proxy(self, namesrv: Node, jars: Path) -> Node:
         """A started 5.x proxy of RocketMQ's in cluster mode; `port` takes gRPC, the next one remoting."""
         port = free_ports(1)[0]
