@@ -356,7 +356,7 @@ BROKER = {"clusterName": "c", "brokerName": "b", "brokerAddr": "h:1", "brokerId"
         (901, {"clusterName": "c"}, b"", 1, "field brokerName is missing"),
         (100, {"namespace": "n", "key": "k"}, b"", 1, "field value is missing"),
         (101, {"namespace": "n"}, b"", 22, "field key is missing"),
-        (318, {}, b"scanNotActiveBrokerInterval=never", 29, "is not a number above 0: 'never'"),
+        (318, {}, b"scanNotActiveBrokerInterval=never", 29, "is 'never', not a whole number"),
         (318, {}, b"scanNotActive=1", 29, "is unknown; nearest known key is 'scanNotActiveBrokerInterval'"),
         (318, {}, b"\xff", 29, "settings: not UTF-8 at byte 0"),
         (318, {}, b"nothing", 29, "line 1 is not key=value: 'nothing'"),

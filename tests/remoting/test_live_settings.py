@@ -47,7 +47,7 @@ def test_a_change_is_made_wholly_or_not_at_all(settings: LiveSettings[NameServer
     before = settings.as_text()
     with pytest.raises(Refusal, match=r"black list\. It holds kvConfigPath"):
         settings.update("orderMessageEnable=true\nkvConfigPath=/y\n")
-    with pytest.raises(Refusal, match="'orderMessageEnable' is not true or false: 'maybe'"):
+    with pytest.raises(Refusal, match="'orderMessageEnable' is 'maybe', not true or false"):
         settings.update("scanNotActiveBrokerInterval=1\norderMessageEnable=maybe\n")
     assert settings.as_text() == before
     assert settings.config.scan_interval_ms == 5000
@@ -68,14 +68,24 @@ def test_of_an_unknown_key_only_the_start_is_compared_and_shown(settings: LiveSe
 
 
 @pytest.mark.parametrize(
-    "value", ["9" * 5000, "0" * 19 + "1" + "9" * 5000, "0" * 19 + "1" + "9" * 100, "2147483648", "0"]
+    ("key", "value", "complaint"),
+    [
+        ("scanNotActiveBrokerInterval", "9" * 5000, "is '9999"),
+        ("scanNotActiveBrokerInterval", "0" * 19 + "1" + "9" * 100, "is '0000"),
+        ("scanNotActiveBrokerInterval", "9223372036854775808", "out of range"),
+        ("scanNotActiveBrokerInterval", "0", "is 0, must be above 0"),
+        ("waitSecondsForService", "2147483648", "out of range"),
+        ("waitSecondsForService", "-1", "is -1, must be above 0"),
+    ],
 )
-def test_a_number_beyond_32_bits_is_refused_however_it_is_written(
-    settings: LiveSettings[NameServerConfig], value: str
+def test_a_number_out_of_the_keys_range_is_refused_however_it_is_written(
+    settings: LiveSettings[NameServerConfig], key: str, value: str, complaint: str
 ) -> None:
-    with pytest.raises(Refusal, match="is not a number above 0"):
-        settings.update(f"scanNotActiveBrokerInterval={value}")
-    assert settings.config.scan_interval_ms == 5000
+    before = settings.config
+    with pytest.raises(Refusal, match=complaint) as caught:
+        settings.update(f"{key}={value}")
+    assert len(caught.value.remark) < 200
+    assert settings.config == before
 
 
 def test_escapes_survive_the_round_trip(settings: LiveSettings[NameServerConfig]) -> None:

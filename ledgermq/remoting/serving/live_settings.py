@@ -17,13 +17,11 @@ from ledgermq.remoting.refusal import Cause, Refusal
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """Keys that no request changes, whatever the configuration's own list is."""
 
-_NUMBER_MAX = 1 << 31
-_DIGITS_MAX = 20
 _SHOWN_MAX = 100
 
 
 class Configuration(Protocol):
-    """A frozen dataclass of settings, whose live keys are numbers above 0, and words true or false."""
+    """A frozen dataclass of settings with a declaration of each key."""
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -69,7 +67,11 @@ class LiveSettings(Generic[C]):
         for key, value in wanted.items():
             self._check(key, value)
             if (live := self._live.get(key)) is not None:
-                fields[live.path[0]] = _parse_value(key, value, live.value_in(self.config))
+                try:
+                    fields[live.path[0]] = live.kind.read(value)
+                except ValueError as error:
+                    shown = str(error)[:_SHOWN_MAX]
+                    raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} {shown}") from error
         self._properties |= wanted
         self.config = replace(self.config, **fields)  # type: ignore[type-var]  # a frozen dataclass
         self._on_change(self.config)
@@ -83,16 +85,6 @@ class LiveSettings(Generic[C]):
             raise Refusal(
                 Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"
             )
-
-
-def _parse_value(key: str, value: str, present: bool | int) -> bool | int:
-    if isinstance(present, bool):
-        if value not in ("true", "false"):
-            raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not true or false: {value[:100]!r}")
-        return value == "true"
-    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and 0 < int(value) < _NUMBER_MAX):
-        raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not a number above 0: {value[:100]!r}")
-    return int(value)
 
 
 def _escape(value: str) -> str:
