@@ -18,7 +18,6 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig
-from nameserver.core.dialect import wants_standard
 from nameserver.core.model import TopicRoute
 from nameserver.core.routes import RouteTable
 from nameserver.core.topics import UNIT, UNIT_SUBSCRIPTION
@@ -26,6 +25,9 @@ from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.route_waiters import RouteWaiters
 
 _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+_STANDARD_JSON_SINCE = 401
+"""Ordinal of V4_9_4 in MQVersion. Clients before it get fastjson's text: old Go clients split it at commas."""
 
 
 class ClientRequests:
@@ -83,7 +85,7 @@ class ClientRequests:
             remark = f"No topic route info in name server for the topic: {topic}{_FAQ}"
             raise Refusal(Cause.TOPIC_NOT_EXIST, remark)
         order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if self._config().order_message_enable else None
-        standard = wants_standard(command.version, bool(optional_boolean(command.ext, "acceptStandardJsonOnly")))
+        standard = optional_boolean(command.ext, "acceptStandardJsonOnly") or command.version >= _STANDARD_JSON_SINCE
         body = (standard_json if standard else java_json)(_in_zone(route, command.ext).to_json(order))
         return Answer({"routeVersion": str(route.version)} if "waitMillis" in command.ext else None, body)
 

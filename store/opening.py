@@ -180,7 +180,7 @@ def _prepare_index(
     """Open the index's files and see what is to be believed of them; numpy is loaded only where there is an index."""
     if config is None:
         return None
-    from store.index.opening import prepare_index
+    from store.index.builder import prepare_index
 
     return prepare_index(config, directory.checkpoint, replicated_log, clean=directory.was_clean)
 

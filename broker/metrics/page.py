@@ -9,16 +9,15 @@ the same page.
 Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java` (init: labels), OpenTelemetry's Prometheus page.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from broker.config import BrokerConfig
 from broker.metrics.gauges import Gauges
 from broker.metrics.groups import Groups
-from broker.metrics.replication import replication
 from broker.metrics.totals import counter_families
 from broker.parts import Parts
-from telemetry.families import Collector, Labels, Writer
+from telemetry.families import Buckets, Collector, Family, Labels, Number, Writer
 from telemetry.metrics import Registry
 from telemetry.pages import Section, SharedPage, pieces
 
@@ -53,7 +52,7 @@ class MetricsPage:
 
     async def _make_whole(self) -> AsyncIterator[bytes]:
         yield self._registry.render().encode()
-        async for piece in self._section(self._own_writer, replication(self._parts)):
+        async for piece in self._section(self._own_writer, _replication(self._parts)):
             yield piece
         async for piece in self._make_theirs():
             yield piece
@@ -74,3 +73,24 @@ def common_labels(config: BrokerConfig) -> Labels:
         labels["aggregation"] = "delta"
     labels |= {"node_type": "broker", "cluster": config.cluster_name, "node_id": config.broker_name}
     return tuple(sorted(labels.items()))
+
+
+def _replication(parts: Parts) -> Iterator[Family]:
+    """Yield metrics of our own: how far the log is replicated and durable, and how long appends take."""
+    yield _append_seconds(parts)
+    unflushed = parts.context.store.log.backlog().unflushed_bytes
+    yield _one("ledgermq_unflushed_bytes", "In the log and not durable on this node.", unflushed)
+    changes = parts.leadership.changes
+    yield Family("ledgermq_role_changes_total", "counter", "How often it began or ceased to lead.", [((), changes)])
+    yield from parts.context.store.log.metrics()
+
+
+def _append_seconds(parts: Parts) -> Family:
+    bounds_ms, counts, sum_ms = parts.context.counting.calls.appends.distribution()
+    buckets = Buckets([bound / 1000 for bound in bounds_ms], counts, sum_ms / 1000)
+    explanation = "From a message's arrival to its answer."
+    return Family("ledgermq_append_seconds", "histogram", explanation, [((), buckets)])
+
+
+def _one(name: str, explanation: str, value: Number) -> Family:
+    return Family(name, "gauge", explanation, [((), value)])

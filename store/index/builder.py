@@ -10,15 +10,16 @@ process: what the last good sync covered is what the checkpoint says from then o
 import contextlib
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from store.directory.checkpoint import IndexProgress
+from store.directory.checkpoint import IndexProgress, StoreCheckpointFile
 from store.errors import DiskFailedError, StoreError
 from store.index.batch import Entries, KeyBatch
 from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
 from store.index.index_file import Window
-from store.index.recovery import IndexStart
+from store.index.recovery import IndexStart, choose_start
+from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)
 
@@ -178,3 +179,24 @@ class IndexBuilder:
                 log.error("the key index takes no more entries: %s", error)
                 self.error = error
         return self._durable
+
+
+def prepare_index(config: IndexConfig, file: StoreCheckpointFile, log_: ReplicatedLog, *, clean: bool) -> IndexBuilder:
+    """Open the index over a recovered log; blocks, for a thread. Nothing is cut or entered before its first `go_on`.
+
+    Raises:
+        StoreFormatError: an index file of another length or with an impossible header.
+        DiskFailedError, DiskReadError: an index file cannot be opened or read.
+    """
+    files = IndexFiles(config.directory, config.layout)
+    try:
+        start = choose_start(files, file.found, log_, clean=clean)
+        vouched = file.found.index
+        if vouched is not None and start.resume_offset < vouched.dispatched_offset:
+            # what was vouched for is gone, and its place will be taken by other entries
+            file.found = replace(file.found, index=None)
+            file.save(file.found)
+        return IndexBuilder(config, files, start)
+    except BaseException:
+        files.close()
+        raise

@@ -57,7 +57,7 @@ class IndexService:
     """The index of one store; a `StoreListener`. Owned by the loop's thread.
 
     Args:
-        builder: as `store.index.opening` made it; this service's from now on.
+        builder: as `prepare_index` made it; this service's from now on.
 
     Attributes:
         config: the builder's.
