@@ -95,6 +95,8 @@ class Driver:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
+        for left in Path("/tmp").glob("MqaStatic-*"):  # where mqadmin keeps mappings, wherever it works
+            left.unlink(missing_ok=True)
 
 
 def comparable(case: Case, printed: str, values: Mapping[str, str]) -> str:

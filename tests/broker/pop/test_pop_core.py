@@ -13,6 +13,7 @@ from broker.state.pop_tables import POP, PULL, PopChange, PopTables, RequestMode
 from ledgermq.message.pop_handle import retry_flag, retry_topic
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.route import MessageQueue
+from tests.limits import IS_WHOLE
 
 QUEUES = st.sampled_from(["T", "%RETRY%g_T"])
 
@@ -113,7 +114,7 @@ class CheckpointMachine(RuleBasedStateMachine):
 
 
 TestCheckpoints = CheckpointMachine.TestCase
-TestCheckpoints.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestCheckpoints.settings = settings(max_examples=40 if IS_WHOLE else 20, stateful_step_count=30, deadline=None)
 
 
 def test_what_came_and_went_before_it_was_sent_is_never_told() -> None:

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.pull.held_pulls import SWEEP_SECONDS, HeldPulls
 from store.queues.consume_queue import ConsumeQueue
+from tests.limits import IS_WHOLE
 
 QUEUES = [cast("ConsumeQueue", f"queue {number}") for number in range(3)]
 queues = st.sampled_from(QUEUES)
@@ -100,7 +101,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestHeldPulls = Machine.TestCase
-TestHeldPulls.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestHeldPulls.settings = settings(max_examples=60 if IS_WHOLE else 20, stateful_step_count=25, deadline=None)
 
 
 def test_a_sweep_ends_only_what_is_due() -> None:

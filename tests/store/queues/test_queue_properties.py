@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue, QueueEntry, Unit
 from store.queues.ext_queue import ExtQueue, decode_extension, extension_position
+from tests.limits import IS_WHOLE
 from tests.store.queues.extensions import HEAD, JavaExtension, encode_extension, extension_address
 from tests.store.support import fast_directory
 
@@ -182,7 +183,7 @@ class ExtMachine(QueueMachine):
 
 
 for machine in (QueueMachine, BatchMachine, ExtMachine):
-    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    machine.TestCase.settings = settings(max_examples=40 if IS_WHOLE else 15, stateful_step_count=25, deadline=None)
 TestPlainQueue = QueueMachine.TestCase
 TestBatchQueue = BatchMachine.TestCase
 TestExtQueue = ExtMachine.TestCase
