@@ -12,6 +12,7 @@ from cli.acl.command import add_parser as add_acl
 from cli.cluster.command import add_parser as add_cluster
 from cli.demo.command import add_parser as add_demo
 from cli.lifeline import die_with_parent
+from cli.pipeline import add_parser as add_pipeline
 from cli.tools import add_parsers as add_tools
 from doctor.command import add_parser as add_store
 from node.errors import CommandError
@@ -83,6 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_demo(commands)
     add_tools(commands)
     add_store(commands)
+    add_pipeline(commands)
     return parser
 
 

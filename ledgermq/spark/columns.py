@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledgermq.message.crc import crc32
 from ledgermq.message.frames import HEAD_SIZE, Bools, Bytes, Ints, Structs
 from ledgermq.message.record import Record, decode_record
 from ledgermq.spark.parts import Block
@@ -38,9 +39,10 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "properties": PROPERTIES,
     "body": pa.binary(),
     "record": pa.binary(),
+    "record_crc": pa.int64(),
     "damage": pa.string(),
 }
-"""Every column of a record, in order; `record` is its bytes in the log."""
+"""Every column of a record, in order; `record` is its bytes in the log, `record_crc` see `record_crcs`."""
 
 _NUMBERS: Final = {
     "queue_id": ("queue_id", np.int32),
@@ -146,6 +148,8 @@ def _column(
         return _slices(block.data, block.starts[rows] + HEAD_SIZE, block.tails[rows])
     if name == "record":
         return _slices(block.data, block.starts[rows], block.ends[rows])
+    if name == "record_crc":
+        return pa.array(record_crcs(block, rows))
     if name == "broker":
         return _repeated(broker, len(rows))
     if name == "damage":
@@ -182,12 +186,24 @@ def _decoded_batch(block: Block, rows: Ints, names: Sequence[str], broker: str |
         "properties": lambda _, record: list(record.property_map.items()),
         "body": lambda _, record: record.body,
         "record": lambda row, _: block.record(row),
+        "record_crc": lambda row, _: int(record_crcs(block, np.array([row]))[0]),
         "damage": lambda row, _: block.faults.get(row),
     }
     arrays = [
         pa.array([fields[name](row, record) for row, record in found], TYPES[name]) for name in names
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(arrays, list(names))
+
+
+def record_crcs(block: Block, rows: Ints) -> Ints:
+    """Return the CRC-32 of the bytes of each of these records without its physical offset.
+
+    Copies of a record are equal by it, also in logs where another record before them is missing.
+    """
+    view, crc_of = block.data.data, crc32
+    places = zip(block.starts[rows].tolist(), block.ends[rows].tolist(), strict=True)
+    crcs = (crc_of(view[start + 36 : end], crc_of(view[start : start + 28])) for start, end in places)
+    return np.fromiter(crcs, np.int64, len(rows))
 
 
 def _repeated(value: str | None, count: int) -> pa.Array:

@@ -7,7 +7,7 @@
 |---|---|---|
 | path, paths | | directory, or a JSON list of them |
 | broker | null | broker names with commas, one a directory |
-| mode | records, headers, raw, index | headers: no body, no properties; raw: whole records; index: queue units |
+| mode | records, headers, raw, index, digests | headers: no body, no properties; raw: whole records; index: units |
 | columns | all of the mode | some of them, with commas |
 | topics, queueIds | all | with commas |
 | startingOffset, endingOffset | | queue offsets, half-open |
@@ -16,6 +16,9 @@
 | verify | true if body or record is read | compare each body with its CRC |
 | splitBytes | 67108864 | bytes of log for one task; 0: one task for each file |
 | allowReplicas | false | read directories that hold copies of the same log |
+
+Mode digests gives a row for each topic, queue and run of 4,096 queue offsets in a block: the number of records, and a
+sum over hashes of (bytes, queue offset). The sums of equal runs are equal wherever the log was divided.
 """
 
 import gc
@@ -34,7 +37,7 @@ from ledgermq.spark.columns import TYPES, Want, damage_batch, record_batch
 from ledgermq.spark.errors import DamagedLogError, OptionError
 from ledgermq.spark.log_files import LogFile, StoreDirectory, frame_head, offset_files, open_store, queue_folders
 from ledgermq.spark.options import Options
-from ledgermq.spark.parts import SPLIT_BYTES, Damage, LogPart, plan_parts, read_part
+from ledgermq.spark.parts import SPLIT_BYTES, Block, Damage, LogPart, plan_parts, read_part
 
 KNOWN: Final = (
     "path", "paths", "broker", "mode", "columns", "topics", "queueIds", "startingOffset", "endingOffset",
@@ -49,7 +52,7 @@ _SQL: Final = {
     TYPES["store_ts"]: "timestamp",
     TYPES["properties"]: "map<string,string>",
 }
-_RECORDS: Final = tuple(name for name in TYPES if name != "record")
+_RECORDS: Final = tuple(name for name in TYPES if not name.startswith("record"))
 _MODES: Final = {
     "records": _RECORDS,
     "headers": tuple(name for name in _RECORDS if name not in ("body", "properties")),
@@ -64,6 +67,17 @@ _INDEX: Final = {
     "size": pa.int32(),
     "tags_code": pa.int64(),
 }
+_DIGESTS: Final = {
+    "topic": pa.string(),
+    "broker": pa.string(),
+    "queue_id": pa.int32(),
+    "bucket": pa.int64(),
+    "records": pa.int64(),
+    "digest": pa.int64(),
+}
+_NO_DIGESTS: Final = pa.RecordBatch.from_pylist([], pa.schema(list(_DIGESTS.items())))
+DIGEST_OFFSETS: Final = 4096
+"""Queue offsets of one bucket."""
 _UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _UNITS_A_BATCH: Final = 1 << 16
 
@@ -111,9 +125,9 @@ def schema_of(options: Options) -> str:
 
 
 def _types(options: Options) -> dict[str, pa.DataType]:
-    mode = options.choice("mode", "records", "headers", "raw", "index")
-    if mode == "index":
-        return _INDEX
+    mode = options.choice("mode", "records", "headers", "raw", "index", "digests")
+    if mode in ("index", "digests"):
+        return _INDEX if mode == "index" else _DIGESTS
     # An explicit list of columns may name any column of a record, whichever the mode.
     names = TYPES if options.has("columns") else _MODES[mode]
     return {name: TYPES[name] for name in names}
@@ -128,7 +142,7 @@ class StoreReader(DataSourceReader):
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._names = list(names)
-        self._is_index = options.text("mode") == "index"
+        self._mode = options.text("mode")
         self._directories = _directories(options)
         self._brokers = _brokers(options, len(self._directories))
         self._split_bytes = SPLIT_BYTES if (split := options.number("splitBytes")) is None else split
@@ -152,7 +166,7 @@ class StoreReader(DataSourceReader):
             _refuse_replicas(stores)
         parts: list[StorePart] = []
         for store, broker in zip(stores, self._brokers, strict=True):
-            if self._is_index:
+            if self._mode == "index":
                 parts += self._queue_parts(store, broker)
             else:
                 parts += [StorePart(broker, log=part) for part in plan_parts(store, self._split_bytes)]
@@ -184,15 +198,17 @@ class StoreReader(DataSourceReader):
             if isinstance(found, Damage):
                 if not self._reports:
                     raise DamagedLogError(found.path, found.physical_offset, f"{found.detail}; read with damage=report")
-                yield damage_batch(
-                    self._names, partition.broker, found.physical_offset, found.length, found.detail
-                )  # fmt: skip
+                if self._mode != "digests":
+                    yield damage_batch(self._names, partition.broker, found.physical_offset, found.length, found.detail)
                 continue
             if found.faults and not self._reports:
                 row, detail = next(iter(found.faults.items()))
                 place = found.base + int(found.starts[row])
                 raise DamagedLogError(part.file.path, place, f"{detail}; read with damage=report")
-            batch = record_batch(found, self._names, partition.broker, want)
+            if self._mode == "digests":
+                batch = digests(found, partition.broker, want).select(self._names)
+            else:
+                batch = record_batch(found, self._names, partition.broker, want)
             if batch.num_rows:
                 yield batch
 
@@ -224,6 +240,36 @@ class StoreReader(DataSourceReader):
                     "tags_code": pa.array(units["code"].astype(np.int64)),
                 }
                 yield pa.RecordBatch.from_arrays([arrays[name] for name in self._names], self._names)
+
+
+def digests(block: Block, broker: str | None, want: Want) -> pa.RecordBatch:
+    """Return the digests of the wanted records of a block."""
+    found = record_batch(block, ["topic", "queue_id", "queue_offset", "record_crc"], None, want)
+    offsets, crcs = (found.column(name).to_numpy().astype(np.uint64) for name in ("queue_offset", "record_crc"))
+    mixed = (crcs << np.uint64(32) | offsets & np.uint64(0xFFFFFFFF)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    values = (mixed * np.uint64(0xBF58476D1CE4E5B9)) >> np.uint64(16)  # 48 bits: the sum of 4,096 fits
+    table = pa.table(
+        {
+            "topic": found.column("topic"),
+            "queue_id": found.column("queue_id"),
+            "bucket": pa.array(offsets.astype(np.int64) // DIGEST_OFFSETS),
+            "value": pa.array(values.astype(np.int64)),
+        }
+    )
+    sums = table.group_by(["topic", "queue_id", "bucket"]).aggregate([("value", "count"), ("value", "sum")])
+    arrays = {
+        "topic": sums.column("topic"),
+        "broker": pa.repeat(pa.scalar(broker, pa.string()), len(sums)),
+        "queue_id": sums.column("queue_id"),
+        "bucket": sums.column("bucket"),
+        "records": sums.column("value_count"),
+        "digest": sums.column("value_sum"),
+    }
+    combined = [
+        column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in arrays.values()
+    ]
+    return pa.RecordBatch.from_arrays(combined, list(arrays))
 
 
 def _directories(options: Options) -> list[str]:

@@ -1,5 +1,6 @@
 """Rows of a log equal what the record decoder, and the doctor's export, say of each record."""
 
+import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +59,7 @@ def expected(found: Record, raw: bytes) -> dict[str, Any]:
         "properties": dict(found.property_map),
         "body": found.body,
         "record": raw,
+        "record_crc": zlib.crc32(raw[:28] + raw[36:]),
         "damage": None,
     }
 

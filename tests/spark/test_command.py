@@ -1,0 +1,54 @@
+"""`ledgermq pipeline`: the verdict is the exit code; what is wrong is told in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from ledgermq.history import Outcome, Send
+from ledgermq.spark import session
+from tests.spark.logs import record, write_log
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ledgermq_server", "pipeline", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ, timeout=500)
+
+
+@pytest.mark.java
+def test_an_audit_with_a_loss_exits_with_1_and_writes_what_it_found(tmp_path: Path) -> None:
+    records = [record(n, properties=f"UNIQ_KEY\x01K{n}\x02".encode()) for n in range(9)]
+    write_log(tmp_path / "n0", records)
+    sends = [Send("p", n, f"K{n}", "T", Outcome.OK, 0, n) for n in range(10)]
+    (tmp_path / "h.jsonl").write_bytes(b"".join(send.line() for send in sends))
+    done = run("audit", tmp_path / "n0", "--history", tmp_path / "h.jsonl", "--json", tmp_path / "out.json")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.endswith("NOT SOUND\n")
+    assert "lost: T/0 @9  key K9: in 0 of 1 logs, 1 are needed" in done.stdout
+    report = json.loads((tmp_path / "out.json").read_bytes())
+    assert (report["sound"], report["counts"]["lost"], len(report["findings"])) == (False, 1, 1)
+
+
+@pytest.mark.java
+def test_a_directory_that_is_no_store_is_told_in_one_line(tmp_path: Path) -> None:
+    done = run("count", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert f"error: {tmp_path} is not a store: it has neither commitlog nor dledger-*/data" in done.stderr
+    assert "Traceback" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("version", "text"), [(None, "no Java is found"), (11, "Java 11 is too old; Spark needs Java 17 or newer")]
+)
+def test_without_a_fitting_java_it_says_so_and_exits_with_2(
+    version: int | None, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "java_version", lambda: version)
+    assert main(["pipeline", "count", str(tmp_path)]) == 2
+    assert text in capsys.readouterr().err
