@@ -31,7 +31,8 @@ SETTINGS: Final = {
 def make_session(name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
     """Return a session of this machine with the formats registered; under spark-submit, that of the submitted job.
 
-    Without a master of the environment's, it has twice as many tasks at once as cores: a worker and the JVM take turns.
+    Without a master of the environment's, it has twice as many tasks at once as cores, since a worker and the JVM take
+    turns, and four shuffle partitions a core.
 
     Raises:
         MissingToolError: no Java 17, or no pyspark or pyarrow.
@@ -45,7 +46,8 @@ def make_session(name: str, settings: Mapping[str, str] | None = None) -> "Spark
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     if "SPARK_ENV_LOADED" not in os.environ:
-        builder = builder.master(f"local[{2 * (os.cpu_count() or 1)},2]")
+        cores = os.cpu_count() or 1
+        builder = builder.master(f"local[{2 * cores},2]").config("spark.sql.shuffle.partitions", str(4 * cores))
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
