@@ -14,6 +14,7 @@ from ledgermq.message.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRA
 from ledgermq.message.hashing import tags_code
 from ledgermq.remoting.refusal import Cause, Refusal
 from store import message_store
+from store.errors import DiskFullError
 from store.log.drafts import QueuedDraft
 from store.message_store import MessageStore
 from store.queues.cold_limits import ColdLimits
@@ -91,6 +92,16 @@ async def test_offsets_are_assigned_at_once_and_readable_when_confirmed(rig: Rig
     assert rig.bodies() == [b"a", b"b"]
     assert rig.store.dispatched_offset == rig.log.confirm_offset
     assert rig.recorder.of("dispatched") == [{("T", 0)}]
+
+
+async def test_what_was_put_and_cut_off_again_is_not_dispatched_with_what_lies_there_instead(rig: Rig) -> None:
+    rig.put(b"ours")
+    rig.log.truncate(0)  # a leader of a later term has another entry there; the role is told after the log is written
+    (other,) = [queued(rig.queue("T", 1), b"theirs")]
+    other.queue_offset = 0
+    rig.log.receive([other])
+    rig.log.confirm()
+    assert (rig.queue("T", 0).max_offset, rig.queue("T", 1).max_offset) == (0, 1)
 
 
 async def test_a_batch_becomes_visible_as_a_whole(rig: Rig) -> None:
@@ -470,3 +481,13 @@ async def test_the_oldest_record_of_the_log_has_a_time(read: Rig) -> None:
     assert read.store.reader.earliest_store_time() == 1_700_000_000_048
     read.log.confirm_offset = 0
     assert read.store.reader.earliest_store_time() == -1
+
+
+async def test_a_full_disk_of_the_queues_alone_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = DiskFullError(rig.queues.directory / "file", 4096)
+    monkeypatch.setattr(
+        "store.message_store.no_room", lambda directory: full if directory == rig.queues.directory else None
+    )
+    assert rig.store.why_full() == str(full)
+    monkeypatch.undo()
+    assert rig.store.why_full() is None

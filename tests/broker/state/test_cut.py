@@ -1,5 +1,6 @@
 """A log that is cut below what was applied: topics, groups, offsets, queues and timers are as they were at the cut."""
 
+import time
 from copy import deepcopy
 
 import pytest
@@ -10,6 +11,8 @@ from ledgermq.remoting.codec.codes import RequestCode
 from store.errors import StateUnknownError
 from store.opening import OpenStore
 from store.timer.checkpoint import read_check
+from store.timer.timer_index import TimerIndex
+from store.timer.wheel import TimerWheel
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.delay.test_timer_messages import arrive, delivered, send_timer
 from tests.broker.groups.test_offsets import key, make_group
@@ -134,3 +137,30 @@ async def test_timers_cut_and_opened_again_are_the_same(desk: Desk, client: Memo
     await desk.stop()
     await desk.start()
     assert [record.body for record in await arrive(desk, 1)] == [b"far"]
+
+
+async def test_timers_are_cut_when_no_thread_writes_their_files_any_more(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client)
+    await send_timer(client, b"far", "K1", TIMER_DELAY_MS=60_000)
+    end = await settle(desk)
+    await send_timer(client, b"gone", "K2", TIMER_DELAY_MS=60_000)
+    await settle(desk)
+    steps: list[str] = []
+    sync, restart = TimerWheel.sync, TimerIndex.restart
+
+    def slow(wheel: TimerWheel) -> None:
+        time.sleep(0.3)  # the thread is in the middle of a flush
+        sync(wheel)
+        steps.append("flushed")
+
+    def begin(index: TimerIndex, queue_offset: int, read_ms: int) -> None:
+        steps.append("cut")
+        restart(index, queue_offset, read_ms)
+
+    monkeypatch.setattr(TimerWheel, "sync", slow)
+    monkeypatch.setattr(TimerIndex, "restart", begin)
+    desk.follower.delivery_files.flush_index()
+    cut(opened(desk), end)
+    assert steps[:2] == ["flushed", "cut"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import itertools
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -186,6 +187,30 @@ async def test_what_fails_comes_again_and_at_last_is_a_dead_letter(namesrv: str,
     assert {letter.body for letter in letters} == {b"hopeless", b"never"}
     assert all((letter.keys, letter.properties["colour"]) == (["k"], "red") for letter in letters)
     assert await committed(namesrv, "g") == 4
+
+
+@pytest.mark.parametrize("order", ["key", "queue"])
+async def test_in_order_a_failure_is_tried_again_in_its_place_as_often_as_asked_then_is_a_dead_letter(
+    namesrv: str, producer: Producer, monkeypatch: pytest.MonkeyPatch, order: Order
+) -> None:
+    monkeypatch.setattr(handling, "AGAIN_AFTER_S", 0.3)
+    (queue, *_) = await producer.queues("T")
+    for body in (b"bad", b"good"):
+        await producer.send("T", body, keys="k", queue=queue)
+    loop, seen, tried_at = asyncio.get_running_loop(), list[bytes](), list[float]()
+
+    async def handle(message: Message) -> None:
+        seen.append(message.body)
+        if message.body == b"bad":
+            tried_at.append(loop.time())
+            raise RuntimeError("never")
+
+    async with handled(Consumer(namesrv, "g", "T"), handle, order=order, tries_max=2):
+        await eventually(lambda: b"good" in seen)
+        async with Consumer(namesrv, "dead", "%DLQ%g") as dead, asyncio.timeout(WAIT_S):
+            assert (await anext(dead)).body == b"bad"
+    assert seen == [b"bad"] * 3 + [b"good"], "the first try and two more"
+    assert min(later - earlier for earlier, later in itertools.pairwise(tried_at)) >= 0.3
 
 
 @pytest.mark.parametrize("order", ["none", "key"])

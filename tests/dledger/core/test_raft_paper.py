@@ -24,6 +24,7 @@ from dledger.core.raft import Raft
 from dledger.core.ready import AppendSpan, ResetLog, TermStart, TruncateAfter
 from dledger.core.roles import RaftRole
 from dledger.core.settings import RaftSettings
+from dledger.core.state_parts import StateOut
 from tests.dledger.core.core_strategies import PEERS, MemorySource, elect, make_raft, save, span
 
 
@@ -367,6 +368,25 @@ def test_a_part_that_is_outside_its_state_or_of_too_large_a_one_is_ignored(size:
     raft.step("n2", InstallRequest(3, "n2", 10, 480, 2, 1, size, start, b"12345", 1))
     assert raft.member.ignored_count == 1
     assert not answers(save(raft), InstallResponse)
+
+
+def test_a_follower_that_receives_a_state_in_parts_is_within_reach_as_long_as_parts_arrive() -> None:
+    """Section 5.1: the entries that follow the state must be kept until it is there."""
+    raft = make_raft()
+    elect(raft)
+    raft.durable(0)
+    raft.step("n2", accepted(1, 0))
+    leader = raft.member.leader
+    assert leader is not None
+    progress = leader.peers["n3"]
+    progress.state_out = StateOut(1, 0, 0, NO_TERM, bytes(3000))
+    progress.moved_ms = raft.state.now_ms - 1_000_000
+    assert raft.needed_index() == 1, "n3 lacks index 0, but has received nothing for long"
+    raft.step("n3", InstallResponse(1, False, NO_INDEX, 1, state_end=1000))
+    assert raft.needed_index() == 0
+    progress.moved_ms = raft.state.now_ms - 1_000_000
+    raft.step("n3", InstallResponse(1, False, NO_INDEX, 1, state_end=1000))
+    assert raft.needed_index() == 1, "the same part again is no movement"
 
 
 def test_an_install_of_what_is_held_already_changes_nothing() -> None:

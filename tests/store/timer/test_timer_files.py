@@ -143,6 +143,26 @@ def test_a_slot_whose_units_cannot_be_read_does_not_hold_up_the_read_time(
     index.close()
 
 
+def test_a_restart_that_ends_half_way_leaves_no_checkpoint_that_is_ahead_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = opened(tmp_path)
+    index.advance(NOW, 1.0)
+    index.enqueue(message(0, NOW + 5 * SECOND))
+    index.queue_offset = 1
+    index.prepare_flush()()
+
+    def dies(_path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError("the process ends here")
+
+    monkeypatch.setattr(Path, "unlink", dies)
+    with pytest.raises(DiskFailedError):
+        index.restart(0, NOW)
+    monkeypatch.undo()
+    check = read_check(tmp_path / "config/timercheck")
+    assert (check.queue_offset, check.log_position, check.read_ms) == (0, 0, NOW)
+
+
 def test_a_slot_that_was_begun_is_chained_anew_from_what_is_left(tmp_path: Path) -> None:
     index = opened(tmp_path)
     due = NOW + 5 * SECOND
