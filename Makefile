@@ -84,6 +84,9 @@ fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a names
 	FUZZ=all $(BIN)/python -m pytest -q tests/fuzz
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
+attack: $(BIN)/.dev ## attacks on a group with an innocent producer beside: the table of docs/security.md, and what was too much
+	$(BIN)/python -m tests.attacks
+
 crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode, SECONDS_MAX=s a mode)
 	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-index classic-pool raft; do \
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) || exit $$?; done
@@ -114,4 +117,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test strangers test-all java-store mqadmin-java mqadmin java-client sim fuzz crash-images crash-loop interop interop-all race bench bench-store clean
+.PHONY: help install demo compose-demo check test strangers test-all java-store mqadmin-java mqadmin java-client sim fuzz attack crash-images crash-loop interop interop-all race bench bench-store clean

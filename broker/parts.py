@@ -62,7 +62,7 @@ class Parts:
             context, groups.clients, self.pull.turns, groups.offset_requests.is_start_at_hand, delay.deliveries
         )
         self.transactions = TransactionSubsystem(
-            context, groups.clients, delay.deliveries, delay.parking, transaction_counts
+            context, groups.clients, delay.deliveries, delay.parking, transaction_counts, self.auth.guard.may_publish
         )
         self.send = SendSubsystem(context, groups.clients, groups.locks, delay.parking)
         self.admin = AdminSubsystem(context, groups.clients, self.pull.held, self.totals, delay.figures)

@@ -9,7 +9,7 @@ from broker.admin.unserved import not_served
 from broker.auth.guard import Guard
 from broker.counting.calls import SEND_CODES
 from broker.counting.counting import Counting
-from broker.groups.clients import ClientTable
+from broker.groups.clients import USER, ClientTable
 from broker.header_forms import FORMS
 from broker.state import names
 from broker.subsystem import Serve
@@ -68,7 +68,7 @@ class BrokerRequestHandler:
         """Serve one request. Refusals, those of the disk too, are counted here and answered by the connection."""
         try:
             if self._guard is not None:
-                self._guard.check(command, connection.peer[0])
+                connection.attributes[USER] = self._guard.check(command, connection.peer[0])
             serve = self._table.get(command.code)
             if serve is None:
                 raise not_served(command.code)

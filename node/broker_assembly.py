@@ -191,7 +191,8 @@ class Broker:
     async def _listen(self) -> None:
         config, parts = self._config, self.parts
         limits = config.limits
-        live = LiveConfig(config, BROKER_KEYS, self._keep_settings, self._on_changed)
+        is_super = parts.auth.guard.is_super if parts.auth.guard.is_needed else lambda _: True
+        live = LiveConfig(config, BROKER_KEYS, self._keep_settings, self._on_changed, is_super)
         parts.handler.serve({RequestCode.UPDATE_BROKER_CONFIG: live.update})
         self._server = self._make_server(parts, limits)
         await self._server.start(config.listen_host, self._port)

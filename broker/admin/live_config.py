@@ -31,6 +31,20 @@ _FORBIDDEN: Final = frozenset(
     {"brokerConfigPath", "configBlackList", "configStorePath", "filterServerNums", "kvConfigPath", "rocketmqHome"}
 )
 
+_OF_SUPER_USERS: Final = frozenset(
+    {
+        *("startAcceptSendRequestTimeStamp", "brokerPermission", "fileReservedTime", "deleteWhen"),
+        *(
+            "diskMaxUsedSpaceRatio",
+            "diskSpaceCleanForciblyRatio",
+            "diskSpaceWarningLevelRatio",
+            "cleanFileForciblyEnable",
+        ),
+        *("timerWheelEnable", "rejectTransactionMessage", "maxTopics"),
+    }
+)
+"""Keys that stop the broker's service or delete messages; with users, the right to the cluster is not enough."""
+
 
 class Setting(NamedTuple):
     """A key's new value, and the text that shows it. The value of a key without effect here is its text."""
@@ -78,21 +92,31 @@ class LiveConfig:
         keys: all known keys.
         keep: saves the changes, in a thread, before anything is changed.
         on_changed: called with the keys that have changed.
+        is_super: whether the request is a super user's, or users are not checked.
     """
 
     def __init__(
-        self, config: BrokerConfig, keys: Mapping[str, Key], keep: Keep, on_changed: Callable[[Collection[str]], None]
+        self,
+        config: BrokerConfig,
+        keys: Mapping[str, Key],
+        keep: Keep,
+        on_changed: Callable[[Collection[str]], None],
+        is_super: Callable[[Command], bool] = lambda _: True,
     ) -> None:
         self._config = config
         self._keys = keys
         self._keep = keep
         self._on_changed = on_changed
+        self._is_super = is_super
         # one thread, so that changes are saved in the order of the requests
         self._writer = ThreadPoolExecutor(1, "settings")
 
     def update(self, connection: Connection, command: Command) -> None:
         """25: apply all settings of the body, or none."""
         texts = _properties(bytes(command.body))
+        of_super_users = sorted(_OF_SUPER_USERS.intersection(texts))
+        if of_super_users and not self._is_super(command):
+            raise Refusal(Cause.NO_PERMISSION, f"key {of_super_users[0]} is changed by super users only")
         changes = [read_setting(self._keys, key, value) for key, value in texts.items() if self._may(key)]
         kept = asyncio.get_running_loop().run_in_executor(self._writer, self._keep, texts)
 

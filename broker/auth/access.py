@@ -9,6 +9,7 @@ Source: apache/rocketmq `auth/.../authorization/builder/DefaultAuthorizationCont
 of the request headers.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -75,6 +76,8 @@ _BY_FIELDS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...], tuple[str
     Code.NOTIFICATION: (SUB, ("topic",), ("consumerGroup",)),
     Code.POLLING_INFO: (GET, ("topic",), ("consumerGroup",)),
 }
+_DELETED_TIMER: Final = re.compile(rb"TIMER_DEL_UNIQKEY\x01([^+\x02]*)\+")
+"""The topic of the timer that a message's property strikes out."""
 _SEPARATORS: Final = {"topicList": ";", "filterGroups": ","}
 
 _OF_CLUSTER_GET: Final = frozenset(
@@ -192,6 +195,13 @@ def _send(command: Command) -> Iterator[Access]:
     """The access to the topic that the send is stored in; of a retry topic, to its group, whatever field `a` says."""
     topic = _sent_topic(command)
     yield of_topic(topic, SUB if topic.startswith(names.RETRY_PREFIX) else PUB)
+    properties = command.ext.get("i") or command.ext.get("properties") or ""
+    for name in _DELETED_TIMER.findall(properties.encode(errors="replace")):
+        yield of_topic(name.decode(errors="replace"), PUB)
+    is_batch = "true" in (command.ext.get("m"), command.ext.get("batch"))
+    if is_batch or command.code == Code.SEND_BATCH_MESSAGE:  # its messages have properties of their own
+        for name in set(_DELETED_TIMER.findall(command.body)):
+            yield of_topic(name.decode(errors="replace"), PUB)
 
 
 def _sent_topic(command: Command) -> str:

@@ -5,13 +5,15 @@ context; `broker/.../auth/pipeline/{AuthenticationPipeline,AuthorizationPipeline
 """
 
 import hmac
+import secrets
 from collections.abc import Callable
 from typing import Final
 
-from broker.auth.access import TopicAt, accesses
+from broker.auth.access import PUB, TopicAt, accesses, of_topic
 from broker.auth.policy import check
 from broker.auth_settings import AuthSettings
 from broker.state.users import DISABLE, Acl, User, refused, subject_of
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
@@ -20,6 +22,7 @@ FindUser = Callable[[str], User | None]
 FindAcl = Callable[[str], Acl | None]
 
 _V4_9_3: Final = 399
+_NO_PASSWORD: Final = secrets.token_hex(16)
 _UNSIGNED_UNTIL_4_9_3: Final = "_UNIQUE_KEY_QUERY"
 
 
@@ -47,8 +50,11 @@ class Guard:
         """Whether authentication or authorization is enabled."""
         return self._settings.authentication_enable
 
-    def check(self, command: Command, source: str) -> None:
+    def check(self, command: Command, source: str) -> str | None:
         """Check the request of a client at address `source`.
+
+        Returns:
+            The name of the user who signed it; None where its code needs no user.
 
         Raises:
             Refusal: NO_PERMISSION, with RocketMQ's remark: the request is not allowed.
@@ -63,6 +69,22 @@ class Guard:
             if not user.is_super:
                 touched = accesses(command, self._cluster, self._topic_at)
                 check(user, self._find_acl(subject_of(user.name)), touched, source)
+        return user.name if user is not None else None
+
+    def may_publish(self, user_name: str | None, topic: str, source: str) -> bool:
+        """Whether a user may send to a topic; `user_name` is None for a client whose heartbeats need no user."""
+        if not self._settings.authorization_enable:
+            return True
+        if user_name is None:
+            return RequestCode.HEART_BEAT in self._settings.authentication_whitelist
+        user = self._find_user(user_name)
+        if user is None or user.status == DISABLE or user.is_super:
+            return user is not None and user.is_super and user.status != DISABLE
+        try:
+            check(user, self._find_acl(subject_of(user_name)), [of_topic(topic, PUB)], source)
+        except Refusal:
+            return False
+        return True
 
     def is_super(self, command: Command) -> bool:
         """Whether the request has the valid signature of a super user, also where its code is white-listed."""
@@ -100,13 +122,13 @@ class Guard:
         if not name:
             raise refused("username cannot be null.")
         user = self._find_user(name)
-        if user is None:
-            raise refused(f"User:{name[:100]} is not found.")
+        left_out = _UNSIGNED_UNTIL_4_9_3 if command.version <= _V4_9_3 else SIGNATURE
+        # an unknown user costs as much, and is answered as a wrong signature: names cannot be found out
+        right = signature(fields, command.body, user.password if user else _NO_PASSWORD, left_out=left_out)
+        given = fields.get(SIGNATURE, "")
+        is_right = hmac.compare_digest(right.encode(), given.encode("utf-8", "surrogatepass"))
+        if user is None or not is_right:
+            raise refused("check signature failed.")
         if user.status == DISABLE:
             raise refused(f"User:{name} is disabled.")
-        left_out = _UNSIGNED_UNTIL_4_9_3 if command.version <= _V4_9_3 else SIGNATURE
-        right = signature(fields, command.body, user.password, left_out=left_out)
-        given = fields.get(SIGNATURE, "")
-        if not hmac.compare_digest(right.encode(), given.encode("utf-8", "surrogatepass")):
-            raise refused("check signature failed.")
         return user

@@ -16,6 +16,8 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 EXPIRY_SECONDS = 120.0
 BROADCASTING = "BROADCASTING"
+USER = "user"
+"""Attribute of a connection: the name of the user who signed its last request; None if it needed no user."""
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class Client:
     language: str
     version: int
     last_seen: float
+    user: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         host, port = self.connection.peer
@@ -155,8 +158,11 @@ class ClientTable:
     def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
         """Take a producer's heartbeat."""
         members = self._producers.setdefault(group, {})
-        members[connection] = Client(client_id, connection, language, version, self._clock())
-        self._producer_connections[client_id] = connection
+        user = connection.attributes.get(USER)
+        members[connection] = Client(client_id, connection, language, version, self._clock(), user)
+        known = self._producer_connections.get(client_id)
+        if known is None or known.is_closed or known.attributes.get(USER) == user:
+            self._producer_connections[client_id] = connection  # else another user's client has this id
 
     def beat_consumer(
         self, data: ConsumerData, client_id: str, connection: Connection, language: str, version: int

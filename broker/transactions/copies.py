@@ -10,6 +10,7 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageBridge
 import dataclasses
 import logging
 import random
+from collections.abc import Callable
 
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
@@ -24,14 +25,23 @@ from store.log.drafts import QueuedDraft
 
 log = logging.getLogger(__name__)
 
+MayPublish = Callable[[str | None, str, str], bool]
+"""Whether a user may send to a topic from an address."""
+
 
 class TransactionCopies:
-    """Makes the copies, and sends the questions."""
+    """Makes the copies, and sends the questions.
 
-    def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
+    Args:
+        may_publish: whether a user (None: unknown) at an address may send to a topic. Only such a client is asked about
+            a half message, since the question holds the message.
+    """
+
+    def __init__(self, context: BrokerContext, clients: ClientTable, may_publish: MayPublish) -> None:
         self._config = context.config
         self._metadata = context.metadata
         self._clients = clients
+        self._may_publish = may_publish
         self._targets = context.targets
         self._drafts = context.drafts
         self._random = random.Random()
@@ -55,7 +65,12 @@ class TransactionCopies:
 
     def ask(self, record: Record, group: str) -> bool:
         """Send request 39 about `record` to a random connected producer of the group; returns False without one."""
-        producers = [client for client in self._clients.producers(group) if not client.connection.is_closed]
+        topic = record.property_map.get(REAL_TOPIC, record.topic)
+        producers = [
+            client
+            for client in self._clients.producers(group)
+            if not client.connection.is_closed and self._may_publish(client.user, topic, client.connection.peer[0])
+        ]
         if not producers:
             log.info(
                 "no producer of group %s is connected that could be asked about the half message at %d",

@@ -7,7 +7,7 @@ from broker.delay.deliveries import Deliveries
 from broker.delay.parking import Parking
 from broker.groups.clients import ClientTable
 from broker.subsystem import Serve, Subsystem
-from broker.transactions.copies import TransactionCopies
+from broker.transactions.copies import MayPublish, TransactionCopies
 from broker.transactions.requests import TransactionRequests
 from broker.transactions.service import TransactionService
 from ledgermq.remoting.codec.codes import RequestCode
@@ -20,6 +20,7 @@ class TransactionSubsystem(Subsystem):
 
     Args:
         counts: open half messages by topic, as loaded from disk.
+        may_publish: see `TransactionCopies`.
     """
 
     def __init__(
@@ -29,8 +30,9 @@ class TransactionSubsystem(Subsystem):
         deliveries: Deliveries,
         parking: Parking,
         counts: TopicCounts,
+        may_publish: MayPublish,
     ) -> None:
-        copies = TransactionCopies(context, clients)
+        copies = TransactionCopies(context, clients, may_publish)
         self.service = TransactionService(context, deliveries, copies, counts)
         self._requests = TransactionRequests(context, self.service, parking)
 

@@ -1,6 +1,9 @@
 """A listener: accepts connections and passes their requests to one handler."""
 
 import asyncio
+import logging
+import resource
+from dataclasses import replace
 from typing import Final
 
 from ledgermq.remoting.connection import Connection, RequestHandler
@@ -10,6 +13,8 @@ from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.tls import ContextSource
 
 _BACKLOG: Final = 1024
+_FOR_FILES: Final = 256
+_log: Final = logging.getLogger(__name__)
 
 
 class RemotingServer:
@@ -34,7 +39,7 @@ class RemotingServer:
         takes_plain: bool = True,
     ) -> None:
         self._handler = handler
-        self._limits = limits or Limits()
+        self._limits = _within_descriptors(limits or Limits())
         self.connections = ConnectionSet(self._limits)
         self._tls = tls
         self._takes_plain = takes_plain
@@ -91,3 +96,17 @@ class RemotingServer:
             unfinished=self.connections.count_unfinished,
             budget=self.connections.output,
         )
+
+
+def _within_descriptors(limits: Limits) -> Limits:
+    """Return the limits with so few connections that a quarter of this process's descriptors is left for files.
+
+    Connections beyond it are refused one by one; without it, idle ones could take the last descriptor, and no file
+    could be opened any more.
+    """
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = max(1, min(descriptors * 3 // 4, descriptors - _FOR_FILES))
+    if descriptors == resource.RLIM_INFINITY or limits.connections <= room:
+        return limits
+    _log.warning("maxConnections is %d here: this process may have %d descriptors (ulimit -n)", room, descriptors)
+    return replace(limits, connections=room)

@@ -1,10 +1,14 @@
 """The attacks, each with what it may cost. `MIB` of memory and seconds of processor time are what a test asserts."""
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+from dledger.core.messages import InstallRequest
+from dledger.peers import wire
+from tests.attacks.innocent import TOPIC
 from tests.attacks.scene import Scene
 from tests.fuzz.nodes import LIMIT_S
 
@@ -22,7 +26,7 @@ class Attack:
         bound: what limits it, for the table.
         leader_cpu_s, nameserver_cpu_s: most processor time while it runs, the innocent's messages included.
         leader_mib, nameserver_mib: most memory at one moment beyond that before.
-        conf: settings of the brokers.
+        descriptors: most of each node; 0: as many as this process may have.
     """
 
     what: str
@@ -32,7 +36,7 @@ class Attack:
     leader_mib: float = 64
     nameserver_cpu_s: float = 3.0
     nameserver_mib: float = 32
-    conf: Mapping[str, str] = field(default_factory=dict)
+    descriptors: int = 0
 
 
 def pull(topic: str, offset: int, *, wanted: str = "*") -> dict[str, str]:
@@ -84,17 +88,96 @@ def _held_and_read(scene: Scene) -> None:
     _one_big_message(scene, 30, 10, reads=True)
 
 
+def _strangers_at_the_raft_port(scene: Scene) -> None:
+    """Hellos with a made-up proof and an install of a far term, and connections that say nothing."""
+    install = InstallRequest(1 << 40, "n1", 500, 1 << 20, 1 << 40, 1, 0, 0, b"", 0)
+    for number in range(300):
+        one = scene.stranger_at(scene.group.peers_port(number % 3))
+        if number % 2:
+            with contextlib.suppress(OSError):
+                one.socket.sendall(wire.seal(wire.HELLO, b'{"version": 3}', bytes(32)))
+                one.socket.sendall(b"".join(map(bytes, wire.Encoder().encode(install))))
+
+
+def _strangers_at_the_nameserver(scene: Scene) -> None:
+    """Everything that changes routes, a thousand times; the innocent's route stands and his leader stays."""
+    leader = {"brokerName": "broker-a", "brokerAddr": f"127.0.0.1:{scene.group.port('B')}", "brokerId": "0",
+              "clusterName": "DefaultCluster"}  # fmt: skip
+    far = leader | {"brokerAddr": "127.0.0.1:1", "term": str(10**12), "haServerAddr": "x"}
+    stranger = scene.stranger("N")
+    asked = [
+        (103, far, b"{}"), (104, leader, b""), (205, leader, b""), (216, {"topic": TOPIC}, b""), (904, far, b""),
+        (100, {"namespace": "n", "key": "k", "value": "v"}, b""), (318, {}, b"scanNotActiveBrokerInterval=1"),
+    ]  # fmt: skip
+    for _ in range(150):
+        for code, ext, body in asked:
+            stranger.say(code, ext, body)
+        assert {stranger.hear().code for _ in asked} == {16}
+    assert stranger.ask(105, {"topic": TOPIC}).code == 0
+
+
+def _idle_connections(scene: Scene) -> None:
+    """More connections than a member may have descriptors; then a file is needed: the first message of a topic."""
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            scene.stranger()
+    time.sleep(1.0)
+    scene.leave()
+    answer = scene.stranger().ask(310, send("after"), b"x")
+    assert answer.code == 0, answer.remark
+
+
+def _foreign_tags(scene: Scene) -> None:
+    """6,000 held pulls whose tag never comes, at a queue with 20 messages a second."""
+    sender = scene.stranger()
+    assert sender.ask(310, send("tags"), b"first").code == 0
+    readers = [scene.stranger() for _ in range(6)]
+    for one in readers:
+        one.socket.sendall(b"".join(one.frame(11, pull("tags", 1, wanted="never")) for _ in range(1000)))
+    for _ in range(40):
+        assert sender.ask(310, send("tags"), b"x").code == 0
+        time.sleep(0.05)
+
+
 ATTACKS: Final[dict[str, Attack]] = {
     "held-pulls-one": Attack(
-        "300 held pulls of one connection find a message of 4 MiB; nothing is read", _held_by_one, "", leader_mib=100
+        "300 held pulls of one connection find a message of 4 MiB; nothing is read",
+        _held_by_one,
+        "1 MiB unread: the rest waits",
+        leader_mib=100,
     ),
     "held-pulls-many": Attack(
         "3 held pulls of each of 100 connections find a message of 4 MiB; nothing is read",
         _held_by_many,
-        "",
+        "256 MiB unread by all: the rest waits",
         leader_mib=400,
     ),
     "held-pulls-read": Attack(
-        "300 held pulls of 30 connections find a message of 4 MiB, and all is read", _held_and_read, "", leader_mib=400
+        "300 held pulls of 30 connections find a message of 4 MiB, and all is read",
+        _held_and_read,
+        "8 MiB a turn",
+        leader_mib=400,
+    ),
+    "raft-port": Attack(
+        "300 strangers at the Raft ports: an install of term 2^40, silence",
+        _strangers_at_the_raft_port,
+        "proof, 64 strangers, 3 s",
+    ),
+    "nameserver": Attack(
+        "1,050 requests of a stranger that change routes, one of term 10^12",
+        _strangers_at_the_nameserver,
+        "a signature, code 16",
+    ),
+    "idle-connections": Attack(
+        "600 idle connections at a member with 400 descriptors",
+        _idle_connections,
+        "144 connections, the rest refused",
+        descriptors=400,
+    ),
+    "foreign-tags": Attack(
+        "6,000 held pulls whose tag never comes, 20 messages a second",
+        _foreign_tags,
+        "4 ms a turn",
+        leader_cpu_s=12,
     ),
 }

@@ -16,6 +16,10 @@ from tests.fuzz.nodes import LIMIT_S, Group, Node, write_peer_secret
 
 RATE: Final = 100.0
 _SAMPLE_S: Final = 0.01
+_START_WITH: Final = (
+    "import resource, runpy; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}));"
+    " runpy.run_module('ledgermq_server', run_name='__main__')"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,16 @@ class Stranger:
 
 
 @contextlib.contextmanager
-def scene(folder: Path, conf: dict[str, str] | None = None) -> Iterator[Scene]:
-    """A group whose nameserver wants registrations signed."""
-    secret = str(write_peer_secret(folder))
-    given = {"namesrvSecretFile": secret}
-    with Group(folder, given | (conf or {}), nameserver_conf=given) as group:
+def scene(folder: Path, descriptors: int = 0) -> Iterator[Scene]:
+    """A group whose nameserver wants registrations signed.
+
+    Args:
+        folder: theirs.
+        descriptors: most of each node; 0: as many as this process may have.
+    """
+    given = {"namesrvSecretFile": str(write_peer_secret(folder))}
+    start = ("-m", "ledgermq_server") if not descriptors else ("-c", _START_WITH.format(descriptors))
+    with Group(folder, given, start, nameserver_conf=given) as group:
         made = Scene(group)
         try:
             yield made

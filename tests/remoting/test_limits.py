@@ -77,6 +77,18 @@ async def test_one_address_too_often_is_closed_and_this_machine_and_others_are_n
         peer.writer.close()
 
 
+async def test_connections_leave_descriptors_for_files(
+    serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledgermq.remoting.server.resource.getrlimit", lambda _: (260, 260))
+    server, _ = await serve()
+    peers = [await dial(server) for _ in range(5)]
+    peers[0].send(Command(7, 1))
+    assert (await peers[0].receive()).opaque == 1
+    assert await peers[4].closed()
+    assert server.connections.refused_count == 1
+
+
 async def test_frames_that_came_in_part_are_bounded_together_and_the_oldest_make_room(serve: Serve, dial: Dial) -> None:
     part = UNFINISHED_FREE_BYTES + 40_000
     server, handler = await serve(Limits(unfinished_bytes=100_000))

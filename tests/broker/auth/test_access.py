@@ -36,6 +36,20 @@ def test_a_send_under_long_names_touches_the_topic_that_it_goes_to(code: int) ->
     assert touched(10, {"b": "mine", "topic": "orders"}) == ["Topic:orders Pub"]
 
 
+@pytest.mark.parametrize("where", ["i", "properties"])
+def test_a_send_that_strikes_out_a_timer_touches_the_timer_s_topic(where: str) -> None:
+    properties = {where: "KEYS\x01k\x02TIMER_DEL_UNIQKEY\x01theirs+0A00\x02"}
+    topic = "b" if where == "i" else "topic"
+    assert touched(310, {topic: "mine", **properties}) == ["Topic:mine Pub", "Topic:theirs Pub"]
+    body = b"...TIMER_DEL_UNIQKEY\x01theirs+0A00\x02..."
+    for code, fields in ((320, {"b": "mine"}), (310, {"b": "mine", "m": "true"})):
+        found = accesses(Command(code, ext=fields, body=body), "c", lambda _: None)
+        assert [str(access.resource) for access in found] == ["Topic:mine", "Topic:theirs"]
+    assert [str(a.resource) for a in accesses(Command(310, ext={"b": "mine"}, body=body), "c", lambda _: None)] == [
+        "Topic:mine"
+    ]
+
+
 def test_a_pull_touches_topic_and_group() -> None:
     assert touched(11, {"topic": "orders", "consumerGroup": "g"}) == ["Topic:orders Sub", "Group:g Sub"]
     assert touched(11, {"topic": "%RETRY%g", "consumerGroup": "g"}) == ["Group:g Sub", "Group:g Sub"]

@@ -2,16 +2,21 @@
 
 import json
 import logging
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from broker.admin.live_config import LiveConfig
 from broker.auth_settings import AuthSettings
 from broker.state.files import load_state
+from broker.transactions.copies import TransactionCopies
+from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import SEND_NAMES
 from ledgermq.remoting.signature import Credentials, signature
+from node.keys import BROKER_KEYS
 from tests.broker.conftest import Desk, MemoryClient, eventually, pull_fields, send_fields
 
 ROOT = Credentials("root", "root-secret")
@@ -68,7 +73,7 @@ async def test_who_does_not_say_who_he_is_or_cannot_prove_it_is_refused(desk: De
     send = (RequestCode.SEND_MESSAGE_V2, send_fields("TBW102"), b"x")
     refusals = [
         (None, "username cannot be null."),
-        (Credentials("nobody", "x"), "User:nobody is not found."),
+        (Credentials("nobody", "x"), "check signature failed."),
         (Credentials("root", "wrong"), "check signature failed."),
     ]
     for who, remark in refusals:
@@ -296,3 +301,51 @@ async def test_on_codes_of_the_white_list_a_name_alone_makes_nobody_a_super_user
     assert (await client.ask(RequestCode.AUTH_CREATE_USER, forged, json.dumps(made).encode())).code == 16
     assert list(desk.parts.context.state.users) == ["root"]
     assert (await ask(client, ROOT, RequestCode.AUTH_CREATE_USER, {"username": "eve"}, made)).code == 0
+
+
+HEARTBEAT = {"clientID": "requester@1", "producerDataSet": [{"groupName": "p"}]}
+
+
+@checking
+async def test_a_producer_without_the_right_to_the_topic_is_not_asked_about_its_half_messages(desk: Desk) -> None:
+    client, clients = await rooted(desk), desk.parts.groups.clients
+    await make_alice(client, ("Topic:Mine", ["Pub"], "Allow"))
+    assert (await ask(client, ALICE, RequestCode.HEART_BEAT, {}, HEARTBEAT)).code == 0
+    assert [found.user for found in clients.producers("p")] == ["alice"]
+    guard = desk.parts.auth.guard
+    copies = TransactionCopies(desk.parts.context, clients, guard.may_publish)
+    half = cast("Record", SimpleNamespace(topic="Half", property_map={"REAL_TOPIC": "Theirs"}, physical_offset=0))
+    assert not copies.ask(half, "p")
+    assert guard.may_publish("alice", "Mine", "127.0.0.1") and guard.may_publish("root", "Theirs", "127.0.0.1")
+    assert not guard.may_publish("nobody", "Mine", "127.0.0.1") and not guard.may_publish(None, "Mine", "127.0.0.1")
+    await done(client, RequestCode.AUTH_UPDATE_USER, {"username": "alice"}, {"userStatus": "disable"})
+    assert not guard.may_publish("alice", "Mine", "127.0.0.1")
+
+
+@asking
+async def test_a_client_id_belongs_to_the_user_whose_client_has_it(desk: Desk) -> None:
+    victim = await rooted(desk)
+    await make_alice(victim)
+    attacker, clients = desk.client(), desk.parts.groups.clients
+    await ask(victim, ROOT, RequestCode.HEART_BEAT, {}, HEARTBEAT)
+    mine = clients.producer_connection("requester@1")
+    assert (await ask(attacker, ALICE, RequestCode.HEART_BEAT, {}, HEARTBEAT)).code == 0
+    assert mine is not None and clients.producer_connection("requester@1") is mine
+    again = desk.client()
+    await ask(again, ROOT, RequestCode.HEART_BEAT, {}, HEARTBEAT)
+    assert clients.producer_connection("requester@1") is not mine
+
+
+@checking
+async def test_settings_that_stop_the_broker_or_delete_messages_are_for_super_users(desk: Desk) -> None:
+    client = await rooted(desk)
+    await make_alice(client, ("Cluster:*", ["Update"], "Allow"))
+    live = LiveConfig(desk.config, BROKER_KEYS, lambda _: None, lambda _: None, desk.parts.auth.guard.is_super)
+    desk.parts.handler.serve({RequestCode.UPDATE_BROKER_CONFIG: live.update})
+    update = RequestCode.UPDATE_BROKER_CONFIG
+    assert (await ask(client, ALICE, update, {}, b"transactionCheckMax=14")).code == 0
+    for line in (b"startAcceptSendRequestTimeStamp=9999999999999", b"fileReservedTime=0", b"brokerPermission=4"):
+        answer = await ask(client, ALICE, update, {}, b"transactionCheckMax=13\n" + line)
+        assert (answer.code, (answer.remark or "").endswith("is changed by super users only")) == (16, True)
+    assert desk.config.transaction_check_max == 14
+    assert (await ask(client, ROOT, update, {}, b"brokerPermission=4")).code == 0
