@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from broker.admin.runtime_info import Totals
 from broker.admin.subsystem import AdminSubsystem
 from broker.auth.subsystem import AuthSubsystem
-from broker.context import BrokerContext
+from broker.context import BrokerContext, wall_clock_ms
 from broker.counting.subsystem import CountingSubsystem
 from broker.delay.subsystem import DelaySubsystem
 from broker.groups.subsystem import GroupSubsystem
@@ -23,6 +23,7 @@ from broker.send.subsystem import SendSubsystem
 from broker.server import BrokerRequestHandler
 from broker.state import names
 from broker.state.subsystem import StateSubsystem
+from broker.state.tables import StateChange
 from broker.subsystem import Subsystem
 from broker.transactions.subsystem import TransactionSubsystem
 from store.queues.consume_queue import ConsumeQueue
@@ -137,8 +138,17 @@ class Parts:
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """A change of the tables is committed."""
         change = self.context.state_log.apply_record(physical_offset, record)
-        if change is None:
-            return
+        if change is not None:
+            self._on_applied(change)
+
+    def take_over(self, change: StateChange) -> None:
+        """Apply what the master of a slave tells beside its log."""
+        state, store = self.context.state, self.context.store
+        state.apply(change, wall_clock_ms(), store.dispatched_offset)
+        state.applied_offset = max(state.applied_offset, store.dispatched_offset)
+        self._on_applied(change)
+
+    def _on_applied(self, change: StateChange) -> None:
         self.tables.on_applied(change)
         for subsystem in self.subsystems:
             for name, topic in change.topics.items():

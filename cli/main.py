@@ -11,6 +11,7 @@ from typing import Any
 from cli.acl.command import add_parser as add_acl
 from cli.cluster.command import add_parser as add_cluster
 from cli.demo.command import add_parser as add_demo
+from cli.drill import add_parser as add_drill
 from cli.lifeline import die_with_parent
 from cli.pipeline import add_parser as add_pipeline
 from cli.tools import add_parsers as add_tools
@@ -82,6 +83,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_cluster(commands)
     add_acl(commands)
     add_demo(commands)
+    add_drill(commands)
     add_tools(commands)
     add_store(commands)
     add_pipeline(commands)

@@ -71,10 +71,12 @@ class Slave:
         """Begin to copy."""
         self.receiver.start()
 
-    def follow(self, address: str) -> None:
-        """A nameserver says where the master listens; what is configured counts more."""
+    def follow(self, address: str, client_address: str) -> None:
+        """A nameserver says where the master listens, and where it serves clients; what is configured counts more."""
         if not self.config.master_address:
             self.receiver.address = address
+        if self.config.speaks_plainly:
+            self._hint = LeaderHint(f"{self.config.group.name}/0", client_address)
 
     # ---- the part of the log
 
@@ -180,7 +182,7 @@ class Slave:
             self._wants_durable = welcome.wants_durable
             self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address)
         else:
-            self._hint = LeaderHint(f"{self.config.group.name}/0", self.receiver.address)
+            self._hint = self._hint or LeaderHint(f"{self.config.group.name}/0", self.receiver.address)
         self._is_streaming, self._has_diverged = True, False
         self.trouble, self._logged = None, ""
         _log.info("copies the log of the master at %s from %d on", self.receiver.address, queue.max_offset)

@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Collection
 
 from broker.admin.live_config import Keep, LiveConfig
+from broker.admin.master_tables import POLL_SECONDS, MasterTables
 from broker.admin.registration import Registration
 from broker.config_kinds import MetricsExporter
 from broker.context import wall_clock_ms
@@ -89,7 +90,8 @@ class Broker:
         self._address = ""
         self._open: OpenStore | None = None
         self._ha_address = ""
-        self._follow: Callable[[str], None] | None = None
+        self._follow: Callable[[str, str], None] | None = None
+        self._master_tables: MasterTables | None = None
         self._follower: LogFollower | None = None
         self._parts: Parts | None = None
         self._registration: Registration | None = None
@@ -205,7 +207,7 @@ class Broker:
             self._client,
             parts.admin.describe,
             self._ha_address,
-            self._follow,
+            self._on_master,
         )
         register_metrics(self.registry, parts, self._server, self._registration)
         self._registration.start()
@@ -239,6 +241,10 @@ class Broker:
 
     def _run_timers(self, timers: Timers) -> None:
         parts, saver, config = self.parts, self._saver, self._config
+        if self._node.polls_master:
+            self._master_tables = tables = MasterTables(parts.context.state, parts.take_over, timers.spawn)
+            tables.forward = self._client.request
+            timers.every(POLL_SECONDS, tables.poll)
         for subsystem in parts.subsystems:
             for seconds, action in subsystem.periodic():
                 timers.every(seconds, action)
@@ -268,6 +274,13 @@ class Broker:
                     await parts.leadership.deposed.wait()
 
     # ---- while it runs
+
+    def _on_master(self, address: str, ha_address: str) -> None:
+        """A nameserver says where the master of this broker's name serves clients, and where slaves."""
+        if self._follow is not None and ha_address:
+            self._follow(ha_address, address)
+        if self._master_tables is not None:
+            self._master_tables.master = address
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
         """Tell the nameservers what is true now, without waiting; registering itself does it before that."""

@@ -45,12 +45,12 @@ class ChosenLog:
     Attributes:
         store: open.
         ha_port: where this node listens to slaves; None where it does not.
-        follow: tells a slave where its master listens to slaves, `host:port`; None at others.
+        follow: tells a slave where its master listens to slaves, and where it serves clients; None at others.
     """
 
     store: OpenStore
     ha_port: int | None = None
-    follow: Callable[[str], None] | None = None
+    follow: Callable[[str, str], None] | None = None
 
 
 async def open_store_of(config: NodeConfig, store_host: bytes, client_address: str, follower: Follower) -> ChosenLog:

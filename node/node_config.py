@@ -174,6 +174,11 @@ class NodeConfig:
         return LogMode.STANDALONE if self.ha_port is None else LogMode.MASTER
 
     @property
+    def polls_master(self) -> bool:
+        """Whether this is a slave whose master's log lacks topics, groups and offsets: RocketMQ's."""
+        return self.mode is LogMode.SLAVE and self.ha.master_protocol == "rocketmq"
+
+    @property
     def ha_port(self) -> int | None:
         """Where this node listens to slaves, 0 for any port; None where it does not."""
         if self.raft_enable or self.broker_role == "SLAVE":

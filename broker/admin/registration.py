@@ -62,7 +62,8 @@ class Registration:
         address: `host:port` to which clients connect.
         describe: returns the present state.
         ha_address: `host:port` at which this broker listens for slaves; empty if it does not.
-        follow: called with the master's HA address when a nameserver answers with it; None at masters.
+        on_master: called with the addresses at which the master of the name serves clients and listens for slaves
+            (empty: nowhere), whenever a nameserver answers with them.
 
     Raises:
         SecretFileError: the file of the nameservers' secret cannot be used.
@@ -76,12 +77,12 @@ class Registration:
         client: RemotingClient,
         describe: Describe,
         ha_address: str = "",
-        follow: Callable[[str], None] | None = None,
+        on_master: Callable[[str, str], None] = lambda _address, _ha_address: None,
     ) -> None:
         self._config = config
         self._address = address
         self._ha_address = ha_address
-        self._follow = follow
+        self._on_master = on_master
         self._role = role
         self._client = client
         self._describe = describe
@@ -161,8 +162,8 @@ class Registration:
 
     def heard(self, answer: Command) -> None:
         """Take a nameserver's answer to a registration, which may have the HA address of the master."""
-        if self._follow is not None and (address := answer.ext.get("haServerAddr")):
-            self._follow(address)
+        if address := answer.ext.get("masterAddr"):
+            self._on_master(address, answer.ext.get("haServerAddr", ""))
 
     def connected(self, namesrv: str) -> Connection | None:
         """Return the open connection to a nameserver; None without one."""

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
 
 
-_PROGRESS_KEY = offset_key(names.SCHEDULE_TOPIC, names.DELAY_PROGRESS_GROUP)
+PROGRESS_KEY = offset_key(names.SCHEDULE_TOPIC, names.DELAY_PROGRESS_GROUP)
 _BATCH = 256
 _UNREAD_MAX = 10_000  # of one level
 _RETRY_SECONDS = 0.5
@@ -103,7 +103,7 @@ class DelayService:
         return table
 
     def _offsets(self) -> dict[int, int]:
-        return self._state.offsets.get(_PROGRESS_KEY, {}) | (self._next if self._is_leading else {})
+        return self._state.offsets.get(PROGRESS_KEY, {}) | (self._next if self._is_leading else {})
 
     def all_offsets(self, connection: Connection, command: Command) -> None:
         """45: the next queue offset of each level, as the file `config/delayOffset.json` has it."""
@@ -120,7 +120,7 @@ class DelayService:
         self._untold_batches.clear()
         self._limits.clear()
         self._unread.clear()
-        self._next = dict(self._state.offsets.get(_PROGRESS_KEY, {}))
+        self._next = dict(self._state.offsets.get(PROGRESS_KEY, {}))
         for index, offset in self._next.items():  # the file of a Java broker may be ahead of the log
             queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
             self._next[index] = min(offset, queue.max_offset if queue is not None else 0)
@@ -289,7 +289,7 @@ class DelayService:
             if self._is_leading and self._recording is None:
                 self._recording = self._loop.call_later(_RETRY_SECONDS, self._record)
 
-        self._deliveries.record(Kind.DELAY, {_PROGRESS_KEY: untold}, batches, refused)
+        self._deliveries.record(Kind.DELAY, {PROGRESS_KEY: untold}, batches, refused)
 
     def _waiting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The message at a queue offset; None when it is deleted or an earlier leader has delivered it."""

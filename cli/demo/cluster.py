@@ -108,13 +108,15 @@ class RunningCluster:
 
 
 @contextlib.asynccontextmanager
-async def local_cluster(directory: Path, node_count: int) -> AsyncIterator[RunningCluster]:
+async def local_cluster(directory: Path, *shape: str) -> AsyncIterator[RunningCluster]:
     """Run `ledgermq cluster up` as a child in `directory`; it is stopped in order at the end of the block.
+
+    `shape` is what `cluster up` is told of the mode and the nodes.
 
     Raises:
         CommandError: it did not start; the text says why.
     """
-    words = ["cluster", "up", "--mode", "raft", "--nodes", str(node_count), "--dir", str(directory), "--json"]
+    words = ["cluster", "up", *shape, "--dir", str(directory), "--json"]
     up = await asyncio.create_subprocess_exec(
         *our_argv(*words),
         stdin=asyncio.subprocess.DEVNULL,

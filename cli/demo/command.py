@@ -66,7 +66,7 @@ async def _run(arguments: argparse.Namespace, scratch: Path, began_s: float) -> 
         async with contextlib.aclosing(RunningCluster(_read_description(arguments.attach))) as cluster:
             return await run_drill(cluster, lines, began_s)
     _say(f"starting 1 nameserver and {_NODE_COUNT} brokers")
-    async with local_cluster(scratch / "cluster", _NODE_COUNT) as cluster:
+    async with local_cluster(scratch / "cluster", "--mode", "raft", "--nodes", str(_NODE_COUNT)) as cluster:
         return await run_drill(cluster, lines, began_s)
 
 

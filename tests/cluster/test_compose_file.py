@@ -19,8 +19,18 @@ def overrides_of(words: str) -> list[str]:
     return [word.strip().strip('"') for word in words.split(",") if "--set" not in word]
 
 
-def test_the_compose_file_starts_two_nameservers_and_three_brokers() -> None:
-    assert [kind for kind, _, _ in COMMANDS] == ["nameserver"] * 2 + ["broker"] * 3
+def test_the_compose_file_starts_two_nameservers_and_three_brokers_and_has_two_pairs_beside_them() -> None:
+    assert [kind for kind, _, _ in COMMANDS] == ["nameserver"] * 2 + ["broker"] * 7
+    assert [conf for _, conf, _ in COMMANDS].count("replicas.conf") == COMPOSE.count("profiles: [") == 4
+
+
+def test_each_profile_is_a_master_and_its_slave() -> None:
+    conf = PROJECT / "conf" / "compose" / "replicas.conf"
+    pairs = [load_broker_config(conf, overrides_of(words)) for _, name, words in COMMANDS if name == conf.name]
+    for role, master, slave in (("SYNC_MASTER", *pairs[:2]), ("ASYNC_MASTER", *pairs[2:])):
+        assert (master.broker_role, slave.broker_role) == (role, "SLAVE")
+        assert master.broker.broker_name == slave.broker.broker_name
+        assert slave.ha.master_address == f"{master.broker.inside_host}:{master.ha_port}"
 
 
 def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_that_is_published() -> None:
@@ -35,7 +45,7 @@ def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_t
 
 def test_the_brokers_are_the_members_of_one_raft_group() -> None:
     conf = PROJECT / "conf" / "compose" / "broker.conf"
-    configs = [load_broker_config(conf, overrides_of(words)) for kind, _, words in COMMANDS if kind == "broker"]
+    configs = [load_broker_config(conf, overrides_of(words)) for _, name, words in COMMANDS if name == conf.name]
     assert [config.raft.self_id for config in configs] == ["n0", "n1", "n2"]
     assert [config.broker.inside_host for config in configs] == [peer.host for peer in configs[0].raft.peers]
 

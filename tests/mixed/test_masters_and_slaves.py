@@ -1,5 +1,11 @@
 """A slave of RocketMQ's copies our master, and our slave copies a master of RocketMQ's: logs byte for byte."""
 
+import contextlib
+
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from tests.broker.conftest import pull_fields
 from tests.mixed.nodes import Node, Street
 from tests.mixed.traffic import brokers, consume, create_topic, send
 
@@ -49,3 +55,37 @@ async def copies(street: Street, eventually, namesrv: Node, master: Node, slave:
     await eventually(same, "the slave has the master's log")
     status = street.mqadmin(namesrv, "haStatus", "-b", master.address)
     assert "#InSyncSlaveNum\t1" in status
+    async with contextlib.aclosing(Asked(slave)) as asked:
+        await eventually(asked.has_tables, "the slave has the topic, the group and its progress")
+        master.kill()
+        assert await asked.count() == 200, "the slave serves without its master"
+
+
+class Asked:
+    """A broker that is asked directly."""
+
+    def __init__(self, node: Node) -> None:
+        self._address = node.address
+        self._client = RemotingClient()
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+    async def has_tables(self) -> bool:
+        topics = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+        groups = await self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        offsets = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return b'"Copied"' in topics.body and b'"readers"' in groups.body and b"Copied@readers" in offsets.body
+
+    async def count(self) -> int:
+        """Messages that it gives of the topic."""
+        ends = [await self._ask(RequestCode.GET_MAX_OFFSET, topic="Copied", queueId=str(queue)) for queue in range(4)]
+        for queue, end in enumerate(ends):
+            answer = await self._ask(
+                RequestCode.PULL_MESSAGE, **pull_fields("Copied", queueId=queue, consumerGroup="readers")
+            )
+            assert answer.code == 0 and answer.body and answer.ext["maxOffset"] == end.ext["offset"]
+        return sum(int(end.ext["offset"]) for end in ends)
+
+    async def _ask(self, code: int, **fields: str) -> Command:
+        return await self._client.request(self._address, Command(code, ext=fields), 10)

@@ -1,0 +1,114 @@
+"""A slave of RocketMQ's master gets topics, groups, progress and modes by asking for them: they are not in its log.
+
+    every few seconds: 21 topics, 201 groups, 43 offsets, 45 delay levels, 402 POP modes --> what differs is applied
+
+A slave of ours needs none of it, since its master's log has them all. What the master has no longer goes here, too;
+RocketMQ's slave drops its whole tables and puts the master's in their place, and has none in between.
+
+Source: apache/rocketmq `broker/.../slave/SlaveSynchronize.java` (5.3.3).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from broker.delay.levels import PROGRESS_KEY
+from broker.forwarding import Forward
+from broker.state.pop_tables import PopChange, modes_from_json
+from broker.state.settings import GroupConfig, TopicConfig
+from broker.state.tables import ReplicatedState, StateChange
+from broker.timers import Spawn
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.seldom import SeldomLog
+
+POLL_SECONDS: Final = 3.0
+
+_V = TypeVar("_V")
+_log = SeldomLog(logging.getLogger(__name__))
+
+
+class MasterTables:
+    """Asks the master; call `poll` periodically.
+
+    Args:
+        state: the tables.
+        apply: applies a change to them, and tells whoever must know.
+        spawn: runs a coroutine until the broker stops.
+
+    Attributes:
+        master: where it serves clients, `host:port`; empty while that is not known.
+    """
+
+    def __init__(self, state: ReplicatedState, apply: Callable[[StateChange], None], spawn: Spawn) -> None:
+        self.master = ""
+        self.forward: Forward | None = None
+        self._state = state
+        self._apply = apply
+        self._spawn = spawn
+        self._is_at_it = False
+
+    def poll(self) -> None:
+        """Begin to ask, unless the last round is under way, or nobody is known to ask."""
+        if self.master and self.forward is not None and not self._is_at_it:
+            self._is_at_it = True
+            self._spawn(self._ask_all(self.forward))
+
+    async def _ask_all(self, forward: Forward) -> None:
+        try:
+            for code, read in _READ.items():
+                change = read(self._state, await self._ask(forward, code))
+                if change != StateChange():
+                    self._apply(change)
+        except (RemotingError, Refusal, LookupError, ValueError, TypeError, AttributeError) as error:
+            _log.warning("the tables of the master at %s cannot be copied: %s", self.master, error)
+        finally:
+            self._is_at_it = False
+
+    async def _ask(self, forward: Callable[[str, Command], Awaitable[Command]], code: int) -> Any:
+        answer = await forward(self.master, Command(code))
+        if answer.code != ResponseCode.SUCCESS:
+            raise ValueError(f"request {code} is answered with {answer.code}: {answer.remark}")
+        return loads(answer.body)
+
+
+def _topics(state: ReplicatedState, body: Any) -> StateChange:
+    theirs = {name: TopicConfig.from_json(value) for name, value in body["topicConfigTable"].items()}
+    return StateChange(topics=_differing(state.topics, theirs))
+
+
+def _groups(state: ReplicatedState, body: Any) -> StateChange:
+    theirs = {name: GroupConfig.from_json(value) for name, value in body["subscriptionGroupTable"].items()}
+    return StateChange(groups=_differing(state.groups, theirs))
+
+
+def _offsets(state: ReplicatedState, body: Any) -> StateChange:
+    theirs = {key: {int(queue): int(at) for queue, at in queues.items()} for key, queues in body["offsetTable"].items()}
+    return StateChange(offsets={key: queues for key, queues in theirs.items() if state.offsets.get(key) != queues})
+
+
+def _delay_levels(state: ReplicatedState, body: Any) -> StateChange:
+    theirs = {int(level) - 1: int(at) for level, at in body["offsetTable"].items()}
+    return StateChange(offsets={PROGRESS_KEY: theirs} if theirs != state.offsets.get(PROGRESS_KEY, {}) else {})
+
+
+def _modes(state: ReplicatedState, body: Any) -> StateChange:
+    return StateChange(pop=PopChange(modes=_differing(state.pop.modes, modes_from_json(body))))
+
+
+_READ: Final[Mapping[int, Callable[[ReplicatedState, Any], StateChange]]] = {
+    RequestCode.GET_ALL_TOPIC_CONFIG: _topics,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _groups,
+    RequestCode.GET_ALL_CONSUMER_OFFSET: _offsets,
+    RequestCode.GET_ALL_DELAY_OFFSET: _delay_levels,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _modes,
+}
+
+
+def _differing(ours: Mapping[str, _V], theirs: Mapping[str, _V]) -> dict[str, _V | None]:
+    """What is to be set, and with None what is to go, so that ours becomes theirs."""
+    changed: dict[str, _V | None] = {name: value for name, value in theirs.items() if ours.get(name) != value}
+    return changed | dict.fromkeys(ours.keys() - theirs.keys())
