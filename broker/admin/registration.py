@@ -83,6 +83,7 @@ class Registration:
         self._address = address
         self._ha_address = ha_address
         self._on_master = on_master
+        self._has_master = False
         self._role = role
         self._client = client
         self._describe = describe
@@ -163,6 +164,7 @@ class Registration:
     def heard(self, answer: Command) -> None:
         """Take a nameserver's answer to a registration, which may have the HA address of the master."""
         if address := answer.ext.get("masterAddr"):
+            self._has_master = True
             self._on_master(address, answer.ext.get("haServerAddr", ""))
 
     def connected(self, namesrv: str) -> Connection | None:
@@ -198,7 +200,9 @@ class Registration:
 
     @property
     def register_seconds(self) -> float:
-        """Seconds between two whole registrations without a change."""
+        """Seconds between two whole registrations without a change; few at a slave that has not heard of its master."""
+        if self._role.is_slave and not self._has_master:
+            return self.heartbeat_seconds
         return self._config.register_interval_ms / 1000
 
     @property

@@ -72,10 +72,12 @@ class Asked:
         await self._client.close()
 
     async def has_tables(self) -> bool:
-        topics = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG)
-        groups = await self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        offsets = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        return b'"Copied"' in topics.body and b'"readers"' in groups.body and b"Copied@readers" in offsets.body
+        wanted = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: b'"Copied"',
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: b'"readers"',
+            RequestCode.GET_ALL_CONSUMER_OFFSET: b"Copied@readers",
+        }
+        return all([text in bytes((await self._ask(code)).body) for code, text in wanted.items()])
 
     async def count(self) -> int:
         """Messages that it gives of the topic."""
