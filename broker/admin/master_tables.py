@@ -87,12 +87,12 @@ def _groups(state: ReplicatedState, body: Any) -> StateChange:
 
 def _offsets(state: ReplicatedState, body: Any) -> StateChange:
     theirs = {key: {int(queue): int(at) for queue, at in queues.items()} for key, queues in body["offsetTable"].items()}
-    return StateChange(offsets={key: queues for key, queues in theirs.items() if state.offsets.get(key) != queues})
+    return StateChange(offsets={key: queues for key, queues in theirs.items() if not _has(state, key, queues)})
 
 
 def _delay_levels(state: ReplicatedState, body: Any) -> StateChange:
     theirs = {int(level) - 1: int(at) for level, at in body["offsetTable"].items()}
-    return StateChange(offsets={PROGRESS_KEY: theirs} if theirs != state.offsets.get(PROGRESS_KEY, {}) else {})
+    return StateChange(offsets={} if _has(state, PROGRESS_KEY, theirs) else {PROGRESS_KEY: theirs})
 
 
 def _modes(state: ReplicatedState, body: Any) -> StateChange:
@@ -106,6 +106,10 @@ _READ: Final[Mapping[int, Callable[[ReplicatedState, Any], StateChange]]] = {
     RequestCode.GET_ALL_DELAY_OFFSET: _delay_levels,
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _modes,
 }
+
+
+def _has(state: ReplicatedState, key: str, queues: Mapping[int, int]) -> bool:
+    return queues.items() <= state.offsets.get(key, {}).items()
 
 
 def _differing(ours: Mapping[str, _V], theirs: Mapping[str, _V]) -> dict[str, _V | None]:
