@@ -27,7 +27,7 @@ def test_the_compose_file_starts_two_nameservers_and_three_brokers_and_has_two_p
 def test_each_profile_is_a_master_and_its_slave() -> None:
     conf = PROJECT / "conf" / "compose" / "replicas.conf"
     pairs = [load_broker_config(conf, overrides_of(words)) for _, name, words in COMMANDS if name == conf.name]
-    for role, master, slave in (("SYNC_MASTER", *pairs[:2]), ("ASYNC_MASTER", *pairs[2:])):
+    for role, (master, slave) in (("SYNC_MASTER", pairs[:2]), ("ASYNC_MASTER", pairs[2:])):
         assert (master.broker_role, slave.broker_role) == (role, "SLAVE")
         assert master.broker.broker_name == slave.broker.broker_name
         assert slave.ha.master_address == f"{master.broker.inside_host}:{master.ha_port}"
