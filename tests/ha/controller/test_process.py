@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import subprocess
 import sys
@@ -123,3 +124,34 @@ def test_a_controller_that_cannot_start_says_why(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 1
     assert "none cannot be read: No such file" in done.stderr
+
+
+async def test_a_controller_whose_disk_fails_ends_with_the_reason(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_bytes(b"p" * 32)
+    port = free_block(3)
+    words = [sys.executable, "-P", "-m", "ledgermq_server", "controller", "--set", f"controllerSecretFile={secret}"]
+    for word in (f"controllerDLegerPeers=n0-127.0.0.1:{port}", "controllerDLegerSelfId=n0", "healthPort=off"):
+        words += ["--set", word]
+    words += ["--set", f"controllerStorePath={tmp_path}", "--set", "controllerQuorumPortOffset=1"]
+    limited = ["prlimit", "--fsize=4096", *words]  # no file of it can be longer
+    with subprocess.Popen(limited, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        client = RemotingClient()
+        try:
+            for number in itertools.count():
+                ext = {"brokerName": f"b{number}", "clusterName": "c"}
+                ext |= {"appliedBrokerId": "1", "registerCheckCode": "h:1;1"}
+                request = Command(RequestCode.CONTROLLER_APPLY_BROKER_ID, ext=ext)
+                with contextlib.suppress(RemotingError):
+                    await client.request(f"127.0.0.1:{port}", request, 1.0)
+                if process.poll() is not None:
+                    break
+                await asyncio.sleep(0.02)
+            said = await asyncio.to_thread(process.communicate)
+        finally:
+            process.kill()
+            await client.close()
+    assert process.returncode == 1
+    assert "quorum failed: [Errno 27] File too large" in said[1]
+    assert "Traceback" not in said[1]
