@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
+from tests.cluster.conftest import is_alive
 from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -87,19 +90,51 @@ async def test_nothing_acknowledged_is_lost_when_leaders_fail_again_and_again(
     assert len({node["sha256"] for node in digests["nodes"]}) == 1
 
 
-async def test_messages_survive_a_kill_of_every_node_at_once(group: Any, eventually: Callable[..., None]) -> None:
+async def test_five_nodes_go_on_with_two_of_them_gone_at_once(start: Start, eventually: Callable[..., None]) -> None:
+    cluster = await asyncio.to_thread(start, "--mode", "raft", "--nodes", "5")
+    async with Admin(cluster.namesrv) as admin, Producer(cluster.namesrv) as producer:
+        await admin.create_topic("five", queue_count=2)
+        load = Load(producer, "five")
+        sending = asyncio.create_task(load.run())
+        await load.more(50)
+        slave = cluster.nodes("slave")[0]["name"]
+        await asyncio.gather(
+            asyncio.to_thread(cluster.cluster, "kill", "leader"), asyncio.to_thread(cluster.cluster, "pause", slave)
+        )
+        await load.more(50)
+        await asyncio.to_thread(cluster.cluster, "start", "dead")
+        await asyncio.to_thread(cluster.cluster, "resume", "paused")
+        await asyncio.to_thread(eventually, lambda: cluster.has_roles(masters=1, slaves=4), "all five are back")
+        await load.more(50)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+    acked = set(load.acked)
+    assert acked - await read_all(cluster.namesrv, "five", acked) == set()
+    digests = await asyncio.to_thread(cluster.cluster, "digest")
+    assert len({node["sha256"] for node in digests["nodes"]}) == 1
+
+
+async def test_messages_survive_a_kill_of_every_node_in_one_instant_under_load(
+    group: Any, eventually: Callable[..., None]
+) -> None:
     cluster = group
     async with Producer(cluster.namesrv) as producer, Admin(cluster.namesrv) as admin:
         await admin.create_topic("all-die", queue_count=2)
-        numbers = range(200)
-        await asyncio.gather(
-            *(producer.send("all-die", b"%d" % number, properties={"number": str(number)}) for number in numbers)
-        )
-    for name in ("n0", "n1", "n2"):
-        await asyncio.to_thread(cluster.cluster, "kill", name)
-    await asyncio.to_thread(cluster.cluster, "start", "dead")
-    await asyncio.to_thread(eventually, lambda: cluster.has_roles(masters=1, slaves=2), "the three are back")
-    assert set(numbers) - await read_all(cluster.namesrv, "all-die", set(numbers)) == set()
+        load = Load(producer, "all-die")
+        sending = asyncio.create_task(load.run())
+        await load.more(200)
+        pids = [node["pid"] for role in ("master", "slave") for node in cluster.nodes(role)]
+        assert len(pids) == 3
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(eventually, lambda: not any(map(is_alive, pids)), "all are dead")
+        await asyncio.to_thread(cluster.cluster, "start", "dead")
+        await asyncio.to_thread(eventually, lambda: cluster.has_roles(masters=1, slaves=2), "the three are back")
+        await load.more(50)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+    acked = set(load.acked)
+    assert acked - await read_all(cluster.namesrv, "all-die", acked) == set()
 
 
 async def test_without_a_majority_nothing_is_acknowledged(group: Any) -> None:
