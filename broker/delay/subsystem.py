@@ -41,9 +41,7 @@ class DelaySubsystem(Subsystem):
         self.levels = DelayService(context, deliveries)
         timer_drafts = TimerDrafts(metadata, store, targets, drafts)
         self.timer = TimerService(context, timer_index, deliveries, timer_drafts)
-        self._timer_requests = TimerRequests(
-            config, metadata, context.role, self.timer, self.parking, targets, drafts, context.appender, clock_ms
-        )
+        self._timer_requests = TimerRequests(context, self.timer, self.parking)
 
     def requests(self) -> Mapping[int, Serve]:
         """See `Subsystem`."""

@@ -11,14 +11,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.append.answers import REGION
-from broker.append.appender import Appender
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTargets
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.delay.parking import RECALL_VERSION, Parking
 from broker.delay.timer_service import TimerService
-from broker.role import Role
-from broker.state.metadata import Metadata
 from broker.state.settings import PERM_WRITE
 from ledgermq.message.properties import encode_properties
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -57,27 +52,16 @@ class RecallHandle(NamedTuple):
 class TimerRequests:
     """Serves requests about timers."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        role: Role,
-        service: TimerService,
-        parking: Parking,
-        targets: SendTargets,
-        drafts: DraftMaker,
-        appender: Appender,
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
-        self._role = role
+    def __init__(self, context: BrokerContext, service: TimerService, parking: Parking) -> None:
+        self._config = context.config
+        self._metadata = context.metadata
+        self._role = context.role
         self._service = service
         self._parking = parking
-        self._targets = targets
-        self._drafts = drafts
-        self._appender = appender
-        self._clock_ms = clock_ms
+        self._targets = context.targets
+        self._drafts = context.drafts
+        self._appender = context.appender
+        self._clock_ms = context.clock_ms
 
     def recall(self, connection: Connection, command: Command) -> None:
         """370: recall a timer; answered when its deletion is committed."""

@@ -12,13 +12,11 @@ import binascii
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from broker.counting.counting import Counting
+from broker.context import BrokerContext
 from broker.counting.statistics import GROUP_ACK_NUMS
 from broker.pop.checks import PopChecks
 from broker.pop.handles import ORDER_REVIVE_QUEUE, Handle, parse_handle, real_topic
 from broker.pop.progress import PopProgress
-from broker.role import Role
-from broker.state.offsets import ConsumerOffsets
 from broker.state.pop_core import Checkpoint, checkpoint_key
 from broker.state.pop_order import order_key
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -28,7 +26,6 @@ from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import MessageStore
 
 Freed = Callable[[str, str, int], None]
 
@@ -43,25 +40,15 @@ class AckRequests:
             the group again.
     """
 
-    def __init__(
-        self,
-        checks: PopChecks,
-        role: Role,
-        store: MessageStore,
-        offsets: ConsumerOffsets,
-        progress: PopProgress,
-        clock_ms: Callable[[], int],
-        on_freed: Freed,
-        counting: Counting,
-    ) -> None:
+    def __init__(self, context: BrokerContext, checks: PopChecks, progress: PopProgress, on_freed: Freed) -> None:
         self._checks = checks
-        self._role = role
-        self._store = store
-        self._offsets = offsets
+        self._role = context.role
+        self._store = context.store
+        self._offsets = context.offsets
         self._progress = progress
-        self._clock_ms = clock_ms
+        self._clock_ms = context.clock_ms
         self._on_freed = on_freed
-        self._counting = counting
+        self._counting = context.counting
 
     def ack(self, connection: Connection, command: Command) -> None:
         """200051: acknowledge one message."""

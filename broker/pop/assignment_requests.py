@@ -14,15 +14,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.groups.clients import BROADCASTING, ClientTable
 from broker.pop.handles import ANY_QUEUE
 from broker.pop.routes import Routes
-from broker.role import Role
-from broker.state.metadata import Metadata
 from broker.state.pop_tables import POP, PULL, PopChange, RequestMode, modes_to_json
-from broker.state.tables import Propose, ReplicatedState, StateChange, offset_key
-from broker.timers import Spawn
+from broker.state.tables import StateChange, offset_key
 from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.remoting.allocation import allocate_averagely, java_order, sorted_queues
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -49,24 +46,15 @@ class AssignmentRequests:
         routes: finds the queues of a topic on all brokers.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        state: ReplicatedState,
-        metadata: Metadata,
-        clients: ClientTable,
-        role: Role,
-        propose: Propose,
-        spawn: Spawn,
-    ) -> None:
-        self._config = config
-        self._state = state
-        self._metadata = metadata
+    def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
+        self._config = context.config
+        self._state = context.state
+        self._metadata = context.metadata
         self._clients = clients
-        self._role = role
-        self._propose = propose
-        self._spawn = spawn
-        self.routes = Routes(config, metadata)
+        self._role = context.role
+        self._propose = context.state_log.propose
+        self._spawn = context.spawn
+        self.routes = Routes(context.config, context.metadata)
 
     def query(self, connection: Connection, command: Command) -> None:
         """400: the queues of one member, and how it reads them; an answer without a list means: ask again later."""

@@ -7,13 +7,11 @@ Source: apache/rocketmq `broker/.../processor/PeekMessageProcessor.java`, `Notif
 import random
 from collections.abc import Iterator
 
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.pop.checks import PopChecks
 from broker.pop.handles import retry_topics
 from broker.pop.reading import PopReader
 from broker.pop.waiting import HeldPop, HeldPops, Hold
-from broker.role import Role
-from broker.state.metadata import Metadata
 from broker.state.settings import TopicConfig
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -22,7 +20,6 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
 from store.errors import DiskReadError
 from store.log.refusals import refusal_of
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 
 
@@ -35,21 +32,13 @@ class LookRequests:
     """
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        checks: PopChecks,
-        role: Role,
-        store: MessageStore,
-        reader: PopReader,
-        held_pops: HeldPops,
-        held: HeldPops,
+        self, context: BrokerContext, checks: PopChecks, reader: PopReader, held_pops: HeldPops, held: HeldPops
     ) -> None:
-        self._config = config
-        self._metadata = metadata
+        self._config = context.config
+        self._metadata = context.metadata
         self._checks = checks
-        self._role = role
-        self._store = store
+        self._role = context.role
+        self._store = context.store
         self._reader = reader
         self._held_pops = held_pops
         self._held = held

@@ -11,19 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.counting.counting import Counting
+from broker.context import BrokerContext
 from broker.groups.subscription import Subscription
 from broker.pop.handles import Handle, count_info, handle_text, offsets_info, start_info
 from broker.pop.progress import PopProgress
-from broker.state.offsets import ConsumerOffsets
 from broker.state.pop_core import Checkpoint
 from broker.state.pop_order import Given, order_key
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.pop_handle import POP_CK, is_retry_topic
 from ledgermq.message.properties import decode_properties, encode_properties
 from ledgermq.message.record import MAGIC_V1, MAGIC_V2, decode_record, encode_record, needs_v2, record_size
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_reader import FILTER_SLICE_S, GetResult, GetStatus
 from store.time_slice import TimeSlice
@@ -83,22 +80,15 @@ class PopReader:
     """
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        offsets: ConsumerOffsets,
-        progress: PopProgress,
-        is_start_at_hand: Callable[[ConsumeQueue], bool],
-        clock_ms: Callable[[], int],
-        counting: Counting,
+        self, context: BrokerContext, progress: PopProgress, is_start_at_hand: Callable[[ConsumeQueue], bool]
     ) -> None:
-        self._config = config
-        self._store = store
-        self._offsets = offsets
+        self._config = context.config
+        self._store = context.store
+        self._offsets = context.offsets
         self._progress = progress
         self._is_start_at_hand = is_start_at_hand
-        self.clock_ms = clock_ms
-        self._counting = counting
+        self.clock_ms = context.clock_ms
+        self._counting = context.counting
 
     def next_offset(self, topic: str, group: str, queue: ConsumeQueue, *, at_end: bool = False) -> int:
         """The next queue offset of the group in a queue; without a stored offset, where it begins."""

@@ -43,22 +43,21 @@ class PopSubsystem(Subsystem):
         is_start_at_hand: Callable[[ConsumeQueue], bool],
         deliveries: Deliveries,
     ) -> None:
-        config, state, metadata, offsets = context.config, context.state, context.metadata, context.offsets
-        role, store, counting = context.role, context.store, context.counting
-        loop, clock_ms = context.loop, context.clock_ms
+        config, loop, clock_ms = context.config, context.loop, context.clock_ms
         self._clock_ms = clock_ms
-        self.progress = PopProgress(state, offsets, role, loop, clock_ms, counting.events)
+        self.progress = PopProgress(
+            context.state, context.offsets, context.role, loop, clock_ms, context.counting.events
+        )
         self.held = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._held_looks = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._alarms = OrderAlarms(loop, clock_ms, self._wake_any)
-        checks = PopChecks(config, metadata)
-        reader = PopReader(config, store, offsets, self.progress, is_start_at_hand, clock_ms, counting)
+        checks = PopChecks(config, context.metadata)
+        reader = PopReader(context, self.progress, is_start_at_hand)
         self.revive = ReviveService(context, self.progress, deliveries)
-        self.take = TakeRequests(config, metadata, checks, role, reader, self.held, self._alarms, turns)
-        self._acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed, counting)
-        self._looks = LookRequests(config, metadata, checks, role, store, reader, self.held, self._held_looks)
-        propose, spawn = context.state_log.propose, context.spawn
-        self.assignments = AssignmentRequests(config, state, metadata, clients, role, propose, spawn)
+        self.take = TakeRequests(context, checks, reader, self.held, self._alarms, turns)
+        self._acks = AckRequests(context, checks, self.progress, self._on_freed)
+        self._looks = LookRequests(context, checks, reader, self.held, self._held_looks)
+        self.assignments = AssignmentRequests(context, clients)
 
     def requests(self) -> Mapping[int, Serve]:
         """See `Subsystem`."""

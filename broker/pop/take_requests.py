@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.groups.subscription import ALL, SQL, TAG, Subscription, asked_subscription
 from broker.pop.alarms import OrderAlarms
 from broker.pop.checks import PopChecks
@@ -18,8 +18,6 @@ from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topics
 from broker.pop.reading import PopReader, Taking
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.pull.filter_turns import FilterTurns
-from broker.role import Role
-from broker.state.metadata import Metadata
 from broker.state.settings import TopicConfig
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -46,19 +44,17 @@ class TakeRequests:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        metadata: Metadata,
+        context: BrokerContext,
         checks: PopChecks,
-        role: Role,
         reader: PopReader,
         held: HeldPops,
         alarms: OrderAlarms,
         turns: FilterTurns,
     ) -> None:
-        self._config = config
-        self._metadata = metadata
+        self._config = context.config
+        self._metadata = context.metadata
         self._checks = checks
-        self._role = role
+        self._role = context.role
         self._reader = reader
         self._held = held
         self._alarms = alarms
