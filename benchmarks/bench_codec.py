@@ -16,7 +16,7 @@ from ledgermq.message.properties import encode_properties, find_property
 from ledgermq.message.record import check_record, dispatch_fields, record_size
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
-from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response
+from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head
 
 COUNT = 1000
 FRAMES_PER_READ = 180  # what one read of 256 KiB brings
@@ -73,7 +73,7 @@ def measure(rounds: int) -> dict[str, float]:
                 "msgId": offset_message_id(HOST, opaque), "queueId": "3", "queueOffset": str(opaque),
                 "transactionId": UNIQUE_ID, "term": "3", "copies": "2", "durableCopies": "2",
             }  # fmt: skip
-            encode_response(opaque, 0, ext)
+            encode_response_head(opaque, 0, ext, None, 0)
 
     return {
         "parse_json_send": microseconds(lambda: FrameParser().feed(json_input), rounds, FRAMES_PER_READ),

@@ -54,17 +54,6 @@ def encode_batch(messages: Iterable[tuple[int, bytes | memoryview, bytes]]) -> b
     return b"".join(parts)
 
 
-def split_batch(body: bytes | memoryview) -> list[tuple[int, memoryview, bytes]]:
-    """Flag, body and encoded properties of each message of a batch body, in order; the bodies are views of it.
-
-    Raises:
-        MalformedBatchError: see `cut_batch`.
-    """
-    cuts, properties = cut_batch(body)
-    view = memoryview(body)
-    return [(flag, view[start:end], own) for (flag, start, end), own in zip(cuts, properties, strict=True)]
-
-
 def cut_batch(body: bytes | memoryview) -> tuple[list[Cut], list[bytes]]:
     """Where the messages of a batch body lie in it, in order; and the encoded properties of each.
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ledgermq.message.batch import split_batch
 from ledgermq.message.crc import CRC_MASK, crc32
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import offset_message_id
@@ -22,6 +21,7 @@ from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.server import RemotingServer
 from tests.limits import WAIT_S
+from tests.wire import split_batch
 
 HOST = Host("127.0.0.1", 1)
 

@@ -29,7 +29,6 @@ from dledger.peers import wire
 from dledger.peers.frame_stream import FrameStream
 from ledgermq.client.core.compression import decompress
 from ledgermq.client.errors import UndecodableError
-from ledgermq.message.batch import split_batch
 from ledgermq.message.errors import MessageFormatError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.properties import decode_properties, encode_properties, find_property
@@ -47,6 +46,7 @@ from tests.fuzz.bodies import BODIES
 from tests.fuzz.cases import Failure, kept_bytes
 from tests.fuzz.frames import Frames
 from tests.fuzz.values import PROPERTY_NAMES, Values
+from tests.wire import split_batch
 
 LIMIT_S: Final = 1.0
 TAKEN_MAX_BYTES: Final = 192 << 20

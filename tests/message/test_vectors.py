@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.message.batch import BatchMessage, encode_batch, split_batch
+from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.crc import body_crc, decode_crc_property, encode_crc_property
 from ledgermq.message.errors import InvalidHostError, InvalidMessageIdError, MalformedBatchError
 from ledgermq.message.hashing import index_hash, java_string_hash, tags_code
 from ledgermq.message.hosts import Host, decode_host, encode_host
 from ledgermq.message.ids import UniqueIdGenerator, offset_message_id, parse_offset_message_id
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
+from tests.wire import split_batch
 
 Vectors = dict[str, Any]
 

@@ -6,11 +6,12 @@ import time
 import pytest
 
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
-from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response
+from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectionLostError, RemotingError, RequestTimeoutError
 from ledgermq.remoting.limits import Limits
 from tests.remoting.peers import Handler, turns
+from tests.wire import encode_response
 
 
 class Wire(asyncio.Transport):

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, LANGUAGES, Command
-from ledgermq.remoting.codec.frame import FRAME_LENGTH_MAX, HEADER_LENGTH_MAX, FrameParser, encode, encode_response
+from ledgermq.remoting.codec.frame import FRAME_LENGTH_MAX, HEADER_LENGTH_MAX, FrameParser, encode
 from ledgermq.remoting.errors import FrameError
+from tests.wire import encode_response
 
 i16 = st.integers(-(2**15), 2**15 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)

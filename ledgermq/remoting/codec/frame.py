@@ -81,19 +81,6 @@ def _json_fields(command: Command) -> dict[str, Any]:
     return fields
 
 
-def encode_response(
-    opaque: int,
-    code: int,
-    ext: Mapping[str, str] | None = None,
-    remark: str | None = None,
-    body: bytes | memoryview = b"",
-) -> bytes:
-    """Return the frame of an answer, with a JSON header, which every client can read. On the hot path."""
-    if body:
-        return b"".join((encode_response_head(opaque, code, ext, remark, len(body)), body))
-    return encode_response_head(opaque, code, ext, remark, 0)
-
-
 def encode_response_head(
     opaque: int,
     code: int,

@@ -15,10 +15,11 @@ from ledgermq.client.errors import (
     SendManyError,
 )
 from ledgermq.client.producer.sender import BatchPart
-from ledgermq.message.batch import encode_batch, split_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, refuse
 from tests.client.reading import read
+from tests.wire import split_batch
 
 BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
 
