@@ -95,7 +95,7 @@ class MessageStore:
         self._kept_start = 0  # where the log ended before the first kept batch
         self._touched: dict[ConsumeQueue, None] = {}
         self._is_writable = False
-        self._told: LogState | None = None
+        self._announced: LogState | None = None
         self._is_resuming = False
         self._is_closed = False
         log.add_listener(self)
@@ -188,7 +188,7 @@ class MessageStore:
         """Drafts are kept only while this node writes; a new writer catches up before it takes messages."""
         if state.writable:
             self._pump(self.log.confirm_offset)
-            if self._is_writable and state != self._told:
+            if self._is_writable and state != self._announced:
                 self._tell_role(state)
             return
         self._is_writable = False
@@ -380,6 +380,6 @@ class MessageStore:
             listener.on_state_record(physical_offset, record)
 
     def _tell_role(self, state: LogState) -> None:
-        self._told = state
+        self._announced = state
         for listener in self._listeners:
             listener.on_role_change(state)

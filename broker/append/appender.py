@@ -51,7 +51,7 @@ class Appender:
         self._settled = settled
         self._since = 0.0
         self._loop = loop
-        self._begun = False
+        self._is_scheduled = False
         self.drafts: list[QueuedDraft] = []
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
@@ -59,8 +59,8 @@ class Appender:
 
     def begin(self) -> None:
         """Make sure that this turn's batch is placed when the turn ends."""
-        if not self._begun:
-            self._begun = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self._since = time.monotonic()
             self._loop.call_soon(self._end_of_turn)
 
@@ -76,7 +76,7 @@ class Appender:
         self.drafts, self.answers, self.listeners = [], [], []
         if unwaited:
             self.unwaited = []
-        self._begun = False
+        self._is_scheduled = False
         since = self._since
 
         def done(outcome: AppendReceipt | Refusal) -> None:

@@ -109,12 +109,12 @@ class Calls:
     Attributes:
         appends: times of appends.
         senders: answered with success, by ticks, not summed up yet.
-        told_apart: whether senders use more than one request code, so that they must be counted one by one.
+        by_code: whether senders use more than one request code, so that they must be counted one by one.
     """
 
     def __init__(self) -> None:
         self.appends = AppendTimes()
-        self.told_apart = False
+        self.by_code = False
         self.senders: dict[int, int] = {}
         self._latencies = Distributions(LATENCY_BOUNDS_MS, _CODES_MAX)
 

@@ -47,7 +47,7 @@ class Counting:
             if code not in STORED_CODES:
                 calls.appends.failed += sum([draft.messages for draft in drafts])
                 return
-        elif calls.told_apart:
+        elif calls.by_code:
             calls.add_senders(answers, ResponseCode.SUCCESS, ticks)
         else:
             calls.senders[ticks] = calls.senders.get(ticks, 0) + len(answers)

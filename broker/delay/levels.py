@@ -76,8 +76,8 @@ class DelayService:
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._busy: set[int] = set()
         self._next: dict[int, int] = {}  # by level: next queue offset, ahead of the replicated state
-        self._untold: dict[int, int] = {}  # by level: next queue offset that is delivered and not recorded
-        self._untold_batches: list[tuple[int, int, int]] = []  # level, first queue offset, end
+        self._unsent_progress: dict[int, int] = {}  # by level: next queue offset that is delivered and not recorded
+        self._unsent_batches: list[tuple[int, int, int]] = []  # level, first queue offset, end
         self._unread: dict[int, set[int]] = {}  # by level: queue offsets of due messages that cannot be read now
         self._read_again_s: dict[int, float] = {}
         self._limits: dict[
@@ -116,8 +116,8 @@ class DelayService:
         """Continue every level: this node leads, and the deliveries of earlier leaders are known."""
         self._is_leading = True
         self._busy.clear()
-        self._untold.clear()
-        self._untold_batches.clear()
+        self._unsent_progress.clear()
+        self._unsent_batches.clear()
         self._limits.clear()
         self._unread.clear()
         self._next = dict(self._state.offsets.get(PROGRESS_KEY, {}))
@@ -254,8 +254,8 @@ class DelayService:
             self._next[index] = end
             unread = self._unread.setdefault(index, set())
             unread -= read
-            self._untold[index] = min(unread, default=end)
-            self._untold_batches.append(token)
+            self._unsent_progress[index] = min(unread, default=end)
+            self._unsent_batches.append(token)
             if not self._is_leading:
                 self._record()
             elif self._recording is None:
@@ -276,20 +276,20 @@ class DelayService:
         if self._recording is not None:
             self._recording.cancel()
             self._recording = None
-        if not self._untold or not self._role.writable:
-            self._untold, self._untold_batches = {}, []
+        if not self._unsent_progress or not self._role.writable:
+            self._unsent_progress, self._unsent_batches = {}, []
             return
-        untold, self._untold = self._untold, {}
-        batches = [token for token in self._untold_batches if token[2] <= untold.get(token[0], token[1])]
-        self._untold_batches = [token for token in self._untold_batches if token not in batches]
+        progress, self._unsent_progress = self._unsent_progress, {}
+        batches = [token for token in self._unsent_batches if token[2] <= progress.get(token[0], token[1])]
+        self._unsent_batches = [token for token in self._unsent_batches if token not in batches]
 
         def refused() -> None:
-            self._untold = untold | self._untold
-            self._untold_batches += batches
+            self._unsent_progress = progress | self._unsent_progress
+            self._unsent_batches += batches
             if self._is_leading and self._recording is None:
                 self._recording = self._loop.call_later(_RETRY_SECONDS, self._record)
 
-        self._deliveries.record(Kind.DELAY, {PROGRESS_KEY: untold}, batches, refused)
+        self._deliveries.record(Kind.DELAY, {PROGRESS_KEY: progress}, batches, refused)
 
     def _waiting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The message at a queue offset; None when it is deleted or an earlier leader has delivered it."""

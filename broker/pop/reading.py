@@ -1,4 +1,4 @@
-"""Taking messages out of queues for one POP request.
+"""Takes messages out of queues for one POP request.
 
     offset of the group --> store.get --> records, checkpoint (or order), offset moved behind the records
                                             '-- records of a retry topic are given under the topic that was asked for
@@ -32,7 +32,7 @@ _SKIPPED: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUN
 
 
 @dataclass(slots=True)
-class Taking:
+class PopBatch:
     """The state of one POP request while it takes messages.
 
     Attributes:
@@ -105,8 +105,8 @@ class PopReader:
         """Whether messages that were given in order block the queue for the group."""
         return self._progress.orders.is_blocked(order_key(topic, group, queue_id), attempt_id, self.clock_ms())
 
-    def take(self, taking: Taking, topic: str, queue_id: int) -> None:
-        """Take messages of one queue of `topic`, which may be a retry topic, until `taking` has its count.
+    def take(self, batch: PopBatch, topic: str, queue_id: int) -> None:
+        """Take messages of one queue of `topic`, which may be a retry topic, until `batch` has its count.
 
         Raises:
             DiskReadError: the disk cannot read it.
@@ -114,35 +114,35 @@ class PopReader:
         queue = self._store.queues.find(topic, queue_id)
         if queue is None:
             return
-        start = self._begin(taking, topic, queue)
-        if taking.is_ordered and self._note_block(taking, topic, queue_id):
+        start = self._begin(batch, topic, queue)
+        if batch.is_ordered and self._note_block(batch, topic, queue_id):
             return  # messages behind a block do not count as rest, so that they wake no other request
-        if taking.room <= 0 or self._has_too_many(topic, taking.group, queue_id):
-            taking.rest += max(0, queue.max_offset - start)
+        if batch.room <= 0 or self._has_too_many(topic, batch.group, queue_id):
+            batch.rest += max(0, queue.max_offset - start)
             return
-        if self._is_over(taking):
-            taking.rest += max(0, queue.max_offset - start)
-            taking.is_unfinished = True
+        if self._is_over(batch):
+            batch.rest += max(0, queue.max_offset - start)
+            batch.is_unfinished = True
             return
-        result = self._read(taking, queue, start)
+        result = self._read(batch, queue, start)
         if result.status in _MOVED:
             start = result.next_offset
-            self._offsets.commit(topic, taking.group, queue_id, start)
-            result = self._read(taking, queue, start)
+            self._offsets.commit(topic, batch.group, queue_id, start)
+            result = self._read(batch, queue, start)
         if result.records:
-            self._give(taking, queue, start, result)
+            self._give(batch, queue, start, result)
         elif result.status in _SKIPPED:
-            self._offsets.commit(topic, taking.group, queue_id, result.next_offset)
-            taking.is_unfinished |= result.next_offset < result.max_offset
-        taking.rest += max(0, result.max_offset - result.next_offset)
+            self._offsets.commit(topic, batch.group, queue_id, result.next_offset)
+            batch.is_unfinished |= result.next_offset < result.max_offset
+        batch.rest += max(0, result.max_offset - result.next_offset)
 
-    def _is_over(self, taking: Taking) -> bool:
+    def _is_over(self, batch: PopBatch) -> bool:
         """Whether this turn's time for costly filters is used up."""
-        if taking.wanted is None or taking.wanted.record_filter is None:
+        if batch.wanted is None or batch.wanted.record_filter is None:
             return False
-        if taking.time_slice is None:
-            taking.time_slice = TimeSlice(FILTER_SLICE_S)
-        return taking.time_slice.is_over()
+        if batch.time_slice is None:
+            batch.time_slice = TimeSlice(FILTER_SLICE_S)
+        return batch.time_slice.is_over()
 
     def look(self, topic: str, group: str, queue: ConsumeQueue, count_max: int) -> list[memoryview]:
         """The next messages of a queue for the group, which are not taken; raises as `take`."""
@@ -152,14 +152,14 @@ class PopReader:
             result = self._store.reader.get(queue, result.next_offset, count_max, self._config.max_pull_bytes)
         return result.records
 
-    def _begin(self, taking: Taking, topic: str, queue: ConsumeQueue) -> int:
-        group, queue_id = taking.group, queue.queue_id
+    def _begin(self, batch: PopBatch, topic: str, queue: ConsumeQueue) -> int:
+        group, queue_id = batch.group, queue.queue_id
         moved_to = self._offsets.take_reset(topic, group, queue_id) if self._offsets.has_resets else None
         if moved_to is not None:
             self._progress.orders.remove(order_key(topic, group, queue_id))
             self._progress.changed()
             return moved_to
-        start = self.next_offset(topic, group, queue, at_end=taking.starts_at_end)
+        start = self.next_offset(topic, group, queue, at_end=batch.starts_at_end)
         if self._offsets.get(topic, group, queue_id) is None:
             self._offsets.commit(topic, group, queue_id, start)
         return start
@@ -169,49 +169,49 @@ class PopReader:
             return False
         return self._progress.checkpoints.open_count(topic, group, queue_id) > self._config.pop_open_limit
 
-    def _note_block(self, taking: Taking, topic: str, queue_id: int) -> bool:
-        if not self.is_blocked(topic, taking.group, queue_id, taking.attempt_id):
+    def _note_block(self, batch: PopBatch, topic: str, queue_id: int) -> bool:
+        if not self.is_blocked(topic, batch.group, queue_id, batch.attempt_id):
             return False
-        given = self._progress.orders.get(order_key(topic, taking.group, queue_id))
+        given = self._progress.orders.get(order_key(topic, batch.group, queue_id))
         free_ms = given.free_ms(self.clock_ms()) if given is not None else None
-        if free_ms is not None and (taking.free_ms is None or free_ms < taking.free_ms):
-            taking.free_ms = free_ms
+        if free_ms is not None and (batch.free_ms is None or free_ms < batch.free_ms):
+            batch.free_ms = free_ms
         return True
 
-    def _read(self, taking: Taking, queue: ConsumeQueue, start: int) -> GetResult:
-        wanted = taking.wanted
+    def _read(self, batch: PopBatch, queue: ConsumeQueue, start: int) -> GetResult:
+        wanted = batch.wanted
         filters = (wanted.tag_filter, wanted.record_filter) if wanted is not None else (None, None)
-        return self._store.reader.get(queue, start, taking.room, self._config.max_pull_bytes, *filters)
+        return self._store.reader.get(queue, start, batch.room, self._config.max_pull_bytes, *filters)
 
-    def _give(self, taking: Taking, queue: ConsumeQueue, start: int, result: GetResult) -> None:
-        topic, group, queue_id = queue.topic, taking.group, queue.queue_id
+    def _give(self, batch: PopBatch, queue: ConsumeQueue, start: int, result: GetResult) -> None:
+        topic, group, queue_id = queue.topic, batch.group, queue.queue_id
         offsets = [_QUEUE_OFFSET.unpack_from(record, _QUEUE_OFFSET_AT)[0] for record in result.records]
-        pop_ms, invisible_ms = taking.pop_ms, taking.invisible_ms
-        if taking.is_ordered:
+        pop_ms, invisible_ms = batch.pop_ms, batch.invisible_ms
+        if batch.is_ordered:
             key = order_key(topic, group, queue_id)
-            given = self._progress.orders.give(key, taking.attempt_id, pop_ms, invisible_ms, offsets)
+            given = self._progress.orders.give(key, batch.attempt_id, pop_ms, invisible_ms, offsets)
             self._progress.changed()
-            taking.counts.append(_counts(topic, queue_id, given))
+            batch.counts.append(_counts(topic, queue_id, given))
             self._offsets.commit(topic, group, queue_id, start)
         else:
             self._progress.take(Checkpoint(topic, group, queue_id, start, pop_ms, invisible_ms, tuple(offsets)))
             self._offsets.commit(topic, group, queue_id, result.next_offset)
         size = sum(map(len, result.records))
-        self._counting.departures.add_popped(taking.topic, group, len(offsets), size, is_retry=topic != taking.topic)
-        taking.starts.append(start_info(topic, queue_id, start))
-        taking.offsets.append(offsets_info(topic, queue_id, offsets))
-        if topic == taking.topic or self._config.pop_shows_retry_topic:
-            taking.records += result.records
+        self._counting.departures.add_popped(batch.topic, group, len(offsets), size, is_retry=topic != batch.topic)
+        batch.starts.append(start_info(topic, queue_id, start))
+        batch.offsets.append(offsets_info(topic, queue_id, offsets))
+        if topic == batch.topic or self._config.pop_shows_retry_topic:
+            batch.records += result.records
         else:
-            taking.records += [self._shown(taking, queue, start, record) for record in result.records]
+            batch.records += [self._shown(batch, queue, start, record) for record in result.records]
 
-    def _shown(self, taking: Taking, queue: ConsumeQueue, start: int, record: memoryview) -> bytes:
+    def _shown(self, batch: PopBatch, queue: ConsumeQueue, start: int, record: memoryview) -> bytes:
         """A record of a retry topic with the topic that was asked for and the property `POP_CK`."""
         handle = Handle(
             start,
-            taking.pop_ms,
-            taking.invisible_ms,
-            taking.revive_queue,
+            batch.pop_ms,
+            batch.invisible_ms,
+            batch.revive_queue,
             "",
             self._config.broker_name,
             queue.queue_id,
@@ -219,12 +219,12 @@ class PopReader:
         found = decode_record(record, check_crc=False)
         properties = decode_properties(found.properties)
         properties[POP_CK] = handle_text(handle, queue.topic, found.queue_offset)
-        encoded, topic = encode_properties(properties), taking.topic.encode()
+        encoded, topic = encode_properties(properties), batch.topic.encode()
         is_v2 = needs_v2(topic)
         size = record_size(len(found.body), len(topic), len(encoded), found.sys_flag, is_v2)
         magic = MAGIC_V2 if is_v2 else MAGIC_V1
         try:
-            return encode_record(replace(found, topic=taking.topic, properties=encoded, size=size, magic=magic))
+            return encode_record(replace(found, topic=batch.topic, properties=encoded, size=size, magic=magic))
         except CorruptRecordError:  # no room for `POP_CK`: clients then build the handle from the retry topic's name
             return bytes(record)
 

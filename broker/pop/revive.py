@@ -65,9 +65,9 @@ class ReviveService:
     def resume(self) -> None:
         """Begin to revive: this node leads, and `deliveries` knows what earlier leaders revived."""
         self._is_resumed = True
-        self.look_out()
+        self.schedule()
 
-    def look_out(self) -> None:
+    def schedule(self) -> None:
         """Set the timer to the earliest checkpoint; to be called when that may have changed."""
         due_ms = self._progress.checkpoints.next_due_ms
         if not self._is_resumed or due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
@@ -93,7 +93,7 @@ class ReviveService:
             return
         due_ms = self._progress.checkpoints.next_due_ms
         if due_ms is None or due_ms > self._clock_ms():
-            self.look_out()
+            self.schedule()
             return
         since = time.monotonic()
         for checkpoint in self._progress.checkpoints.take_due(self._clock_ms(), _BATCH):
@@ -105,7 +105,7 @@ class ReviveService:
                 self._put_back(checkpoint, error)
         self._progress.send()
         self._events.scan_ms.observe(int(1000 * (time.monotonic() - since)))
-        self.look_out()
+        self.schedule()
 
     def _without_revived(self, checkpoint: Checkpoint) -> Checkpoint:
         """`checkpoint` with the messages acknowledged that an earlier leader revived, whose closing was not committed.
@@ -158,7 +158,7 @@ class ReviveService:
         if self._role.writable:
             self._progress.checkpoints.put_back(checkpoint, self._clock_ms() + _RETRY_MS)
             self._progress.changed()
-            self.look_out()
+            self.schedule()
 
     def _record(self, checkpoint: Checkpoint, offset: int) -> Record | None:
         """The message at a queue offset; None when it is deleted or damaged."""

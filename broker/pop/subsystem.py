@@ -77,7 +77,7 @@ class PopSubsystem(Subsystem):
 
     def lead(self) -> None:
         """Load the progress from the replicated tables."""
-        self.progress.lead(self.revive.look_out)
+        self.progress.lead(self.revive.schedule)
 
     def resume(self) -> None:
         """Revive what is due."""

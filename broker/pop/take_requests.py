@@ -15,7 +15,7 @@ from broker.groups.subscription import ALL, SQL, TAG, Subscription, asked_subscr
 from broker.pop.alarms import OrderAlarms
 from broker.pop.checks import PopChecks
 from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topics
-from broker.pop.reading import PopReader, Taking
+from broker.pop.reading import PopBatch, PopReader
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.pull.filter_turns import FilterTurns
 from broker.state.settings import TopicConfig
@@ -118,22 +118,22 @@ class TakeRequests:
                 f"the broker[{self._config.advertised_host}] pop message's num is greater than {COUNT_MAX}",
             )
         topic, group, queue_id = self._checks.readable_place(connection, fields)
-        taking = self._taking(topic, group, fields)
+        batch = self._new_batch(topic, group, fields)
         try:
-            for name, number in self._queues(topic, taking, queue_id):
-                self._reader.take(taking, name, number)
+            for name, number in self._queues(topic, batch, queue_id):
+                self._reader.take(batch, name, number)
         except DiskReadError as error:
-            if not taking.records:
+            if not batch.records:
                 raise refusal_of(error) from error
-        if not taking.records:
-            if taking.is_unfinished and taking.pop_ms < deadline_ms:
+        if not batch.records:
+            if batch.is_unfinished and batch.pop_ms < deadline_ms:
                 self._turns.run_later(lambda: self._go_on(connection, command, deadline_ms))
                 return True
-            if taking.free_ms is not None and self._config.pop_wakes_on_order_release:
-                self._alarms.set(topic.name, group, taking.free_ms)
+            if batch.free_ms is not None and self._config.pop_wakes_on_order_release:
+                self._alarms.set(topic.name, group, batch.free_ms)
             return False
-        self._answer(connection, command, taking)
-        if taking.rest > 0:
+        self._answer(connection, command, batch)
+        if batch.rest > 0:
             self._held.wake_next(topic.name, group, queue_id)
         return True
 
@@ -151,10 +151,10 @@ class TakeRequests:
             )
         return born_ms, poll_ms
 
-    def _taking(self, topic: TopicConfig, group: str, fields: Fields) -> Taking:
+    def _new_batch(self, topic: TopicConfig, group: str, fields: Fields) -> PopBatch:
         is_ordered = boolean(fields, "order", False)
         revive_queue = ORDER_REVIVE_QUEUE if is_ordered else next(self._numbers) % self._config.pop_revive_queues
-        return Taking(
+        return PopBatch(
             topic=topic.name,
             group=group,
             count_max=integer(fields, "maxMsgNums"),
@@ -176,10 +176,10 @@ class TakeRequests:
             raise Refusal(Cause.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {wanted.fault}")
         return wanted
 
-    def _queues(self, topic: TopicConfig, taking: Taking, queue_id: int) -> Iterator[tuple[str, int]]:
+    def _queues(self, topic: TopicConfig, batch: PopBatch, queue_id: int) -> Iterator[tuple[str, int]]:
         """Topics and queue ids to take from, in order."""
         chance = self._random.randrange(_PERCENT)
-        retries = [] if taking.is_ordered else list(self._retry_queues(topic.name, taking.group, chance))
+        retries = [] if batch.is_ordered else list(self._retry_queues(topic.name, batch.group, chance))
         if is_first := chance < self._config.pop_from_retry_percent:
             yield from retries
         if queue_id >= 0:
@@ -196,11 +196,11 @@ class TakeRequests:
             if retries is not None:
                 yield from ((name, (first + number) % retries.read_queues) for number in range(retries.read_queues))
 
-    def _answer(self, connection: Connection, command: Command, taking: Taking) -> None:
-        size = sum(map(len, taking.records))
-        self.messages_out += len(taking.records)
+    def _answer(self, connection: Connection, command: Command, batch: PopBatch) -> None:
+        size = sum(map(len, batch.records))
+        self.messages_out += len(batch.records)
         self.bytes_out += size
-        connection.respond(command, ResponseCode.SUCCESS, _header(taking), taking.records, remark="FOUND")
+        connection.respond(command, ResponseCode.SUCCESS, _header(batch), batch.records, remark="FOUND")
 
     def _answer_nothing(self, connection: Connection, command: Command, code: int) -> None:
         fields = command.ext
@@ -215,15 +215,15 @@ class TakeRequests:
         connection.respond(command, code, header, remark="NO_MESSAGE_IN_QUEUE")
 
 
-def _header(taking: Taking) -> dict[str, str]:
+def _header(batch: PopBatch) -> dict[str, str]:
     header = {
-        "popTime": str(taking.pop_ms),
-        "invisibleTime": str(taking.invisible_ms),
-        "reviveQid": str(taking.revive_queue),
-        "restNum": str(taking.rest),
-        "startOffsetInfo": ";".join(taking.starts),
-        "msgOffsetInfo": ";".join(taking.offsets),
+        "popTime": str(batch.pop_ms),
+        "invisibleTime": str(batch.invisible_ms),
+        "reviveQid": str(batch.revive_queue),
+        "restNum": str(batch.rest),
+        "startOffsetInfo": ";".join(batch.starts),
+        "msgOffsetInfo": ";".join(batch.offsets),
     }
-    if taking.is_ordered:
-        header["orderCountInfo"] = ";".join(taking.counts)
+    if batch.is_ordered:
+        header["orderCountInfo"] = ";".join(batch.counts)
     return header

@@ -106,7 +106,7 @@ class SendProcessor:
 
     def send_v1(self, connection: Connection, command: Command) -> None:
         """Code 10: the same fields under long names."""
-        self._calls.told_apart = True
+        self._calls.by_code = True
         self._send(connection, command, shortened(command.ext))
 
     def send_v2(self, connection: Connection, command: Command) -> None:
@@ -143,7 +143,7 @@ class SendProcessor:
         UNIQ_KEY, while its clients look for the ids that they gave. In a batch to a compacted topic Java accepts
         messages without a key, and drops them later; here the batch is refused.)
         """
-        self._calls.told_apart = True
+        self._calls.by_code = True
         fields = command.ext if "b" in command.ext else shortened(command.ext)
         target = self._known.get((fields.get("b"), fields.get("e"))) or self._targets.find(fields)
         if fields["b"].startswith(names.RETRY_PREFIX):

@@ -20,15 +20,15 @@ class SeldomLog:
         self._log = log
         self._clock = clock
         self._quiet_until = 0.0
-        self._untold = 0
+        self._suppressed = 0
 
     def warning(self, text: str, *arguments: object) -> None:
         """Log as `Logger.warning` does, unless one was logged in the last ten seconds."""
         now = self._clock()
         if now < self._quiet_until:
-            self._untold += 1
+            self._suppressed += 1
             return
-        if self._untold:
-            text, arguments = f"{text} (%d more of such warnings before)", (*arguments, self._untold)
-        self._quiet_until, self._untold = now + INTERVAL_S, 0
+        if self._suppressed:
+            text, arguments = f"{text} (%d more of such warnings before)", (*arguments, self._suppressed)
+        self._quiet_until, self._suppressed = now + INTERVAL_S, 0
         self._log.warning(text, *arguments)

@@ -25,7 +25,7 @@ async def test_the_head_of_a_level_that_cannot_be_read_does_not_hold_up_its_leve
 
     monkeypatch.setattr(reader, "look_up", fails)
     await eventually(lambda: len(delivered(desk)) == 2, "what lies behind is delivered")
-    await eventually(lambda: not desk.parts.delay.levels._untold, "progress is recorded")
+    await eventually(lambda: not desk.parts.delay.levels._unsent_progress, "progress is recorded")
     await desk.stop()
     monkeypatch.undo()
     await desk.start()  # as a leader whose disk can read it
