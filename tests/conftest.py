@@ -1,6 +1,7 @@
 """What all tests share: no test fails because the machine was slow."""
 
 import importlib.util
+import sys
 from collections.abc import Iterator
 from unittest import mock
 
@@ -36,3 +37,10 @@ def collector_as_it_is() -> Iterator[None]:
     """Keep brokers here from walking all objects of this process at each start; the collector is tested apart."""
     with mock.patch.multiple(QuietCollector, begin=mock.DEFAULT, end=mock.DEFAULT):
         yield
+
+
+@pytest.fixture(autouse=True)
+def every_disk_has_room() -> None:
+    """A disk that an earlier test made full stays noted in the process for some seconds."""
+    if (disk := sys.modules.get("store.files.disk")) is not None:
+        disk._full.clear()
