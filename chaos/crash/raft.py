@@ -142,7 +142,7 @@ class RaftRun:
         """As SIGKILL while entries wait for their sync; the next start finds them in the page cache."""
         await self._settle()
         self._place(is_synced=False)
-        self._flusher._jobs.put(None)
+        self._flusher.abandon()
         self._files.close(is_clean=False)
         await self._open()
 

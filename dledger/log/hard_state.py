@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 
 from dledger.core.messages import HardState
 from dledger.log.small_file import write_durably
 from ledgermq.message.java_properties import parse_properties
 from store.errors import DiskFullError, StoreError, StoreFormatError
+from store.worker import Worker
 
 FILE_NAME = "currterm"
 RETRY_S = 0.5
@@ -105,10 +105,9 @@ class HardStateFile:
         self._directory = directory
         self._loop = loop
         self._on_failed = on_failed
-        self._queue: SimpleQueue[tuple[HardState, Callable[[], None]] | None] = SimpleQueue()
         self._is_closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hard-state", daemon=True)
-        self._thread.start()
+        self._is_over = False
+        self._worker: Worker[tuple[HardState, Callable[[], None]]] = Worker("hard-state", self._work)
 
     def load(self) -> HardState:
         """Return the last durable state.
@@ -123,25 +122,26 @@ class HardStateFile:
 
     def save(self, state: HardState, done: Callable[[], None]) -> None:
         """Make `state` durable, then call `done` on the loop."""
-        self._queue.put((state, done))
+        self._worker.put((state, done))
 
     def close(self) -> None:
         """Finish the saves that wait, if there is room for them, and stop the thread."""
         self._is_closing.set()
-        self._queue.put(None)
-        self._thread.join()
+        self._worker.close()
 
-    def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
-            state, done = job
+    def _work(self, batch: list[tuple[HardState, Callable[[], None]]]) -> None:
+        """Run in the thread: write one state after the other, until the disk refuses one."""
+        for state, done in batch:
+            if self._is_over:
+                return
             try:
-                is_written = self._write(state)
+                self._is_over = not self._write(state)
             except StoreError as error:
+                self._is_over = True
                 self._call(partial(self._on_failed, error))
-                return
-            if not is_written:
-                return
-            self._call(done)
+            else:
+                if not self._is_over:
+                    self._call(done)
 
     def _write(self, state: HardState) -> bool:
         """Write, again and again until there is room; False if `close` was called before that.

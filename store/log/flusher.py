@@ -14,16 +14,15 @@ al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). Nothing 
 import asyncio
 import contextlib
 import enum
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 
 from store.errors import DiskFailedError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.thresholds import Threshold
+from store.worker import Worker
 
 FlushDone = Callable[[int], None]
 
@@ -72,12 +71,10 @@ class Flusher:
         self._waiting: deque[tuple[int, FlushDone]] = deque()
         self._requested = queue.flushed_offset
         self._generation = queue.generation
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._jobs_in_flight = 0
         self._timer: asyncio.TimerHandle | None = None
         self._threshold = Threshold(queue.file_size, 0, 0.0, loop.time())
-        self._thread = threading.Thread(target=self._run, name="ledgermq-flush", daemon=True)
-        self._thread.start()
+        self._worker: Worker[_Job] = Worker("ledgermq-flush", self._work)
         self.failed: DiskFailedError | None = None
         self.pending_since: float | None = None
 
@@ -119,8 +116,11 @@ class Flusher:
             self._on_failed = _chain(self._on_failed, flushed)
             self.request(self._queue.committed_offset, lambda _: flushed.set_result(None))
             await flushed
-        self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        await self._loop.run_in_executor(None, self._worker.close)
+
+    def abandon(self) -> None:
+        """Stop the thread without a last flush, as the end of the process does; for simulated ones."""
+        self._worker.end()
 
     def _flush_by_timer(self, interval_s: float) -> None:
         self.flush_if_worth()
@@ -143,22 +143,13 @@ class Flusher:
         self._jobs_in_flight += 1
         if self.pending_since is None:
             self.pending_since = time.monotonic()
-        self._jobs.put(_Job(offset, self._generation, files))
+        self._worker.put(_Job(offset, self._generation, files))
 
-    def _run(self) -> None:
-        """Run in the thread: sync the files of each job, and of all jobs that have gathered in one go."""
-        is_open = True
-        while is_open:
-            jobs = [self._jobs.get()]
-            with contextlib.suppress(Empty):
-                while True:
-                    jobs.append(self._jobs.get_nowait())
-            is_open = None not in jobs
-            batch = [job for job in jobs if job is not None]
-            if batch:
-                _sync(batch)
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
-                    self._loop.call_soon_threadsafe(self._finished, batch)
+    def _work(self, batch: list[_Job]) -> None:
+        """Run in the thread: sync the files of all jobs that have gathered, in one go."""
+        _sync(batch)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(self._finished, batch)
 
     def _finished(self, batch: list[_Job]) -> None:
         self._jobs_in_flight -= len(batch)

@@ -267,7 +267,7 @@ class RaftCluster:
             for connection in list(transport.live):
                 connection.abort()
             await asyncio.sleep(0.002)
-        log._flusher._jobs.put(None)
+        log._flusher.abandon()
         log._hard_states.close()
         log._files.allocator._executor.shutdown()
         log._files._lock.release()

@@ -1,0 +1,180 @@
+"""Shadow: what of a directory is durable, kept beside the real files while a program writes into them.
+
+    program --os.pwrite, mapped stores--> files in memory (tmpfs): what the page cache holds
+            --os.fdatasync, os.fsync----> shadow: contents and names as of the last sync
+
+`chaos.crash.recorder` keeps every state of a directory, for all images of one run. A shadow keeps only the last synced
+one, cheaply: for a simulation in which a power cut comes now and then. Both give `chaos.crash.disk` its `Moment`.
+
+A sync that fails marks the dirty sectors clean, as Linux does: they stay in the page cache and are not written by a
+later sync, unless the program stores into them once more.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from chaos.crash.disk import SECTOR, DirectoryState, FileState, Moment, NameChange
+
+
+class _File:
+    """`durable`: content on the disk. `lost`: by number, sectors that count as clean and are not on the disk."""
+
+    __slots__ = ("durable", "lost")
+
+    def __init__(self, durable: bytes) -> None:
+        self.durable = durable
+        self.lost: dict[int, bytes] = {}
+
+
+class _Directory:
+    __slots__ = ("durable", "names", "steps")
+
+    def __init__(self) -> None:
+        self.durable: NameChange = {}
+        self.names: dict[str, int] = {}
+        self.steps: list[NameChange] = []
+
+
+class Shadow:
+    """The durable state of everything below `root`; what is there at the start counts as synced."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._files: dict[int, _File] = {}
+        self._directories: dict[int, _Directory] = {}
+        self._began: dict[int, bytes] = {}
+        for folder, _, names in os.walk(root):
+            self._directory_synced(folder)
+            for name in names:
+                path = Path(folder, name)
+                self._files[path.stat().st_ino] = _File(path.read_bytes())
+
+    # -- what the program does
+
+    def written(self, descriptor: int, start: int, size: int) -> None:
+        """A range of a file was written by a file call: its sectors are dirty, whatever they held."""
+        file = self._files.get(os.fstat(descriptor).st_ino)
+        if file is not None and file.lost:
+            for sector in range(start // SECTOR, -(-(start + size) // SECTOR)):
+                file.lost.pop(sector, None)
+
+    def sync_begins(self, descriptor: int) -> None:
+        """A sync of a file starts now and returns later: it covers what the file holds at present."""
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            self._began[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+
+    def synced(self, descriptor: int, *, has_failed: bool = False) -> None:
+        """A sync of a file or directory returns, or fails."""
+        status = os.fstat(descriptor)
+        if not stat.S_ISDIR(status.st_mode):
+            content = self._began.pop(status.st_ino, None)
+            if content is None:
+                content = os.pread(descriptor, status.st_size, 0)
+            self._file_synced(status.st_ino, content, has_failed=has_failed)
+        elif not has_failed:
+            self._directory_synced(descriptor)
+
+    def all_synced(self, *, has_failed: bool = False) -> None:
+        """A sync of the whole file system returns, or fails."""
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                path = Path(folder, name)
+                self._file_synced(path.stat().st_ino, path.read_bytes(), has_failed=has_failed)
+            if not has_failed:
+                self._directory_synced(folder)
+
+    def names_change(self, folder: Path | str) -> None:
+        """Names of a directory are about to change, or have just changed: note the state between."""
+        if os.path.isdir(folder):  # noqa: PTH112 - on the way of every file call
+            self._look(folder)
+
+    def _file_synced(self, inode: int, content: bytes, *, has_failed: bool) -> None:
+        file = self._files.get(inode)
+        if file is None:
+            file = self._files[inode] = _File(b"")
+        if has_failed:
+            for sector in range(-(-len(content) // SECTOR)):
+                now = content[sector * SECTOR : (sector + 1) * SECTOR]
+                if now != file.durable[sector * SECTOR : (sector + 1) * SECTOR]:
+                    file.lost[sector] = now
+            return
+        if not file.lost:
+            file.durable = content
+            return
+        durable = bytearray(content)
+        for sector, clean in list(file.lost.items()):
+            start, end = sector * SECTOR, (sector + 1) * SECTOR
+            if content[start:end] != clean:
+                del file.lost[sector]  # stored into once more
+            else:
+                durable[start : start + len(clean)] = file.durable[start:end].ljust(len(clean), b"\0")
+        file.durable = bytes(durable)
+
+    def _directory_synced(self, folder: Path | str | int) -> None:
+        directory = self._look(folder)
+        directory.durable = dict(directory.names)
+        directory.steps.clear()
+
+    def _look(self, folder: Path | str | int) -> _Directory:
+        directory = self._directories.setdefault(os.stat(folder).st_ino, _Directory())  # noqa: PTH116 - or a descriptor
+        with os.scandir(folder) as entries:
+            names = {entry.name: entry.inode() for entry in entries}
+        before = directory.names
+        if names != before:
+            step: NameChange = {name: node for name, node in names.items() if before.get(name) != node}
+            step.update({name: None for name in before if name not in names})
+            directory.steps.append(step)
+            directory.names = names
+        return directory
+
+    # -- what is asked
+
+    def durable_part(self, inode: int, start: int, end: int) -> bytes:
+        """Bytes `[start, end)` of a file as a power cut leaves them at least; shorter where it is not that long."""
+        file = self._files.get(inode)
+        return b"" if file is None else file.durable[start:end]
+
+    def durable_file(self, path: str) -> bytes | None:
+        """The durable content of the file that has this durable path below the root; None where there is none."""
+        node: int | None = self.root.stat().st_ino
+        for name in path.split("/"):
+            directory = None if node is None else self._directories.get(node)
+            node = None if directory is None else directory.durable.get(name)
+        file = None if node is None else self._files.get(node)
+        return None if file is None else file.durable
+
+    def moment(self) -> Moment:
+        """What a power cut now may leave, for `chaos.crash.disk.image_of`."""
+        files: dict[int, FileState] = {}
+        for folder, _, names in os.walk(self.root):
+            self._look(folder)
+            for name in names:
+                path = Path(folder, name)
+                inode = path.stat().st_ino
+                files[inode] = self._file_state(inode, path.read_bytes())
+        for directory in self._directories.values():
+            for change in (directory.durable, *directory.steps):
+                for node in change.values():
+                    if node is not None and node not in files and node not in self._directories:
+                        gone = self._files.get(node)  # removed or replaced, which is not durable
+                        files[node] = FileState((b"" if gone is None else gone.durable,))
+        directories = {
+            inode: DirectoryState(dict(d.durable), tuple(d.steps)) for inode, d in self._directories.items()
+        }
+        return Moment("", 0, self.root.stat().st_ino, files, directories)
+
+    def _file_state(self, inode: int, content: bytes) -> FileState:
+        file = self._files.get(inode)
+        if file is None:
+            return FileState((b"", content))
+        if not file.lost:
+            return FileState((file.durable,) if file.durable == content else (file.durable, content))
+        written = bytearray(content)
+        for sector, clean in file.lost.items():  # clean: nothing writes it any more
+            start = sector * SECTOR
+            if content[start : start + SECTOR] == clean:
+                written[start : start + len(clean)] = file.durable[start : start + SECTOR].ljust(len(clean), b"\0")
+        return FileState((file.durable, bytes(written)))
+
