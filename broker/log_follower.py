@@ -157,6 +157,13 @@ class LogFollower:
         if self._saver is not None:
             self._saver.write_durable()
 
+    def needed_of_log(self) -> int:
+        """State records behind the tables on disk are replayed by the next start: the log must not lose them."""
+        if self._parts is None or self._saver is None:
+            return 0
+        is_saved = self._saver.saved_offset == self._parts.context.state.applied_offset
+        return self._parts.context.store.dispatched_offset if is_saved else self._saver.saved_offset
+
     def snapshot(self) -> bytes:
         """The tables and where each queue begins, for a member that starts anew; errors as `parts`."""
         tables = orjson.Fragment(self.parts.context.state.snapshot())

@@ -149,7 +149,7 @@ class Broker:
         self._open, self._follow = chosen.store, chosen.follow
         self._ha_address = "" if chosen.ha_port is None else f"{config.inside_host}:{chosen.ha_port}"
         self._parts, self._saver = follower.parts, follower.saver
-        self._open.cleaner.holds.append(self._needed_of_log)
+        self._open.cleaner.holds.append(follower.needed_of_log)
         self._open.last_steps += [follower.close, self._saver.close]
         self._parts.context.forwarding.forward = self._client.request
         await self._listen()
@@ -291,14 +291,6 @@ class Broker:
         """Tell the nameservers what is true now; returns when those that answer know, or after a second."""
         if self._registration is not None:
             await self._registration.announce()
-
-    def _needed_of_log(self) -> int:
-        """State records behind the tables on disk are replayed by the next start: the log must not lose them."""
-        parts, saver = self._parts, self._saver
-        if parts is None or saver is None:
-            return 0
-        is_saved = saver.saved_offset == parts.context.state.applied_offset
-        return parts.context.store.dispatched_offset if is_saved else saver.saved_offset
 
     def _live(self) -> tuple[bool, str]:
         """False once the disk of the log has failed: final for this process."""

@@ -72,7 +72,7 @@ async def open_store_of(config: NodeConfig, store_host: bytes, client_address: s
         needed_bytes = raft_settings.data_file_size_bytes + raft_settings.index_file_size_bytes
         data = directory_of(raft_settings.store_dir, raft_settings.self_id) / "data"
         require_first_file(data, needed_bytes, _SMALLER_FILES)
-        return ChosenLog(await _open_raft_store(settings, raft_settings, follower))
+        return ChosenLog(await open_raft_store(settings, raft_settings, follower))
     log_settings = commit_log_config(config, store_host)
     require_first_file(log_settings.directory, log_settings.file_size_bytes, _SMALLER_FILES)
     loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ async def _started(opened: OpenStore, start: Awaitable[None]) -> None:
         raise
 
 
-async def _open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, follower: Follower) -> OpenStore:
+async def open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, follower: Follower) -> OpenStore:
     """Recover the Raft log, put the store on it, then join the group."""
     directory = StoreDirectory(settings.root, "raft")
     raft_log: RaftLog | None = None

@@ -1,7 +1,7 @@
 """Worker: a thread of its own for work that blocks on the disk, in the order in which it is put.
 
-    any thread    put(a) put(b) put(c) .........
-    the thread        work([a]) --------> work([b, c])        what gathers while it works is done in one go
+any thread    put(a) put(b) put(c) .........
+the thread        work([a]) --------> work([b, c])        what gathers while it works is done in one go
 """
 
 import contextlib

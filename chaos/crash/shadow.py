@@ -12,6 +12,7 @@ later sync, unless the program stores into them once more.
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from chaos.crash.disk import SECTOR, DirectoryState, FileState, Moment, NameChange
@@ -43,7 +44,6 @@ class Shadow:
         self.root = root
         self._files: dict[int, _File] = {}
         self._directories: dict[int, _Directory] = {}
-        self._began: dict[int, bytes] = {}
         for folder, _, names in os.walk(root):
             self._directory_synced(folder)
             for name in names:
@@ -59,19 +59,25 @@ class Shadow:
             for sector in range(start // SECTOR, -(-(start + size) // SECTOR)):
                 file.lost.pop(sector, None)
 
-    def sync_begins(self, descriptor: int) -> None:
-        """A sync of a file starts now and returns later: it covers what the file holds at present."""
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode):
-            self._began[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+    def emptied(self, descriptor: int) -> None:
+        """A file was opened to be written anew: all that comes is dirty."""
+        file = self._files.get(os.fstat(descriptor).st_ino)
+        if file is not None:
+            file.lost.clear()
 
-    def synced(self, descriptor: int, *, has_failed: bool = False) -> None:
-        """A sync of a file or directory returns, or fails."""
+    def synced(self, descriptor: int, began: Mapping[int, bytes], *, has_failed: bool = False) -> None:
+        """A sync of a file or directory returns, or fails.
+
+        Args:
+            descriptor: of the file or directory.
+            has_failed: the disk refused.
+            began: by inode, what files held when syncs began that return now; only that is covered.
+        """
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):
-            content = self._began.pop(status.st_ino, None)
+            content = began.get(status.st_ino)
             if content is None:
-                content = os.pread(descriptor, status.st_size, 0)
+                content = content_of(descriptor)
             self._file_synced(status.st_ino, content, has_failed=has_failed)
         elif not has_failed:
             self._directory_synced(descriptor)
@@ -160,9 +166,7 @@ class Shadow:
                     if node is not None and node not in files and node not in self._directories:
                         gone = self._files.get(node)  # removed or replaced, which is not durable
                         files[node] = FileState((b"" if gone is None else gone.durable,))
-        directories = {
-            inode: DirectoryState(dict(d.durable), tuple(d.steps)) for inode, d in self._directories.items()
-        }
+        directories = {inode: DirectoryState(dict(d.durable), tuple(d.steps)) for inode, d in self._directories.items()}
         return Moment("", 0, self.root.stat().st_ino, files, directories)
 
     def _file_state(self, inode: int, content: bytes) -> FileState:
@@ -178,3 +182,8 @@ class Shadow:
                 written[start : start + len(clean)] = file.durable[start : start + SECTOR].ljust(len(clean), b"\0")
         return FileState((file.durable, bytes(written)))
 
+
+def content_of(descriptor: int) -> bytes:
+    """Of an open file, for whatever it was opened."""
+    with open(f"/proc/self/fd/{descriptor}", "rb") as file:  # noqa: PTH123 - not told to whoever replaces Path.open
+        return file.read()

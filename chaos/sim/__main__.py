@@ -15,10 +15,11 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from chaos.sim.errors import Violation
-from chaos.sim.plan import draw_plan
-from chaos.sim.run import RunResult, run_seed
+from chaos.sim.plan import draw_plan, draw_stack_plan
+from chaos.sim.run import RunResult, run_seed, run_stack_seed
 
 CRASH_EXIT_CODE = 12
 
@@ -27,8 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     options = _parse(arguments)
     if options.seed is not None:
-        return _run_one(options.seed, trace=options.trace)
-    return _run_many(options.seeds, options.jobs, time.time() + options.seconds)
+        return _run_one(options.seed, trace=options.trace, is_stack=options.stack)
+    return _run_many(options.seeds, options.jobs, time.time() + options.seconds, is_stack=options.stack)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -36,6 +37,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run one seed and print what it did")
     which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
+    parser.add_argument("--stack", action="store_true", help="whole brokers on files, not Raft nodes alone")
     parser.add_argument("--trace", action="store_true", help="with --seed: one line per event, one column per node")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per CPU)")
     parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: begin none after so long")
@@ -47,27 +49,27 @@ def _seed_range(text: str) -> range:
     return range(int(first), int(end))
 
 
-def _run_one(seed: int, *, trace: bool) -> int:
+def _run_one(seed: int, *, trace: bool, is_stack: bool) -> int:
     try:
-        result = run_seed(seed, print if trace else None)
+        result = (run_stack_seed if is_stack else run_seed)(seed, print if trace else None)
     except Exception as error:  # the report is the purpose: everything a run can raise ends here
-        print(_report(seed, error))
+        print(_report(seed, error, is_stack=is_stack))
         return _exit_code(error)
     print(f"seed {seed}: clean")
-    print(draw_plan(seed).describe())
+    print((draw_stack_plan if is_stack else draw_plan)(seed).describe())
     print(f"  events={result.event_count} committed={result.committed_count} acked={result.acked_count}")
     print(f"  leaders up to term {result.term}; trace {result.trace_hash:x}; {dict(sorted(result.marks.items()))}")
     return 0
 
 
-def _run_many(seeds: range, jobs: int, end: float) -> int:
+def _run_many(seeds: range, jobs: int, end: float, *, is_stack: bool) -> int:
     """Run them until the clock of the day shows `end` (seconds), which all processes share."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     count = 0
     ends = itertools.chain([math.inf], itertools.repeat(end))  # the first is run in any case
     with ProcessPoolExecutor(jobs) as pool:
-        for result, report, exit_code in pool.map(_run_guarded, seeds, ends, chunksize=8):
+        for result, report, exit_code in pool.map(partial(_run_guarded, is_stack=is_stack), seeds, ends, chunksize=8):
             if result is None and not exit_code:
                 continue
             count += 1
@@ -85,23 +87,23 @@ def _run_many(seeds: range, jobs: int, end: float) -> int:
     return 0
 
 
-def _run_guarded(seed: int, end: float) -> tuple[RunResult | None, str, int]:
+def _run_guarded(seed: int, end: float, *, is_stack: bool) -> tuple[RunResult | None, str, int]:
     if time.time() > end:
         return None, "", 0
     try:
-        return run_seed(seed), "", 0
+        return (run_stack_seed if is_stack else run_seed)(seed), "", 0
     except Exception as error:  # handed to the parent as a report
-        return None, _report(seed, error), _exit_code(error)
+        return None, _report(seed, error, is_stack=is_stack), _exit_code(error)
 
 
-def _report(seed: int, error: Exception) -> str:
+def _report(seed: int, error: Exception, *, is_stack: bool) -> str:
     detail = str(error) if isinstance(error, Violation) else traceback.format_exc()
     return "\n".join(
         (
             f"seed {seed}: {type(error).__name__}",
             detail,
-            draw_plan(seed).describe(),
-            f"replay: python -m chaos.sim --seed {seed} --trace",
+            (draw_stack_plan if is_stack else draw_plan)(seed).describe(),
+            f"replay: python -m chaos.sim {'--stack ' if is_stack else ''}--seed {seed} --trace",
         )
     )
 

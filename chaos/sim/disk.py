@@ -20,13 +20,14 @@ from random import Random
 from struct import Struct
 
 from chaos.sim.clock import SimClock
+from chaos.sim.log_image import NEW_CHAIN
+from chaos.sim.machine import Machine
 from dledger.core.messages import NO_TERM, HardState, Span, TermRun
 from store.errors import DiskFailedError, DiskFullError
 
 ENTRY = Struct(">qq")
 ENTRIES_PER_FILE = 16
 FILE_SIZE_BYTES = ENTRIES_PER_FILE * ENTRY.size + 24
-NEW_CHAIN = 0
 _QUEUE_OFFSET_BITS = 24
 _PLACE = Path("sim")
 
@@ -36,11 +37,6 @@ Entry = tuple[int, int]
 def position_of(index: int) -> int:
     """Start position of the entry `index`."""
     return index // ENTRIES_PER_FILE * FILE_SIZE_BYTES + index % ENTRIES_PER_FILE * ENTRY.size
-
-
-def link(chain: int, term: int, payload: int) -> int:
-    """Hash of a log up to an entry, from the hash up to the entry before: equal hashes, equal logs."""
-    return hash((chain, term, payload))
 
 
 def payload_of(number: int, queue_offset: int) -> int:
@@ -53,59 +49,33 @@ def queue_offset_of(payload: int) -> int | None:
     return payload & ((1 << _QUEUE_OFFSET_BITS) - 1) if payload > 0 else None
 
 
-class SimDisk:
-    """What outlives a process: the log's image, the hard state, and how the disk behaves at present.
+class SimDisk(Machine[int]):
+    """What outlives a process: the log's image and the hard state.
 
     Attributes:
-        flush_us: time a flush takes, `slow_factor` times that when slow; `is_stalled`: it does not return at all.
-        has_failed, is_full: every flush fails; nothing more can be written.
-        hard_state: the durable one; None on a new disk.
-        amnesiac: entries that were acknowledged may be gone (ASYNC_FLUSH and a power cut).
         is_installing: an install was begun and not finished.
         tables_index: entry up to which the state machine's files go.
+        on_failed: called when a flush fails.
     """
 
+    durable_index = -1
+    hard_state: HardState | None = None
+
     def __init__(self, clock: SimClock, rng: Random, flush_us: int) -> None:
-        self.clock = clock
-        self.rng = rng
-        self.flush_us = flush_us
-        self.slow_factor = 1
-        self.is_stalled = False
-        self.has_failed = False
-        self.is_full = False
-        self.hard_state: HardState | None = None
-        self.amnesiac = False
+        super().__init__(clock, rng, flush_us)
         self.is_installing = False
         self.tables_index = -1
-        self.first_index = 0
-        self.prev_term = NO_TERM
-        self.prev_chain = NEW_CHAIN
-        self.entries: list[Entry] = []
-        self.chains: list[int] = []
-        self.durable_index = -1
         self.on_failed: Callable[[], None] = lambda: None
         self._saving: HardState | None = None
 
     @property
-    def last_index(self) -> int:
-        """Newest written entry."""
-        return self.first_index + len(self.entries) - 1
-
-    @property
     def is_sound(self) -> bool:
-        """Whether nothing that was promised from here can be forgotten."""
         return self.hard_state is not None and not (self.hard_state.recovering or self.amnesiac or self.is_installing)
 
-    def chain_at(self, index: int) -> int | None:
-        """Hash of the log up to `index`; None when that entry is not here."""
-        if index == self.first_index - 1:
-            return self.prev_chain
-        position = index - self.first_index
-        return self.chains[position] if 0 <= position < len(self.chains) else None
-
-    def latency_us(self) -> int:
-        """How long the flush that starts now will take."""
-        return int(self.flush_us * self.slow_factor * (0.5 + self.rng.random()))
+    def why_tables_lack(self) -> str | None:
+        if self.tables_index >= self.first_index - 1:
+            return None
+        return f"the log begins at {self.first_index}, the tables end at {self.tables_index}"
 
     def save_hard_state(self, state: HardState, done: Callable[[], None]) -> None:
         """Write, rename, sync; then `done`."""
@@ -153,29 +123,13 @@ class SimDisk:
 
     def truncate_after(self, last_index: int) -> None:
         """Drop the entries above `last_index`, durably."""
-        keep = last_index - self.first_index + 1
-        del self.entries[keep:], self.chains[keep:]
+        super().truncate_after(last_index)
         self.durable_index = min(self.durable_index, self.last_index)
 
     def reset(self, first_index: int, prev_term: int, prev_chain: int) -> None:
         """Drop everything, durably."""
-        self.entries.clear()
-        self.chains.clear()
-        self.first_index, self.prev_term, self.prev_chain = first_index, prev_term, prev_chain
+        super().reset(first_index, prev_term, prev_chain)
         self.durable_index = first_index - 1
-
-    def trim(self, first_index: int) -> None:
-        """Delete the entries before `first_index`."""
-        drop = first_index - self.first_index
-        self.prev_term, self.prev_chain = self.entries[drop - 1][0], self.chains[drop - 1]
-        del self.entries[:drop], self.chains[:drop]
-        self.first_index = first_index
-
-    def append(self, term: int, payload: int) -> None:
-        """Write one entry."""
-        chain = self.chains[-1] if self.chains else self.prev_chain
-        self.entries.append((term, payload))
-        self.chains.append(link(chain, term, payload))
 
     def _settle_save(self) -> None:
         if self._saving is not None and self.rng.random() < 0.5:

@@ -33,6 +33,8 @@ class Nemesis:
             "transfer": self._transfer,
             "trim": self._trim,
             "lost_vote": self._lose_vote,
+            "die_soon": lambda: self._die_soon(is_cut=False),
+            "cut_soon": lambda: self._die_soon(is_cut=True),
         }
 
     def start(self) -> None:
@@ -52,6 +54,7 @@ class Nemesis:
         for name in self._plan.group.names:
             disk = cluster.disks[name]
             disk.slow_factor, disk.is_stalled, disk.is_full = 1, False, False
+            disk.dies_in = None
             if disk.has_failed:
                 cluster.kill(name)
                 disk.has_failed = False
@@ -115,6 +118,14 @@ class Nemesis:
             for name in self._plan.group.names:
                 self._down(self._cluster.power_cut, name)
 
+    def _die_soon(self, *, is_cut: bool) -> None:
+        """A process ends in the middle of something, or its machine does: some changes of files from now on."""
+        name = self._any()
+        if is_cut and not (self._plan.group.durable_quorum or self._may_forget(name)):
+            return
+        disk = self._cluster.disks[name]
+        disk.dies_in, disk.is_cut = 1 + self._cluster.jitter(60), is_cut
+
     def _wipe(self) -> None:
         name = self._any()
         if self._may_forget(name):
@@ -165,7 +176,7 @@ class Nemesis:
     def _tell_stalled(self, name: str, *, is_stalled: bool) -> None:
         process = self._cluster.processes.get(name)
         if process is not None:
-            self._cluster.run(process, "disk stall", lambda: process.node.on_disk_stalled(is_stalled=is_stalled))
+            self._cluster.run(process, "disk stall", lambda: process.tell_disk_stalled(is_stalled=is_stalled))
 
     def _fail_disk(self) -> None:
         name = self._leader_or_any()

@@ -8,9 +8,9 @@ is told. Loss, doubling and reordering inside a connection are more than TCP wou
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from chaos.sim.clock import SimClock
-from dledger.core.messages import Message
 
 Pair = tuple[str, str]
 
@@ -35,7 +35,7 @@ class SimNetwork:
         self,
         clock: SimClock,
         rng: Random,
-        deliver: Callable[[str, str, Message], None],
+        deliver: Callable[[str, str, Any], None],
         tell_lost: Callable[[str, str], None],
         tell_joined: Callable[[str, str], None],
         is_alive: Callable[[str], bool],
@@ -52,7 +52,7 @@ class SimNetwork:
         self._last_us: dict[Pair, int] = {}
         self.dropped_count = 0
 
-    def send(self, source: str, target: str, message: Message) -> None:
+    def send(self, source: str, target: str, message: Any) -> None:
         """Take a message; it may arrive once, twice or never."""
         epoch = self._epochs.get(_pair(source, target), 0)
         weather, rng = self.weather, self._rng
@@ -65,7 +65,7 @@ class SimNetwork:
         if weather.double_rate and rng.random() < weather.double_rate:
             self._arrive_later(source, target, message, epoch)
 
-    def _arrive_later(self, source: str, target: str, message: Message, epoch: int) -> None:
+    def _arrive_later(self, source: str, target: str, message: Any, epoch: int) -> None:
         weather, rng, link = self.weather, self._rng, (source, target)
         time_us = self._clock.now_us + int(weather.latency_us * (0.5 + 2.5 * rng.random()))
         if not (weather.reorder_rate and rng.random() < weather.reorder_rate):
@@ -73,7 +73,7 @@ class SimNetwork:
             self._last_us[link] = time_us
         self._clock.call_at(time_us, lambda: self._arrive(source, target, message, epoch))
 
-    def _arrive(self, source: str, target: str, message: Message, epoch: int) -> None:
+    def _arrive(self, source: str, target: str, message: Any, epoch: int) -> None:
         if self._epochs.get(_pair(source, target), 0) == epoch and (source, target) not in self.cut:
             self._deliver(source, target, message)
 

@@ -30,9 +30,12 @@ log), R17 and R18 (for members that forgot) and R19 (for installs).
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
 
-from chaos.sim.disk import NEW_CHAIN, SimDisk, queue_offset_of
 from chaos.sim.errors import SafetyViolation
+from chaos.sim.log_image import NEW_CHAIN
+from chaos.sim.machine import Machine
 from dledger.core.errors import InvariantError
 from dledger.core.invariants import View, check, view
 from dledger.core.leader import Leader
@@ -47,6 +50,18 @@ from dledger.core.messages import (
 from dledger.core.raft import Raft
 from dledger.core.roles import RaftRole
 
+_Payload = TypeVar("_Payload", contravariant=True)
+
+
+class Accounts(Protocol[_Payload]):
+    """What the committed entries mean for the queues."""
+
+    def enter(self, index: int, payload: _Payload) -> str | None:
+        """The next entry is committed: what is wrong with its place in its queue, or None."""
+
+    def forget_above(self, index: int) -> None:
+        """Entries above may be missing, and it was said."""
+
 
 class Observer:
     """Global truth of one run.
@@ -56,14 +71,22 @@ class Observer:
     holders of an entry can no longer be counted on the disks. `recoverable` runs never lose a quorum's memory.
     """
 
-    def __init__(self, disks: dict[str, SimDisk], *, quorum: int, durable_quorum: bool, recoverable: bool) -> None:
-        self._disks = disks
+    def __init__(
+        self,
+        disks: Mapping[str, Machine[Any]],
+        accounts: Accounts[Any],
+        *,
+        quorum: int,
+        durable_quorum: bool,
+        recoverable: bool,
+    ) -> None:
+        self._disks = dict(disks)
+        self.accounts = accounts
         self._quorum = quorum
         self._durable_quorum = durable_quorum
         self._recoverable = recoverable
         self.committed: list[int] = []
         self._commit_terms: list[int] = []  # in which term it was; never falls, as a leader is the first to know
-        self._message_counts: list[int] = []  # messages up to each committed entry
         self.acked_index = -1
         self.acked_count = 0
         self.is_lossy = False
@@ -79,22 +102,18 @@ class Observer:
         """Hash of the committed log up to `index`."""
         return self.committed[index] if index >= 0 else NEW_CHAIN
 
-    def message_count(self, index: int) -> int:
-        """How many messages the committed log holds up to `index`: the next one's queue offset."""
-        return self._message_counts[index] if index >= 0 else 0
-
     def booted(self, name: str, raft: Raft) -> None:
         """A process began."""
         self._expect(raft.state.term >= self._terms.get(name, 0), "R3", f"{name} came back in term {raft.state.term}")
         self._seen[name] = view(raft)
         if not raft.state.recovering:
-            self._has_tables(name, raft)
+            self._has_tables(name)
 
-    def _has_tables(self, name: str, raft: Raft) -> None:
-        first, tables = raft.state.terms.first_index, self._disks[name].tables_index
-        self._expect(tables >= first - 1, "R19", f"{name}'s log begins at {first}, its tables end at {tables}")
+    def _has_tables(self, name: str) -> None:
+        lack = self._disks[name].why_tables_lack()
+        self._expect(lack is None, "R19", f"{name}: {lack}")
 
-    def replace_disk(self, name: str, disk: SimDisk) -> None:
+    def replace_disk(self, name: str, disk: Machine[Any]) -> None:
         """A node has a new, empty disk: of its past only the votes still bind it."""
         self._disks[name] = disk
         self.is_lossy = True
@@ -126,7 +145,7 @@ class Observer:
             self._commits(name, raft)
 
     def _begins_to_lead(self, name: str, raft: Raft) -> None:
-        self._has_tables(name, raft)
+        self._has_tables(name)
         term, leader = raft.state.term, raft.member.leader
         other = self.leaders.setdefault(term, name)
         self._expect(other == name, "R1", f"{other} and {name} lead term {term}")
@@ -175,20 +194,10 @@ class Observer:
         for new in range(known + 1, index + 1):
             chain = disk.chain_at(new)
             assert chain is not None, (name, new, disk.first_index, disk.last_index)
-            self._enters_the_queue(name, new, disk.entries[new - disk.first_index][1])
+            fault = self.accounts.enter(new, disk.payload_at(new))
+            self._expect(fault is None, "R16", f"{name} committed {new}: {fault}")
             self.committed.append(chain)
             self._commit_terms.append(raft.state.term)
-
-    def _enters_the_queue(self, name: str, index: int, payload: int) -> None:
-        count, queue_offset = self.message_count(index - 1), queue_offset_of(payload)
-        if queue_offset is not None:
-            self._expect(
-                queue_offset == count,
-                "R16",
-                f"{name} committed {index} with queue offset {queue_offset}, of which the queue has {count} already",
-            )
-            count += 1
-        self._message_counts.append(count)
 
     def _commits_by_counting(self, name: str, raft: Raft) -> None:
         index, term = raft.state.commit_index, raft.state.term
@@ -202,13 +211,14 @@ class Observer:
             len(holders) >= self._quorum, "R8", f"{name} committed {index}, which only {holders} hold for the quorum"
         )
 
-    def _holds(self, disk: SimDisk, index: int, chain: int | None) -> bool:
+    def _holds(self, disk: Machine[Any], index: int, chain: int | None) -> bool:
         end = disk.durable_index if self._durable_quorum else disk.last_index
         return index <= end and (index < disk.first_index or disk.chain_at(index) == chain)
 
     def forget_above(self, index: int) -> None:
         """A salvage election: entries above may be missing, and it was said."""
-        del self.committed[index + 1 :], self._commit_terms[index + 1 :], self._message_counts[index + 1 :]
+        del self.committed[index + 1 :], self._commit_terms[index + 1 :]
+        self.accounts.forget_above(index)
         self.acked_index = min(self.acked_index, index)
 
     # -- the log
@@ -216,7 +226,7 @@ class Observer:
     def appended(self, name: str, index: int) -> None:
         """An entry was written."""
         disk = self._disks[name]
-        term, chain = disk.entries[-1][0], disk.chains[-1]
+        term, chain = disk.last_term, disk.chains[-1]
         known = self._chains.setdefault((index, term), chain)
         self._expect(known == chain, "R5", f"{name}: entry {index} of term {term} follows another log than elsewhere")
 
@@ -251,7 +261,7 @@ class Observer:
 
     def _asks_for_votes(self, name: str, raft: Raft, request: VoteRequest, saved_term: int) -> None:
         disk = self._disks[name]
-        last_term = disk.entries[-1][0] if disk.entries else disk.prev_term
+        last_term = disk.last_term
         self._expect(
             (request.last_term, request.last_index) == (last_term, disk.last_index),
             "R11",

@@ -3,10 +3,9 @@
 Each kind of fault is off in half of the runs (swarm testing), so that rare combinations get room.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 
-from chaos.sim.cluster import GroupPlan
 from chaos.sim.network import Weather
 
 FAULTS = (
@@ -31,6 +30,28 @@ FAULTS = (
 )
 
 LATE_FAULTS = ("lost_vote",)
+STACK_FAULTS = ("die_soon", "cut_soon")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Shape of a group.
+
+    `recoverable`: never so many members forget something that no quorum remembers, so nothing acknowledged may be
+    lost; otherwise a salvage election may lose entries, if it says so.
+    """
+
+    names: tuple[str, ...]
+    durable_quorum: bool
+    recoverable: bool
+    heartbeat_ms: int
+    election_min_ms: int
+    election_max_ms: int
+    tick_ms: int
+    flush_us: int
+    span_limit_bytes: int
+    window_bytes: int
+    priorities: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,16 @@ def draw_plan(seed: int) -> RunPlan:
         safety_us=election_max_ms * 8_000,
         clock_drift=rng.choice((0.0, 0.0, 0.04)),
     )
+
+
+def draw_stack_plan(seed: int) -> RunPlan:
+    """As `draw_plan`, for whole brokers: they tick as they ship, and crashes come in the middle of things, too."""
+    plan, rng = draw_plan(seed), Random(f"stack {seed}")
+    late = tuple(fault for fault in STACK_FAULTS if rng.random() < 0.6)
+    names = plan.group.names[: rng.choice((1, 3, 3, 3, 3, 3, 3, 5))]
+    priorities = {name: 1 for name in plan.group.priorities if name in names}
+    group = replace(plan.group, names=names, priorities=priorities, tick_ms=20)
+    return replace(plan, group=group, faults=plan.faults + late, safety_us=plan.safety_us * 5 // 8)
 
 
 def _draw_late_faults(seed: int) -> tuple[str, ...]:

@@ -1,16 +1,22 @@
-"""One life of one node: a `RaftNode`, and the ports that tie it to the simulated disk, network and clock."""
+"""One life of one node, from boot to kill: what the cluster does to it, whatever it is made of.
+
+`CoreProcess` is a `RaftNode` on a simulated disk. `chaos.sim.stack` has the one that runs all that ships.
+"""
 
 import errno
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from chaos.sim.clock import SimClock
-from chaos.sim.disk import SimDisk, SimHardStates, SimLog
+from chaos.sim.disk import ENTRIES_PER_FILE, SimDisk, SimHardStates, SimLog, payload_of, queue_offset_of
+from chaos.sim.machine import Machine
 from chaos.sim.network import SimNetwork
-from chaos.sim.observer import Observer
-from dledger.core.messages import AppendResponse, Message, VoteResponse
+from chaos.sim.observer import Accounts, Observer
+from chaos.sim.plan import GroupPlan
+from dledger.core.errors import NotLeaderError, TransferRefusedError
+from dledger.core.messages import AppendRequest, AppendResponse, Message, VoteResponse
 from dledger.core.raft import Raft
 from dledger.core.roles import RaftRole, SoftState
 from dledger.core.settings import RaftSettings
@@ -20,14 +26,14 @@ from store.errors import DiskFullError
 _KILLED_IN_INSTALL = 0.3
 
 
-class KilledInInstallError(Exception):
-    """The process dies between the reset of its log and the tables that belong to it."""
+class ProcessDiesError(BaseException):
+    """The process dies here, in the middle of something; not an `Exception`, since nothing may handle it."""
 
 
 class World(Protocol):
     """What a process needs of the cluster around it."""
 
-    disks: dict[str, SimDisk]
+    plan: GroupPlan
     clock: SimClock
     clock_rates: dict[str, float]
     network: SimNetwork
@@ -35,11 +41,14 @@ class World(Protocol):
     rng: Random
     on_elected: Callable[[str], None] | None
 
-    def settings(self, name: str) -> RaftSettings:
-        """The settings of one node."""
-
     def jitter(self, limit: int) -> int:
         """Random integer in `[0, limit)`."""
+
+    def hello_of(self, name: str) -> Any:
+        """What a living process says of itself when it connects; None when it is gone, or says nothing."""
+
+    def next_message(self) -> int:
+        """Number of a client's message, unique in a run."""
 
     def mark(self, what: str) -> None:
         """Count that something happened."""
@@ -47,21 +56,30 @@ class World(Protocol):
     def rafts(self) -> dict[str, Raft]:
         """The cores of all living processes."""
 
-    def run(self, process: "SimProcess", what: str, event: Callable[[], None]) -> None:
+    def run(self, process: "Process", what: str, event: Callable[[], None]) -> None:
         """Let something happen to a process."""
 
-    def check_early_grant(self, process: "SimProcess", peer: str) -> None:
+    def check_early_grant(self, process: "Process", peer: str) -> None:
         """A process grants a pre-vote to `peer`."""
 
 
-class SimProcess:
-    """One life of one node: from boot to kill. Implements its transport, state machine and listener."""
+class Process:
+    """One life of one node.
 
-    def __init__(self, cluster: World, name: str, number: int) -> None:
+    Attributes:
+        node: the shipping Raft node; made by the subclass.
+        soft: what the node said of itself last.
+        failure: why it left the group; None while it has not.
+        waiting: (last index, term) of batches that are not acknowledged yet, oldest first.
+    """
+
+    node: RaftNode
+
+    def __init__(self, cluster: World, name: str, number: int, disk: Machine[Any]) -> None:
         self._cluster = cluster
         self.name = name
         self.number = number
-        self.disk = cluster.disks[name]
+        self.disk = disk
         self.is_dead = False
         self.paused_until_us = 0
         self.backlog: list[Callable[[], None]] = []
@@ -69,41 +87,118 @@ class SimProcess:
         self.heard_us = 0
         self.heard_from = ""
         self.soft: SoftState | None = None
-        self.next_queue_offset = 0  # as a message store counts: on from the committed end, when the node turns writable
         self.failure: Exception | None = None
-        self.waiting: list[tuple[int, int]] = []  # (last index, term) of proposals, oldest first
-        self.log = SimLog(self.disk, self._appended, self._truncates)
-        self.log.base_chain = cluster.observer.committed_chain
-        self.node = RaftNode(
-            cluster.settings(name),
-            log=self.log,
-            hard_states=SimHardStates(self.disk),
-            transport=self,
-            machine=self,
-            listener=self,
-            jitter=cluster.jitter,
-            now_ms=self.now_ms(),
-            commit_index=-1,
-        )
-        self.disk.on_failed = self._disk_failed
-        cluster.observer.booted(name, self.raft)
+        self.waiting: list[tuple[int, int]] = []
 
     @property
     def raft(self) -> Raft:
         return self.node.raft
 
-    def now_ms(self) -> int:
+    @property
+    def is_writable(self) -> bool:
+        """Whether clients' messages are taken, as far as the node has said."""
+        return self.soft is not None and self.soft.writable
+
+    def now_us(self) -> int:
         """The node's own clock: it may run fast or slow, and never goes back."""
-        return int(self._cluster.clock.now_us * self._cluster.clock_rates[self.name]) // 1000
+        return int(self._cluster.clock.now_us * self._cluster.clock_rates[self.name])
 
-    def tick(self) -> None:
-        """The loop's timer; between two of them the node knows no later time."""
-        self.ticked_us = self._cluster.clock.now_us
-        self.node.on_tick(self.now_ms())
+    # -- for the subclass
 
-    # Transport, StateMachine, NodeListener
+    def start(self) -> None:
+        """What goes on by itself begins."""
+        raise NotImplementedError
 
-    def send(self, peer_id: str, message: Message) -> None:
+    def start_flushing(self) -> None:
+        """ASYNC_FLUSH: flushes nobody waits for begin."""
+
+    def end(self) -> None:
+        """The process is gone."""
+        self.is_dead = True
+        self.backlog.clear()
+
+    def propose(self, count: int) -> None:
+        """A client's batch of so many messages arrives."""
+        raise NotImplementedError
+
+    def trim(self) -> None:
+        """Retention deletes the oldest file, if nobody needs it."""
+        raise NotImplementedError
+
+    def perform(self, event: Callable[[], None]) -> None:
+        """Run something in this process.
+
+        Raises:
+            ProcessDiesError: it died meanwhile.
+        """
+        event()
+
+    def check_boot(self) -> None:
+        """Look at what a start has found."""
+
+    def check_end(self) -> None:
+        """Look at what is there at the end of a run."""
+
+    def why_not_well(self) -> str:
+        """What is missing though all faults are repaired; empty when nothing is."""
+        return ""
+
+    def tell_disk_stalled(self, *, is_stalled: bool) -> None:
+        """A watchdog noticed that a flush does not return, or returned."""
+
+    # -- what arrives
+
+    def receive(self, peer: str, message: Message) -> None:
+        """A peer's message."""
+        self._cluster.observer.receives(self.name, peer, message)
+        self.node.on_message(peer, message)
+        self.note_heard(peer, message)
+
+    def note_heard(self, peer: str, message: Message) -> None:
+        """A peer's message was taken."""
+        if isinstance(message, AppendRequest) and message.term == self.raft.state.term:
+            self.heard_us, self.heard_from = self.ticked_us, peer
+
+    def lose(self, peer: str) -> None:
+        """The connection to a peer is gone."""
+        self.note_lost(peer)
+        self.node.on_peer_lost(peer)
+
+    def note_lost(self, peer: str) -> None:
+        """Of a lost leader no lease is held."""
+        if self.heard_from == peer:
+            self.heard_from = ""
+
+    def join(self, peer: str) -> None:
+        """A connection to a peer stands."""
+        self.node.on_peer_joined(peer)
+
+    def read(self) -> None:
+        """A client's linearizable read."""
+        cluster, owed_index = self._cluster, self._cluster.observer.acked_index
+
+        def done(index: int | None) -> None:
+            if index is not None:
+                cluster.mark("read served")
+                cluster.observer.read(self.name, index, min(owed_index, cluster.observer.acked_index))
+
+        try:
+            self.node.read_index(done)
+        except NotLeaderError:
+            return
+
+    def transfer(self, target: str | None) -> None:
+        """An operator asks for a hand-over."""
+        try:
+            self.node.transfer(target)
+        except (NotLeaderError, TransferRefusedError):
+            return
+        self._cluster.mark("transfer begun")
+
+    # -- what leaves, and what the node says
+
+    def note_sent(self, peer_id: str, message: Message) -> None:
+        """A message is about to leave."""
         cluster = self._cluster
         cluster.observer.sends(self.name, self.raft, peer_id, message)
         if isinstance(message, VoteResponse):
@@ -112,31 +207,10 @@ class SimProcess:
                 cluster.check_early_grant(self, peer_id)
         elif isinstance(message, AppendResponse) and not message.accepted:
             cluster.mark("append rejected")
-        cluster.network.send(self.name, peer_id, message)
 
-    def snapshot(self) -> bytes:
-        return b"%0100d" % self.raft.state.commit_index  # of several parts
-
-    def restore(self, state: bytes) -> None:
-        if self.disk.is_full:
-            self._cluster.mark("install waits for room")
-            raise DiskFullError(Path("tables"), len(state))
-        if self._cluster.rng.random() < _KILLED_IN_INSTALL:
-            raise KilledInInstallError
-        self.disk.tables_index = int(state)
-
-    def on_commit(self, commit_index: int) -> None:
-        raft, waiting = self.raft, self.waiting
-        self._cluster.observer.after(self.name, raft)  # what is acknowledged below must be known to be committed
-        while waiting and waiting[0][0] <= commit_index:
-            index, term = waiting.pop(0)
-            if raft.member.role is RaftRole.LEADER and raft.state.term == term:
-                self._cluster.observer.acknowledged(self.name, term, index, self._cluster.rafts())
-
-    def on_role(self, state: SoftState) -> None:
+    def note_role(self, state: SoftState) -> None:
+        """The node's role changed."""
         before, self.soft = self.soft, state
-        if state.writable and (before is None or not before.writable):
-            self.next_queue_offset = self._cluster.observer.message_count(self.node.commit_index)
         if state.role is not RaftRole.LEADER:
             self.waiting.clear()
         elif before is not None and before.role is not RaftRole.LEADER:
@@ -148,6 +222,122 @@ class SimProcess:
         if before is not None and before.recovering and not state.recovering:
             self._cluster.mark("member brought up to date")
 
+    def note_failed(self, error: Exception) -> None:
+        """The node left the group."""
+        self.failure = error
+        self._cluster.mark("member left the group")
+
+
+class CoreProcess(Process):
+    """A `RaftNode` on a `SimDisk`. Implements its transport, state machine and listener."""
+
+    def __init__(self, cluster: World, accounts: "OneQueue", name: str, number: int, disk: SimDisk) -> None:
+        super().__init__(cluster, name, number, disk)
+        self._accounts = accounts
+        self._disk = disk
+        self.next_queue_offset = 0  # as a message store counts: on from the committed end, when the node turns writable
+        self.log = SimLog(disk, self._appended, self._truncates)
+        self.log.base_chain = cluster.observer.committed_chain
+        self.node = RaftNode(
+            settings_of(cluster.plan, name),
+            log=self.log,
+            hard_states=SimHardStates(disk),
+            transport=self,
+            machine=self,
+            listener=self,
+            jitter=cluster.jitter,
+            now_ms=self.now_us() // 1000,
+            commit_index=-1,
+        )
+        disk.on_failed = self._disk_failed
+        cluster.observer.booted(name, self.raft)
+
+    # -- what happens to it
+
+    def start(self) -> None:
+        self._tick()
+
+    def start_flushing(self) -> None:
+        """ASYNC_FLUSH: flush now and then."""
+        if not self.is_dead and not self._cluster.plan.durable_quorum:
+            self.log.flush_now_and_then()
+            self._cluster.clock.call_in(50_000 + self._cluster.jitter(50_000), self.start_flushing)
+
+    def _tick(self) -> None:
+        if self.is_dead:
+            return
+        cluster = self._cluster
+        cluster.run(self, "tick", self.tick)
+        paused_us = max(0, self.paused_until_us - cluster.clock.now_us)
+        cluster.clock.call_in(
+            paused_us + int(1000 * cluster.plan.tick_ms * (0.8 + 0.4 * cluster.rng.random())), self._tick
+        )
+
+    def tick(self) -> None:
+        """The loop's timer; between two of them the node knows no later time."""
+        self.ticked_us = self._cluster.clock.now_us
+        self.node.on_tick(self.now_us() // 1000)
+
+    def end(self) -> None:
+        super().end()
+        self.log.is_closed = True
+
+    def propose(self, count: int) -> None:
+        if not self.is_writable or self.disk.is_full or self.disk.has_failed:
+            return
+        try:
+            first_index, term = self.node.propose(count)
+        except NotLeaderError:
+            return
+        for _ in range(count):
+            self.log.write(term, payload_of(self._cluster.next_message(), self.next_queue_offset))
+            self.next_queue_offset += 1
+        self.waiting.append((first_index + count - 1, term))
+        self.node.proposed()
+
+    def trim(self) -> None:
+        disk = self._disk
+        first_index = (disk.first_index // ENTRIES_PER_FILE + 1) * ENTRIES_PER_FILE
+        if first_index <= min(self.node.commit_index, disk.durable_index):
+            disk.trim(first_index)
+            disk.tables_index = max(disk.tables_index, self.node.commit_index)
+            self.node.on_trimmed()
+            self._cluster.mark("file deleted")
+
+    def tell_disk_stalled(self, *, is_stalled: bool) -> None:
+        self.node.on_disk_stalled(is_stalled=is_stalled)
+
+    # -- Transport, StateMachine, NodeListener
+
+    def send(self, peer_id: str, message: Message) -> None:
+        self.note_sent(peer_id, message)
+        self._cluster.network.send(self.name, peer_id, message)
+
+    def snapshot(self) -> bytes:
+        return b"%0100d" % self.raft.state.commit_index  # of several parts
+
+    def restore(self, state: bytes) -> None:
+        if self.disk.is_full:
+            self._cluster.mark("install waits for room")
+            raise DiskFullError(Path("tables"), len(state))
+        if self._cluster.rng.random() < _KILLED_IN_INSTALL:
+            self._cluster.observer.is_lossy = True
+            raise ProcessDiesError
+        self._disk.tables_index = int(state)
+
+    def on_commit(self, commit_index: int) -> None:
+        raft, waiting = self.raft, self.waiting
+        self._cluster.observer.after(self.name, raft)  # what is acknowledged below must be known to be committed
+        while waiting and waiting[0][0] <= commit_index:
+            index, term = waiting.pop(0)
+            if raft.member.role is RaftRole.LEADER and raft.state.term == term:
+                self._cluster.observer.acknowledged(self.name, term, index, self._cluster.rafts())
+
+    def on_role(self, state: SoftState) -> None:
+        if state.writable and not self.is_writable:
+            self.next_queue_offset = self._accounts.message_count(self.node.commit_index)
+        self.note_role(state)
+
     def on_truncated(self, last_index: int) -> None:
         self._cluster.mark("follower truncated")
 
@@ -155,8 +345,7 @@ class SimProcess:
         self._cluster.mark("log reset by install")
 
     def on_failed(self, error: Exception) -> None:
-        self.failure = error
-        self._cluster.mark("member left the group")
+        self.note_failed(error)
 
     def _disk_failed(self) -> None:
         error = OSError(errno.EIO, "simulated")
@@ -167,3 +356,63 @@ class SimProcess:
 
     def _truncates(self, last_index: int) -> None:
         self._cluster.observer.truncates(self.name, self.raft, last_index)
+
+
+def settings_of(plan: GroupPlan, name: str) -> RaftSettings:
+    """The settings of one node."""
+    return RaftSettings(
+        node_id=name,
+        peers=plan.names,
+        priorities=plan.priorities,
+        durable_quorum=plan.durable_quorum,
+        heartbeat_ms=plan.heartbeat_ms,
+        election_min_ms=plan.election_min_ms,
+        election_max_ms=plan.election_max_ms,
+        stagger_ms=max(2, plan.heartbeat_ms // 3),
+        prefer_interval_ms=plan.election_max_ms,
+        span_limit_bytes=plan.span_limit_bytes,
+        window_bytes=plan.window_bytes,
+        tick_slack_ms=2 * plan.tick_ms,
+    )
+
+
+class CoreKit:
+    """Groups of `RaftNode`s alone: the widest search for the least time."""
+
+    def __init__(self) -> None:
+        self._queue = OneQueue()
+        self.accounts: Accounts[int] = self._queue
+
+    def disk(self, cluster: World, _name: str) -> SimDisk:
+        """A new, empty disk."""
+        return SimDisk(cluster.clock, cluster.rng, cluster.plan.flush_us)
+
+    def process(self, cluster: World, name: str, number: int, disk: SimDisk) -> CoreProcess:
+        """A start on a disk."""
+        return CoreProcess(cluster, self._queue, name, number, disk)
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class OneQueue:
+    """Queue offsets of a group that serves one queue: the n-th committed message has queue offset n."""
+
+    def __init__(self) -> None:
+        self._counts: list[int] = []  # messages up to each committed entry
+
+    def message_count(self, index: int) -> int:
+        """How many messages the committed log holds up to `index`: the next one's queue offset."""
+        return self._counts[index] if index >= 0 else 0
+
+    def enter(self, index: int, payload: int) -> str | None:
+        """The next entry is committed: what is wrong with its place in the queue, or None."""
+        count, queue_offset = self.message_count(index - 1), queue_offset_of(payload)
+        if queue_offset is not None and queue_offset != count:
+            return f"queue offset {queue_offset}, of which the queue has {count} already"
+        self._counts.append(count + (queue_offset is not None))
+        return None
+
+    def forget_above(self, index: int) -> None:
+        """Entries above may be missing, and it was said."""
+        del self._counts[index + 1 :]

@@ -9,11 +9,12 @@ Everything is drawn from the seed, so a run is repeated exactly, in any process.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chaos.sim.cluster import Cluster
+from chaos.sim.cluster import Cluster, Kit
 from chaos.sim.errors import LivenessViolation, SafetyViolation
 from chaos.sim.nemesis import Nemesis
-from chaos.sim.plan import RunPlan, draw_plan
-from chaos.sim.process import SimProcess
+from chaos.sim.plan import RunPlan, draw_plan, draw_stack_plan
+from chaos.sim.process import CoreKit, Process
+from chaos.sim.stack.kit import StackKit
 
 Trace = Callable[[str], None]
 
@@ -34,9 +35,9 @@ class RunResult:
 class Run:
     """One seed at work."""
 
-    def __init__(self, plan: RunPlan, trace: Trace | None = None) -> None:
+    def __init__(self, plan: RunPlan, kit: Kit, trace: Trace | None = None) -> None:
         self.plan = plan
-        self.cluster = Cluster(plan.group, plan.seed)
+        self.cluster = Cluster(plan.group, plan.seed, kit)
         self._nemesis = Nemesis(self.cluster, plan)
         self._is_healing = False
         if trace is not None:
@@ -84,6 +85,8 @@ class Run:
         changes = len(cluster.observer.leaders) - changes
         if changes > allowed:
             raise LivenessViolation("R14", f"{changes} leaders in a healthy group, after one was found")
+        for process in cluster.processes.values():
+            cluster.run(process, "end", process.check_end)
 
     # -- clients
 
@@ -118,7 +121,7 @@ class Run:
                 return f"{process.name} {why}: {self._states()}"
         return ""
 
-    def _differs(self, process: SimProcess, leader: SimProcess) -> str:
+    def _differs(self, process: Process, leader: Process) -> str:
         if process.failure is not None:
             raise SafetyViolation("R10", f"{process.name} left the group: {process.failure}")
         if process.raft.member.leader_id != leader.name:
@@ -128,7 +131,7 @@ class Run:
         index = leader.raft.state.terms.last_index
         if process.node.commit_index != index or process.disk.chain_at(index) != leader.disk.chain_at(index):
             return "has another log"
-        return ""
+        return process.why_not_well()
 
     def _states(self) -> str:
         return "  ".join(_column(process) for process in self.cluster.processes.values())
@@ -142,7 +145,7 @@ class Run:
         return f"{cluster.clock.now_us / 1000:10.3f} {name} {what:28.28} | {columns}"
 
 
-def _column(process: SimProcess) -> str:
+def _column(process: Process) -> str:
     state, raft = process.raft.state, process.raft
     role = {"follower": "F", "pre_candidate": "P", "candidate": "C", "leader": "L"}[raft.member.role]
     mark = "?" if state.recovering else ""
@@ -151,5 +154,14 @@ def _column(process: SimProcess) -> str:
 
 
 def run_seed(seed: int, trace: Trace | None = None) -> RunResult:
-    """Draw the plan of `seed` and run it."""
-    return Run(draw_plan(seed), trace).execute()
+    """Draw the plan of `seed` and run it on Raft nodes alone."""
+    return Run(draw_plan(seed), CoreKit(), trace).execute()
+
+
+def run_stack_seed(seed: int, trace: Trace | None = None) -> RunResult:
+    """Draw the plan of `seed` and run it on whole brokers."""
+    kit = StackKit(seed)
+    try:
+        return Run(draw_stack_plan(seed), kit, trace).execute()
+    finally:
+        kit.close()

@@ -14,7 +14,7 @@ Java's, which ignores ours (`MemberState.java`). Unlike Java's the file is synce
 import logging
 import threading
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,17 +38,25 @@ def read_hard_state(directory: Path) -> HardState | None:
     """
     path = directory / FILE_NAME
     try:
-        values = parse_properties(path.read_text("utf-8"))
-        return HardState(
-            term=int(values["currTerm"]),
-            voted_for=values.get("voteLeader", ""),
-            recovering=(recovering := values.get("recovering", "false")) == "true",
-            forgot_votes=values.get("forgotVotes", recovering) == "true",
-        )
+        return parse_hard_state(parse_properties(path.read_text("utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError) as error:
         raise StoreFormatError(path, f"cannot read term and vote: {error}") from error
+
+
+def parse_hard_state(values: Mapping[str, str]) -> HardState:
+    """What the file's properties say.
+
+    Raises:
+        ValueError, KeyError: they are none of a hard state.
+    """
+    return HardState(
+        term=int(values["currTerm"]),
+        voted_for=values.get("voteLeader", ""),
+        recovering=(recovering := values.get("recovering", "false")) == "true",
+        forgot_votes=values.get("forgotVotes", recovering) == "true",
+    )
 
 
 def write_hard_state(directory: Path, state: HardState) -> None:

@@ -88,14 +88,25 @@ def open_log(
     found = scan.run(begin.position, begin.entry_index, begin.prev_term)
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)
+    undurable = _undurable_from(units, start, begin, checkpoint)
     if not checkpoint.is_written_by_java:
-        # after a truncation, entries behind the committed one may be newer than the checkpoint
-        committed = units.find(checkpoint.committed_index) if checkpoint.durable_position >= 0 else None
-        data.rewrite(begin.position if committed is None else min(committed[0], checkpoint.durable_position))
-    _sync(data, start.start_position if checkpoint.durable_position < 0 else begin.position)
+        data.rewrite(undurable)
+    _sync(data, undurable)
     _sync(index, begin.entry_index * INDEX_UNIT_SIZE)
     runs = older + [run for run in found.term_runs if not older or run.term != older[-1].term]
     return OpenedLog(data, units, start, found, runs, begin.entry_index, records, install_unfinished)
+
+
+def _undurable_from(units: UnitIndex, start: LogStart, begin: "_Begin", checkpoint: CommitCheckpoint) -> int:
+    """Position from which on entries may be in the page cache only, where a failed sync may have left them as clean.
+
+    What lies behind the committed entry may be younger than the checkpoint, after a truncation.
+    """
+    if checkpoint.durable_position < 0:
+        return start.start_position
+    committed = units.find(checkpoint.committed_index)
+    positions = [begin.position, checkpoint.durable_position]
+    return max(min(positions if committed is None else [*positions, committed[0]]), start.start_position)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def test_a_span_that_the_next_file_refuses_leaves_no_filler(
     assert bodies_of(follower) == bodies_of(leader)
 
 
-@pytest.mark.parametrize(("has_checkpoint", "file_size"), [(False, 1 << 16), (True, 4096)])
+@pytest.mark.parametrize(("has_checkpoint", "file_size"), [(False, 1 << 16), (False, 4096), (True, 4096)])
 def test_what_a_failed_sync_lost_is_written_again_at_the_next_start(
     entry_log: LogOpener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_checkpoint: bool, file_size: int
 ) -> None:

@@ -152,11 +152,11 @@ async def test_a_broker_keeps_state_records_that_are_not_on_disk_yet(tmp_path: P
     broker = Broker(config)
     await broker.start()
     try:
-        needed = broker._needed_of_log()
+        needed = broker._follower.needed_of_log()
         assert needed <= broker.parts.context.store.dispatched_offset
         broker.parts.context.state.applied_offset += 1
         assert broker._saver is not None
-        assert broker._needed_of_log() == broker._saver.saved_offset
+        assert broker._follower.needed_of_log() == broker._saver.saved_offset
         broker.parts.context.state.applied_offset -= 1
     finally:
         await broker.close()

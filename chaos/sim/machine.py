@@ -1,0 +1,46 @@
+"""Machine: what outlives a process of one node: what is on its disk, and how that disk behaves at present."""
+
+from random import Random
+
+from chaos.sim.clock import SimClock
+from chaos.sim.log_image import LogImage, Payload
+
+
+class Machine(LogImage[Payload]):
+    """One node's disk.
+
+    Attributes:
+        flush_us: time a flush takes, `slow_factor` times that when slow; `is_stalled`: it does not return at all.
+        has_failed, is_full: every flush fails; nothing more can be written.
+        dies_in: changes of files until the process dies in the middle of something; None: it does not.
+        is_cut: its machine dies with it then.
+        amnesiac: entries that were acknowledged may be gone (ASYNC_FLUSH and a power cut).
+    """
+
+    def __init__(self, clock: SimClock, rng: Random, flush_us: int) -> None:
+        super().__init__()
+        self.clock = clock
+        self.rng = rng
+        self.flush_us = flush_us
+        self.slow_factor = 1
+        self.is_stalled = False
+        self.has_failed = False
+        self.is_full = False
+        self.amnesiac = False
+        self.dies_in: int | None = None
+        self.is_cut = False
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing that was promised from here can be forgotten."""
+        raise NotImplementedError
+
+    def latency_us(self) -> int:
+        """How long the flush that starts now will take."""
+        return int(self.flush_us * self.slow_factor * (0.5 + self.rng.random()))
+
+    def process_died(self) -> None:
+        """The process is gone; the page cache stays."""
+
+    def power_cut(self, *, forgets: bool) -> None:
+        """The machine is gone, with what was not flushed. `forgets`: some of that may have been acknowledged."""

@@ -1,0 +1,178 @@
+"""CommittedLog: what the committed entries mean, worked out beside the product: lives of topics, queues, tables.
+
+    entry --> record --> the n-th message of a queue in the present life of its topic must have queue offset n
+                    '--> state record: topics made and removed, offsets of groups
+
+Every replica must show exactly this: `fault_of` reads a store as consumers do.
+"""
+
+import json
+from dataclasses import dataclass, field
+
+from broker.state import names
+from dledger.log.entry import HEADER_SIZE
+from ledgermq.message.flags import TRANSACTION_MASK
+from ledgermq.message.record import decode_record
+from store.message_store import MessageStore
+from store.queues.queue_reader import GetStatus
+
+Key = tuple[str, int]
+_AT_ONCE = 16
+_SYSTEM_PREFIX = "rmq_sys_"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A committed message: where it lies in the log, and its body."""
+
+    physical_offset: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class Life:
+    """A queue from a topic's making to its removal, at physical offset `removed_at`. Queue offsets count from 0."""
+
+    messages: list[Message] = field(default_factory=list)
+    removed_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Topics, and offsets by `topic@group` and queue id, from physical offset `begin` on."""
+
+    begin: int
+    topics: frozenset[str]
+    offsets: dict[str, dict[str, int]]
+
+
+class CommittedLog:
+    """`chaos.sim.observer.Accounts` of a group of brokers.
+
+    Attributes:
+        indexes: by the physical offset of its record, each committed entry.
+    """
+
+    def __init__(self) -> None:
+        self._payloads: list[bytes] = []
+        self._lives: dict[Key, list[Life]] = {}
+        self._tables = [Tables(-1, frozenset(), {})]
+        self.indexes: dict[int, int] = {}
+
+    def enter(self, index: int, payload: bytes) -> str | None:
+        """The next entry is committed: what is wrong with its place in its queue, or None."""
+        record = decode_record(payload[HEADER_SIZE:])
+        self._payloads.append(payload)
+        self.indexes[record.physical_offset] = index
+        if record.sys_flag & TRANSACTION_MASK:
+            return None
+        if not (record.topic in self.topics or record.topic.startswith(_SYSTEM_PREFIX)):
+            return f"a message of {record.topic}, which was removed before it"
+        messages = self.present_life((record.topic, record.queue_id)).messages
+        if record.queue_offset != len(messages):
+            where = f"{record.topic}/{record.queue_id}"
+            return f"queue offset {record.queue_offset} of {where}, of which the queue has {len(messages)} already"
+        messages.append(Message(record.physical_offset, record.body))
+        if record.topic == names.STATE_TOPIC:
+            self._change(record.physical_offset, json.loads(record.body))
+        return None
+
+    def forget_above(self, index: int) -> None:
+        """Entries above may be missing, and it was said."""
+        payloads = self._payloads[: index + 1]
+        self.__init__()  # type: ignore[misc]
+        for number, payload in enumerate(payloads):
+            self.enter(number, payload)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those that are there behind the last committed entry."""
+        return self._tables[-1].topics
+
+    def present_life(self, key: Key) -> Life:
+        """The queue's life behind the last committed entry."""
+        lives = self._lives.setdefault(key, [Life()])
+        if lives[-1].removed_at is not None:
+            lives.append(Life())
+        return lives[-1]
+
+    def _change(self, at: int, change: dict[str, dict[str, dict[str, int] | None]]) -> None:
+        topics, offsets = set(self.topics), dict(self._tables[-1].offsets)
+        for topic, settings in change.get("topics", {}).items():
+            if settings is not None:
+                topics.add(topic)
+                continue
+            topics.discard(topic)
+            offsets = {key: queues for key, queues in offsets.items() if key.partition("@")[0] != topic}
+            for (name, _), lives in self._lives.items():
+                if name == topic and lives[-1].removed_at is None:
+                    lives[-1].removed_at = at
+        for key, queues in change.get("offsets", {}).items():
+            if queues is None:
+                offsets.pop(key, None)
+            else:
+                offsets[key] = {**offsets.get(key, {}), **queues}
+        self._tables.append(Tables(at, frozenset(topics), offsets))
+
+    # -- what a replica must show
+
+    def holds(self, key: Key, queue_offset: int, physical_offset: int, body: bytes) -> bool:
+        """Whether a message is committed at this place of its queue, in any life."""
+        wanted = Message(physical_offset, body)
+        return any(life.messages[queue_offset : queue_offset + 1] == [wanted] for life in self._lives.get(key, ()))
+
+    def fault_of_tables(self, topics: dict[str, object], offsets: dict[str, dict[int, int]], end: int) -> str | None:
+        """What is wrong with tables to which everything before `end` was applied."""
+        tables = next(tables for tables in reversed(self._tables) if tables.begin < end)
+        if topics.keys() != tables.topics:
+            return f"the topics up to {end} are {sorted(topics)}, committed are {sorted(tables.topics)}"
+        found = {key: {str(queue_id): offset for queue_id, offset in queues.items()} for key, queues in offsets.items()}
+        if found != tables.offsets:
+            return f"the offsets up to {end} are {found}, committed are {tables.offsets}"
+        return None
+
+    def fault_of_queues(self, store: MessageStore, removed_to: int) -> str | None:
+        """What consumers of a replica would see that is not so, in all that it has dispatched.
+
+        A start may find less dispatched than an earlier process of the node had: queues of topics whose removal lies
+        before `removed_to` may be gone, or begin later; they are removed once more before the node can lead.
+        """
+        end = store.dispatched_offset
+        tables = next(tables for tables in reversed(self._tables) if tables.begin < end)
+        for key, lives in self._lives.items():
+            life = next((life for life in lives if life.removed_at is None or life.removed_at >= end), None)
+            if life is not None and life.removed_at is not None and life.removed_at < removed_to:
+                continue
+            messages = [] if life is None else [one for one in life.messages if one.physical_offset < end]
+            if key[0] in tables.topics or key[0].startswith(_SYSTEM_PREFIX):
+                fault = _fault_of_queue(store, key, messages)
+            else:
+                queue = store.queues.find(*key)
+                is_gone = queue is None or queue.max_offset == 0
+                fault = None if is_gone else f"is there, {queue}, its topic is not"
+            if fault is not None:
+                return f"{key[0]}/{key[1]} {fault}"
+        return None
+
+
+def _fault_of_queue(store: MessageStore, key: Key, messages: list[Message]) -> str | None:
+    queue = store.queues.find(*key)
+    if queue is None:
+        return f"is not there, with {len(messages)} messages" if messages else None
+    if queue.max_offset != len(messages):
+        return f"ends at {queue.max_offset}, {len(messages)} messages are committed"
+    first = store.log.min_offset
+    offset = next((number for number, one in enumerate(messages) if one.physical_offset >= first), len(messages))
+    while offset < len(messages):
+        found = store.reader.get(queue, offset, _AT_ONCE, 1 << 20)
+        if found.status is not GetStatus.FOUND or not found.records:
+            return f"gives {found.status.name} at {offset}, it ends at {len(messages)}"
+        for record in map(decode_record, found.records):
+            wanted = messages[offset] if offset < len(messages) else None
+            if (record.topic, record.queue_id) != key or record.queue_offset != offset or wanted is None:
+                place = f"{record.topic}/{record.queue_id}/{record.queue_offset}"
+                return f"gives the message of {place} at {offset}"
+            if (record.physical_offset, record.body) != (wanted.physical_offset, wanted.body):
+                return f"gives another message at {offset} than was committed there"
+            offset += 1
+    return None

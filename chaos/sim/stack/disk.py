@@ -1,0 +1,200 @@
+"""StoreDisk: one node's directory of real files in memory, its faults, and what a crash leaves of it.
+
+    shipping code --> files in /dev/shm (the page cache)     `chaos.crash.shadow`: what is durable of them
+    kill          --> the files stay
+    power cut     --> a new directory: durable sectors, and any of the others, written by `chaos.crash.disk`
+
+A crash comes between two events, or in the middle of one: `dies_in` counts file calls down, and the process ends
+before the one that it reaches.
+
+Beside the files lies the log's image, in which the observer compares nodes. It is told of each change by
+`chaos.sim.stack.log`, and its durable end is read from the shadow, not from what the shipping code believes.
+"""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from random import Random
+
+from chaos.crash.disk import TornSectors, WholeFiles, image_of, write_image
+from chaos.crash.shadow import Shadow, content_of
+from chaos.sim.clock import SimClock
+from chaos.sim.machine import Machine
+from chaos.sim.process import ProcessDiesError
+from dledger.core.messages import HardState
+from dledger.log.entry_log import EntryLog
+from dledger.log.hard_state import FILE_NAME, parse_hard_state
+from ledgermq.message.java_properties import parse_properties
+from store.directory import lock_file
+from store.files.file_mapping import FileMapping
+
+_CLOSE = os.close
+_LIVES_MAX = 10_000
+
+
+class StoreDisk(Machine[bytes]):
+    """What outlives a process.
+
+    Args:
+        base: where the node's directories are made, one for each power cut.
+
+    Attributes:
+        root: the present directory.
+        boot: the machine's boot: another one after each power cut.
+        descriptors: open ones of the running process.
+        dispatched_offset: highest of the store, of all processes so far.
+        began: by inode, what the syncs that are made at present cover of the log's files.
+        log: the entry log of the running process; None while none runs.
+    """
+
+    def __init__(self, name: str, base: Path, clock: SimClock, rng: Random, flush_us: int) -> None:
+        super().__init__(clock, rng, flush_us)
+        self.name = name
+        self._base = base
+        self.boot = 0
+        self.root = base / f"{name}-{clock.event_count}-0"
+        self.root.mkdir()
+        self.shadow = Shadow(self.root)
+        self.is_dead = False
+        self.descriptors: set[int] = set()
+        self.log: EntryLog | None = None
+        self.dispatched_offset = 0
+        self.began: dict[int, bytes] = {}
+        self._durable_index = -1
+        self._inodes: dict[FileMapping, int] = {}
+        self._hard_state: tuple[bytes, HardState] | None = None
+
+    # -- file calls of the process
+
+    def step(self) -> None:
+        """A call that changes something is about to be made: perhaps it is not.
+
+        Raises:
+            ProcessDiesError: the process ends here.
+        """
+        if self.dies_in is not None and not self.is_dead:
+            self.dies_in -= 1
+            self.is_dead = self.dies_in <= 0
+        if self.is_dead:
+            raise ProcessDiesError
+
+    def needs_room(self) -> None:
+        """A call needs blocks.
+
+        Raises:
+            OSError: there are none.
+        """
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def synced(self, descriptor: int) -> None:
+        """A sync of a file or directory.
+
+        Raises:
+            OSError: the disk fails it; what was dirty counts as clean from now on.
+        """
+        self.shadow.synced(descriptor, self.began, has_failed=self.has_failed)
+        self._refuse()
+
+    def all_synced(self) -> None:
+        """A sync of everything; raises as `synced`."""
+        self.shadow.all_synced(has_failed=self.has_failed)
+        self._refuse()
+
+    def contents_of_log(self) -> dict[int, bytes]:
+        """By inode, what lies in the files of the log that may be synced now."""
+        if self.log is None or self.is_dead:
+            return {}
+        files = [
+            file for file in self.log.data.files[-3:] if file.fd >= 0 and file.flush_position < file.write_position
+        ]
+        return {os.fstat(file.fd).st_ino: content_of(file.fd) for file in files}
+
+    def _refuse(self) -> None:
+        if self.has_failed:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    # -- lives
+
+    def begins(self) -> None:
+        """A process starts."""
+        self.is_dead = False
+
+    def process_died(self) -> None:
+        """The system closes what it had open, and lets its locks go."""
+        self.is_dead = True
+        self.dies_in, self.is_cut, self.log = None, False, None
+        self._inodes.clear()
+        for descriptor in self.descriptors:
+            _CLOSE(descriptor)
+        self.descriptors.clear()
+        lock_file._held_here = {path for path in lock_file._held_here if self.root not in path.parents}
+
+    def power_cut(self, *, forgets: bool) -> None:
+        """What was not synced is there or not, by the sector or by the file, as the seed has it."""
+        self.process_died()
+        dice = Random(self.rng.random())
+        chooser = TornSectors(dice) if dice.random() < 0.8 else WholeFiles(dice)
+        image = image_of(self.shadow.moment(), chooser)
+        old = self.root
+        self.boot += 1
+        self.root = self._base / f"{old.name.rsplit('-', 1)[0]}-{self.boot}"
+        write_image(image, self.root)
+        shutil.rmtree(old)
+        self.shadow = Shadow(self.root)
+        self.amnesiac = self.amnesiac or forgets
+
+    # -- the image, for the observer
+
+    @property
+    def durable_index(self) -> int:
+        """Newest entry that a power cut now would leave, with all before it."""
+        log = self.log
+        if log is not None:
+            self._durable_index = max(self._durable_index, self.first_index - 1)
+            while self._durable_index < self.last_index and self._is_durable(log, self._durable_index + 1):
+                self._durable_index += 1
+        return self._durable_index
+
+    def _is_durable(self, log: EntryLog, index: int) -> bool:
+        position = log.units[index][0]
+        file = log.data.file_at(position)
+        if file is None:
+            return False
+        payload = self.payload_at(index)
+        start = position - file.start_offset
+        inode = self._inodes.get(file)
+        if inode is None:
+            inode = self._inodes[file] = file.path.stat().st_ino
+        return self.shadow.durable_part(inode, start, start + len(payload)) == payload
+
+    def truncates_after(self, last_index: int) -> None:
+        """Entries above `last_index` are about to go: they are owed no more."""
+        self._durable_index = min(self._durable_index, last_index)
+
+    def truncate_after(self, last_index: int) -> None:
+        super().truncate_after(last_index)
+        self._durable_index = min(self._durable_index, self.last_index)
+
+    def reset(self, first_index: int, prev_term: int, prev_chain: int) -> None:
+        super().reset(first_index, prev_term, prev_chain)
+        self._durable_index = first_index - 1
+
+    @property
+    def hard_state(self) -> HardState | None:
+        content = self.shadow.durable_file(f"dledger-{self.name}/{FILE_NAME}")
+        if content is None:
+            return None
+        if self._hard_state is None or self._hard_state[0] != content:
+            self._hard_state = content, parse_hard_state(parse_properties(content.decode()))
+        return self._hard_state[1]
+
+    @property
+    def is_sound(self) -> bool:
+        state = self.hard_state
+        return state is not None and not state.recovering and not self.amnesiac
+
+    def why_tables_lack(self) -> str | None:
+        """Nothing: the process compares its tables with the committed log itself."""
+        return None

@@ -1,0 +1,73 @@
+"""StackKit: groups of whole brokers, for `chaos.sim.cluster`."""
+
+import contextlib
+import gc
+import logging
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from chaos.crash.campaign import memory_directory
+from chaos.sim.observer import Accounts
+from chaos.sim.process import World
+from chaos.sim.stack.accounts import CommittedLog
+from chaos.sim.stack.disk import StoreDisk
+from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
+from chaos.sim.stack.node import StoreProcess
+from chaos.sim.stack.world import World as Replaced
+
+_OF_A_RAFT_LOG = {
+    "EntryLog": WatchedLog,
+    "RaftNode": WatchedNode,
+    "LogEvents": WatchedEvents,
+    "Transport": SimTransport,
+}
+
+
+class StackKit:
+    """Groups of all that ships. While one is open, this Python process simulates and does nothing else."""
+
+    def __init__(self, seed: int) -> None:
+        self._log = CommittedLog()
+        self.accounts: Accounts[bytes] = self._log
+        self._base = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
+        self._now_us = 0
+        self._cluster: World | None = None
+        self._disabled = logging.root.manager.disable
+        self.replaced = replaced = Replaced(Random(f"world {seed}"), self._now)
+        for name, made in _OF_A_RAFT_LOG.items():
+            replaced.classes[f"dledger.raft_log.{name}"] = partial(self._make, made)
+        replaced.classes["dledger.log.identity._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot_id())
+        replaced.begin()
+        logging.disable(logging.CRITICAL)
+
+    def _now(self) -> int:
+        return 0 if self._cluster is None else self._cluster.clock.now_us
+
+    def _make(self, made: Any, *arguments: Any, **named: Any) -> Any:
+        return made(self.replaced.current, *arguments, **named)
+
+    def _boot_id(self) -> str:
+        assert self.replaced.current is not None
+        return f"boot {self.replaced.current.files.boot}"
+
+    def disk(self, cluster: World, name: str) -> StoreDisk:
+        """A new, empty disk."""
+        self._cluster = cluster
+        return StoreDisk(name, self._base, cluster.clock, cluster.rng, cluster.plan.flush_us)
+
+    def process(self, cluster: World, name: str, number: int, disk: StoreDisk) -> StoreProcess:
+        """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
+        return StoreProcess(cluster, self.replaced, self._log, name, number, disk)
+
+    def close(self) -> None:
+        """The run is over: remove what it wrote."""
+        with contextlib.suppress(OSError):
+            gc.collect()  # what unwinds late must still meet what replaces the system
+        self.replaced.end()
+        logging.disable(self._disabled)
+        shutil.rmtree(self._base, ignore_errors=True)

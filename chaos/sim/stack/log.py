@@ -1,0 +1,221 @@
+"""What a Raft log is made of in a simulation: the shipping classes, watched, and a transport of ours.
+
+EntryLog   tells the disk's image, and the observer, of each entry that is written or dropped
+RaftNode   tells the process when it ticks                LogEvents   and what the node says
+Transport  frames of the shipping codec over `chaos.sim.network`
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from chaos.sim.stack.disk import StoreDisk
+from dledger.core.messages import Message
+from dledger.core.roles import SoftState
+from dledger.log.entry_log import EntryLog, TakenFiles
+from dledger.log.opening import OpenedLog
+from dledger.log_events import LogEvents
+from dledger.node import RaftNode
+from dledger.peers.frame_stream import FrameStream
+from dledger.peers.hello import Hello
+from dledger.peers.transport import PeerListener
+from dledger.peers.wire import CopyRequest, CopyResponse, Encoder, PeerMessage, decode
+
+_FRAME_LIMIT = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message as it travels. `what`: its name, for the trace."""
+
+    what: str
+    content: bytes
+
+
+class Owner(Protocol):
+    """The process whose log this is."""
+
+    files: StoreDisk
+
+    def opened(self, log: EntryLog) -> None:
+        """A start has found these entries."""
+
+    def grown(self, log: EntryLog, term: int) -> None:
+        """Entries of `term` were written, up to the log's last."""
+
+    def truncates(self, last_index: int) -> None:
+        """Entries above `last_index` are about to go."""
+
+    def was_reset(self, first_index: int, prev_term: int) -> None:
+        """Everything went; the next entry is `first_index`."""
+
+    def node_made(self, node: RaftNode) -> None:
+        """The node is there, and is told nothing yet."""
+
+    def transport_made(self, transport: "SimTransport") -> None:
+        """The way to the peers is there."""
+
+    def ticks(self) -> None:
+        """The node learns the time."""
+
+    def says(self, what: str, detail: Any) -> None:
+        """The node said something: `commits`, `role`, `truncated`, `reset` or `failed`."""
+
+    def note_sent(self, peer_id: str, message: Message) -> None:
+        """A message leaves."""
+
+    def transmit(self, peer_id: str, frame: Frame) -> None:
+        """Over the network, if a connection stands."""
+
+    def mark(self, what: str) -> None:
+        """Count that something happened."""
+
+
+class WatchedLog(EntryLog):
+    """The shipping log; its image follows it."""
+
+    def __init__(self, owner: Owner, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._owner = owner
+        opened = next(one for one in arguments if isinstance(one, OpenedLog))
+        self.is_install_unfinished = opened.install_unfinished
+        owner.opened(self)
+
+    def payload(self, index: int) -> bytes:
+        """The entry's bytes, header and record."""
+        position, size, _ = self.units[index]
+        return bytes(self.data.slice(position, size))
+
+    def _grow(self, term: int, last_index: int) -> None:
+        super()._grow(term, last_index)
+        self._owner.grown(self, term)
+
+    def truncate_after(self, last_index: int) -> None:
+        if last_index < self.last_index:
+            self._owner.truncates(last_index)
+            super().truncate_after(last_index)
+            self._owner.files.truncate_after(last_index)
+
+    def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
+        super().begin_install(first_index, start_position, prev_term)
+        self._owner.was_reset(first_index, prev_term)
+
+    def take_before(self, position: int) -> TakenFiles | None:
+        taken = super().take_before(position)
+        if taken is not None:
+            self._owner.files.trim(self.first_index)
+            self._owner.mark("file deleted")
+        return taken
+
+
+class WatchedNode(RaftNode):
+    """The shipping node; the process knows when it ticks."""
+
+    def __init__(self, owner: Owner, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._owner = owner
+        owner.node_made(self)
+
+    def on_tick(self, now_ms: int) -> None:
+        self._owner.ticks()
+        super().on_tick(now_ms)
+
+
+class WatchedEvents(LogEvents):
+    """The shipping listener; the process hears the node first."""
+
+    def __init__(self, owner: Owner, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._owner = owner
+
+    def on_commit(self, commit_index: int) -> None:
+        self._owner.says("commits", commit_index)
+        super().on_commit(commit_index)
+
+    def on_role(self, state: SoftState) -> None:
+        self._owner.says("role", state)
+        super().on_role(state)
+
+    def on_truncated(self, last_index: int) -> None:
+        self._owner.says("truncated", last_index)
+        super().on_truncated(last_index)
+
+    def on_reset(self, first_index: int, start_position: int) -> None:
+        self._owner.says("reset", first_index)
+        super().on_reset(first_index, start_position)
+
+    def on_failed(self, error: Exception) -> None:
+        self._owner.says("failed", error)
+        super().on_failed(error)
+
+
+class SimTransport:
+    """`dledger.peers.transport.Transport` over the simulated network: frames are encoded, and decoded at the other end.
+
+    Attributes:
+        hello: what this node says of itself.
+    """
+
+    def __init__(
+        self, owner: Owner, hello: Hello, _peers: object, listener: PeerListener, _limit: int, _secret: bytes = b""
+    ) -> None:
+        self._owner = owner
+        self._listener = listener
+        self._encoder = Encoder()
+        self._streams: dict[str, FrameStream] = {}
+        self._frame: tuple[int, memoryview] | None = None
+        self.hello = hello
+        owner.transport_made(self)
+        self.refused_count = 0
+        self.port = 0
+
+    async def start(self, _host: str, _port: int) -> None:
+        """Nothing: the cluster connects."""
+
+    async def close(self) -> None:
+        """Nothing."""
+
+    def send(self, peer_id: str, message: PeerMessage) -> None:
+        """Hand a message over; what it views is copied."""
+        if not isinstance(message, CopyRequest | CopyResponse):
+            self._owner.note_sent(peer_id, message)
+        self._owner.transmit(peer_id, Frame(type(message).__name__, b"".join(self._encoder.encode(message))))
+
+    def message_of(self, peer_id: str, frame: Frame) -> PeerMessage:
+        """The message in a frame that arrived; what it views is valid until the next one."""
+        if peer_id not in self._streams:
+            self._streams[peer_id] = FrameStream(self, _FRAME_LIMIT)
+        stream = self._streams[peer_id]
+        content, at = memoryview(frame.content), 0
+        while at < len(content):
+            room = stream.get_buffer(0)
+            size = min(len(room), len(content) - at)
+            room[:size] = content[at : at + size]
+            stream.buffer_updated(size)
+            at += size
+        assert self._frame is not None, f"no whole frame: {frame.what}"
+        (code, body), self._frame = self._frame, None
+        return decode(code, body, peer_id)
+
+    def hand_over(self, peer_id: str, message: PeerMessage) -> None:
+        """To the shipping inbox. Raises `PeerError`, which closes the connection."""
+        self._listener.on_message(peer_id, message)
+
+    def joined(self, peer_id: str, hello: Hello) -> None:
+        """A connection stands."""
+        self._listener.on_peer_joined(peer_id, hello)
+
+    def lost(self, peer_id: str) -> None:
+        """It does not any more."""
+        self._listener.on_peer_lost(peer_id)
+
+    # FrameHandler
+
+    def on_open(self, transport: asyncio.Transport) -> None:
+        """Nothing."""
+
+    def on_frame(self, code: int, body: memoryview) -> None:
+        self._frame = code, body
+
+    def on_closed(self, error: Exception | None) -> None:
+        """Nothing."""

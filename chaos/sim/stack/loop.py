@@ -1,0 +1,182 @@
+"""SimLoop: the event loop of one process, in virtual time.
+
+    call_soon --> ready --one turn of the clock--> all that was ready when it began
+    call_at ----> an event of the clock ---------> ready
+
+Tasks and futures are asyncio's own. A loop belongs to a process: it stands still while that is paused, and for ever
+when that is dead.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import math
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar, cast
+
+from chaos.sim.clock import SimClock
+from chaos.sim.process import ProcessDiesError
+
+_T = TypeVar("_T")
+_TURN_US = 2
+
+
+class SimLoop:
+    """One process's loop: what `asyncio`, and shipping code, ask of one.
+
+    Args:
+        clock: of the simulation.
+        now_us: the process's own monotonic clock.
+        run: runs a turn as an event of the process: now, after its pause, or never.
+        submit: runs a function in the process's executor.
+        do_a_job: has a thread do what it would do next; whether there was something.
+        is_dead: whether the process died in the middle of something.
+
+    Attributes:
+        as_loop: this, for those who want asyncio's type.
+        errors: what callbacks and tasks raised that nobody waited for.
+    """
+
+    def __init__(
+        self,
+        clock: SimClock,
+        now_us: Callable[[], int],
+        rate: float,
+        run: Callable[[str, Callable[[], None]], None],
+        submit: Callable[[Any, Callable[[], Any]], "asyncio.Future[Any]"],
+        do_a_job: Callable[[], bool],
+        is_dead: Callable[[], bool],
+    ) -> None:
+        self.as_loop = cast(asyncio.AbstractEventLoop, self)
+        self._clock = clock
+        self._now_us = now_us
+        self._rate = rate
+        self._run = run
+        self._submit = submit
+        self._do_a_job = do_a_job
+        self._is_dead = is_dead
+        self._ready: deque[asyncio.Handle] = deque()
+        self._is_turn_due = False
+        self.is_stopped = False
+        self.errors: list[BaseException] = []
+
+    # -- scheduling
+
+    def time(self) -> float:
+        return self._now_us() / 1e6
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self.as_loop, context)
+        self._ready.append(handle)
+        self._due()
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self.as_loop, context)
+        delay_us = max(0, math.ceil((when * 1e6 - self._now_us()) / self._rate))
+        self._clock.call_in(delay_us, lambda: self._timer_is_up(handle))
+        return handle
+
+    def _timer_is_up(self, handle: asyncio.TimerHandle) -> None:
+        if not handle.cancelled() and not self.is_stopped:
+            self._ready.append(handle)
+            self._due()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing: a cancelled handle is passed over when its time comes."""
+
+    def _due(self) -> None:
+        if not self._is_turn_due and not self.is_stopped:
+            self._is_turn_due = True
+            self._clock.call_in(_TURN_US, self._turn_is_due)
+
+    def _turn_is_due(self) -> None:
+        if self.is_stopped:
+            return
+        what = self._ready[0] if self._ready else None
+        self._run("turn" if what is None else _name_of(what), self.turn)
+
+    def turn(self) -> None:
+        """Run what was ready when this began."""
+        self._is_turn_due = False
+        for _ in range(len(self._ready)):
+            handle = self._ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+            if self.is_stopped or self._is_dead():
+                return
+        if self._ready:
+            self._due()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """What is called within finds this loop running."""
+        events._set_running_loop(self.as_loop)
+        try:
+            yield
+        finally:
+            events._set_running_loop(None)
+
+    def run_now(self, main: Coroutine[Any, Any, _T]) -> _T:
+        """Run until `main` is done, at one instant: for a start, in which nobody is served."""
+        with self.running():
+            task = self.create_task(main)
+            while not task.done() and not self._is_dead():
+                if not self._ready:
+                    assert self._do_a_job(), f"{main} waits for what does not come"
+                self.turn()
+        if self._is_dead():
+            raise ProcessDiesError
+        result: _T = task.result()
+        return result
+
+    def stop(self) -> None:
+        """Run nothing any more."""
+        self.is_stopped = True
+        self._ready.clear()
+
+    # -- what asyncio asks of a loop
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self.as_loop)
+
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> "asyncio.Task[Any]":
+        return asyncio.Task(coro, loop=self.as_loop, name=name, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+        return self._submit(executor, lambda: func(*args))
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.is_stopped
+
+    def is_closed(self) -> bool:
+        return self.is_stopped
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and not self.is_stopped:
+            self.errors.append(error)
+
+
+def _name_of(handle: asyncio.Handle) -> str:
+    callback = handle._callback  # type: ignore[attr-defined]
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        callback = owner.get_coro()
+    return str(getattr(callback, "__qualname__", callback))

@@ -1,0 +1,377 @@
+"""StoreProcess: one life of one broker without its sockets: Raft log, store, subsystems, tables; all that ships.
+
+cluster --frames--> SimTransport --> PeerInbox --> RaftNode --> EntryLog --> files
+clients --> targets, metadata, offsets --> Appender --> MessageStore --> RaftLog --> ... --> done
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.log_follower import LogFollower
+from broker.timers import Timers
+from chaos.sim.errors import SafetyViolation
+from chaos.sim.process import Process, ProcessDiesError, World
+from chaos.sim.stack.accounts import CommittedLog
+from chaos.sim.stack.clients import Clients
+from chaos.sim.stack.disk import StoreDisk
+from chaos.sim.stack.log import Frame, SimTransport, WatchedLog
+from chaos.sim.stack.loop import SimLoop
+from chaos.sim.stack.threads import Lane, SimWorker
+from chaos.sim.stack.world import World as Replaced
+from dledger.config import PeerAddress, RaftConfig
+from dledger.errors import PeerError
+from dledger.log.entry import INDEX_UNIT_SIZE
+from dledger.log.entry_log import EntryLog
+from dledger.node import RaftNode
+from dledger.peers.wire import CopyRequest, CopyResponse
+from dledger.raft_log import RaftLog
+from ledgermq.message.hosts import Host, encode_host
+from node.log_choice import open_raft_store
+from store.errors import StoreError
+from store.log.flusher import FlushMode
+from store.message_store import MessageStore
+from store.opening import OpenStore
+from store.store_config import StoreConfig
+from telemetry.metrics import Histogram
+
+_SLEEP_US = 500_000
+
+
+class StoreProcess(Process):
+    """See above.
+
+    Attributes:
+        files: the node's disk.
+        clients: who uses this broker while it leads.
+    """
+
+    node: RaftNode
+    log: WatchedLog
+    transport: SimTransport
+
+    def __init__(
+        self, cluster: World, replaced: Replaced, accounts: CommittedLog, name: str, number: int, files: StoreDisk
+    ) -> None:
+        super().__init__(cluster, name, number, files)
+        self.files = files
+        self.lanes: dict[Any, Lane] = {}
+        self.workers: list[SimWorker] = []
+        self._replaced = replaced
+        self._accounts = accounts
+        rate = cluster.clock_rates[name]
+        self.loop = SimLoop(cluster.clock, self.now_us, rate, self._run, self._submit, self._do_a_job, self._is_dead)
+        self._follower = LogFollower(
+            _broker_config(name, files.root), _host(name), self, Timers(self.loop.as_loop), Histogram([1])
+        )
+        files.begins()
+        try:
+            with replaced.running(self):
+                self._open: OpenStore = self.loop.run_now(self._start())
+        except BaseException:
+            self.end()
+            raise
+        self.clients = Clients(cluster, accounts, self)
+
+    async def _start(self) -> OpenStore:
+        config = _broker_config(self.name, self.files.root).store
+        opened = await open_raft_store(
+            replace(config, topic_attributes=self._follower.topic_attributes),
+            _raft_config(self._cluster, self.name, self.files.root),
+            self._follower,
+        )
+        opened.cleaner.holds.append(self._follower.needed_of_log)
+        return opened
+
+    @property
+    def store(self) -> MessageStore:
+        """The message store."""
+        return self._open.store
+
+    @property
+    def parts(self) -> Any:
+        """The broker's subsystems."""
+        return self._follower.parts
+
+    @property
+    def raft_log(self) -> RaftLog:
+        """The replicated log."""
+        log = self._open.store.log
+        assert isinstance(log, RaftLog)
+        return log
+
+    @property
+    def is_writable(self) -> bool:
+        return super().is_writable and self.store.is_writable
+
+    def announce_soon(self, _changed: Collection[str] | None = None) -> None:
+        """There is no nameserver."""
+
+    async def announce(self) -> None:
+        """There is no nameserver."""
+
+    # -- events
+
+    def perform(self, event: Callable[[], None]) -> None:
+        """Run something in this process.
+
+        Raises:
+            ProcessDiesError: it died meanwhile.
+        """
+        with self._replaced.running(self), self.loop.running():
+            event()
+        self.files.dispatched_offset = max(self.files.dispatched_offset, self.store.dispatched_offset)
+        if self.files.is_dead:
+            raise ProcessDiesError
+        if self.loop.errors:
+            raise self.loop.errors.pop(0)
+
+    def _run(self, what: str, event: Callable[[], None]) -> None:
+        self._cluster.run(self, what, event)
+
+    def _submit(self, executor: Any, work: Callable[[], Any]) -> Any:
+        """`run_in_executor`."""
+        future = self._replaced.lane(executor).submit(work)
+        waiting = self.loop.create_future()
+        future.add_done_callback(partial(self._job_is_done, waiting))
+        return waiting
+
+    def _job_is_done(self, waiting: Any, future: Any) -> None:
+        if waiting.done() or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self.loop.call_soon(lambda: waiting.done() or waiting.set_exception(error))
+        else:
+            self.loop.call_soon(lambda: waiting.done() or waiting.set_result(future.result()))
+
+    def _do_a_job(self) -> bool:
+        """Do what a thread has to do next; whether there was something. For a start, which waits for its threads."""
+        return any(lane.do_now() for lane in list(self.lanes.values())) or any(
+            worker.do_now() for worker in self.workers
+        )
+
+    # ThreadHost
+
+    def _is_dead(self) -> bool:
+        return self.files.is_dead
+
+    def latency_us(self) -> int:
+        return self.files.latency_us()
+
+    def later_us(self) -> int:
+        return _SLEEP_US
+
+    def is_stalled(self) -> bool:
+        return self.files.is_stalled
+
+    def call_in(self, delay_us: int, what: str, callback: Callable[[], None]) -> None:
+        self._cluster.clock.call_in(delay_us, lambda: self._run(what, callback))
+
+    def disk_asked(self) -> dict[int, bytes]:
+        return self.files.contents_of_log()
+
+    def disk_answers(self, covered: dict[int, bytes], work: Callable[[], None]) -> None:
+        self.files.began = covered
+        try:
+            work()
+        finally:
+            self.files.began = {}
+
+    # -- what happens to it
+
+    def start(self) -> None:
+        """Nothing: the log's pulse beats since it was opened."""
+
+    def start_flushing(self) -> None:
+        """Nothing: the log's flusher has its own timer."""
+        timers = Timers(self.loop.as_loop)
+        timers.every(0.2, self._follower.saver.save_soon)
+        for subsystem in self.parts.subsystems:
+            for seconds, action in subsystem.periodic():
+                timers.every(seconds, action)
+
+    def end(self) -> None:
+        super().end()
+        self.loop.stop()
+
+    def receive(self, peer: str, message: Any) -> None:
+        try:
+            found = self.transport.message_of(peer, message)
+            if isinstance(found, CopyRequest | CopyResponse):
+                self.transport.hand_over(peer, found)
+                return
+            self._cluster.observer.receives(self.name, peer, found)
+            self.transport.hand_over(peer, found)
+            self.note_heard(peer, found)
+        except PeerError:
+            self.mark("connection closed for what was said")
+            self._cluster.network.break_link(self.name, peer)
+
+    def lose(self, peer: str) -> None:
+        self.note_lost(peer)
+        self.transport.lost(peer)
+
+    def join(self, peer: str) -> None:
+        other = self._cluster.hello_of(peer)
+        if other is not None:
+            self.transport.joined(peer, other)
+
+    def transfer(self, target: str | None) -> None:
+        self.clients.transfer(target)
+
+    def propose(self, count: int) -> None:
+        self.clients.act(count)
+
+    def trim(self) -> None:
+        files = self.raft_log.sealed_files()
+        if files:
+            self.loop.create_task(self._clean(files[0][1]))
+
+    async def _clean(self, end: int) -> None:
+        cleaner = self._open.cleaner
+        try:
+            await cleaner._trim([end])
+            await cleaner.clean_queues()
+        except (OSError, StoreError):
+            self.mark("cleaning tried again later")
+
+    def check_boot(self) -> None:
+        self._check_queues()
+        if not self.raft.state.recovering:
+            self._check("R19", self._fault_of_tables())
+
+    def why_not_well(self) -> str:
+        log = self.raft_log
+        if self.store.dispatched_offset != log.confirm_offset or log.confirm_offset != log.max_offset:
+            return f"has dispatched {self.store.dispatched_offset} of {log.confirm_offset}, placed {log.max_offset}"
+        return ""
+
+    def check_end(self) -> None:
+        self._check_queues()
+        self._check("R19", self._fault_of_tables())
+
+    def _check_queues(self) -> None:
+        removed_to = max(self.parts.context.state.applied_offset, self.files.dispatched_offset)
+        self._check("R20", self._accounts.fault_of_queues(self.store, removed_to))
+
+    def _check(self, code: str, fault: str | None) -> None:
+        if fault is not None:
+            raise SafetyViolation(code, f"{self.name}: {fault}")
+
+    def _fault_of_tables(self) -> str | None:
+        state = self.parts.context.state
+        end = max(self.store.dispatched_offset, state.applied_offset)
+        return self._accounts.fault_of_tables(state.topics, state.offsets, end)
+
+    # -- what the log tells (`chaos.sim.stack.log.Owner`)
+
+    def mark(self, what: str) -> None:
+        self._cluster.mark(what)
+
+    def opened(self, log: EntryLog) -> None:
+        assert isinstance(log, WatchedLog)
+        self.log, files = log, self.files
+        chain = files.chain_at(log.first_index - 1)
+        kept = max(files.first_index, log.first_index)
+        owed = -1 if files.amnesiac or log.is_install_unfinished else files.durable_index
+        old = {index: files.chain_at(index) for index in range(kept, min(files.last_index, owed) + 1)}
+        if chain is None:
+            chain = self._cluster.observer.committed_chain(log.first_index - 1)
+        files.log = log
+        files.reset(log.first_index, log.prev_term, chain)
+        for index in range(log.first_index, log.last_index + 1):
+            files.append(log.term_at(index), log.payload(index))
+            if index in old:
+                self._expect_found(index, old[index] == files.chain_at(index))
+            self._cluster.observer.appended(self.name, index)
+        self._expect_found(log.last_index + 1, log.last_index >= owed)
+        self._cluster.observer.is_lossy |= log.is_install_unfinished
+
+    def _expect_found(self, index: int, is_found: bool) -> None:
+        if not is_found:
+            raise SafetyViolation("R21", f"{self.name} started without the entry {index}, which was durable")
+
+    def grown(self, log: EntryLog, term: int) -> None:
+        assert isinstance(log, WatchedLog)
+        for index in range(self.files.last_index + 1, log.last_index + 1):
+            self.files.append(term, log.payload(index))
+            self._cluster.observer.appended(self.name, index)
+
+    def truncates(self, last_index: int) -> None:
+        self._cluster.observer.truncates(self.name, self.raft, last_index)
+        self.files.truncates_after(last_index)
+
+    def was_reset(self, first_index: int, prev_term: int) -> None:
+        self.files.reset(first_index, prev_term, self._cluster.observer.committed_chain(first_index - 1))
+
+    def node_made(self, node: RaftNode) -> None:
+        self.node = node
+        self._cluster.observer.booted(self.name, self.raft)
+
+    def transport_made(self, transport: SimTransport) -> None:
+        self.transport = transport
+
+    def ticks(self) -> None:
+        self.ticked_us = self._cluster.clock.now_us
+
+    def says(self, what: str, detail: Any) -> None:
+        match what:
+            case "commits":
+                self._cluster.observer.after(self.name, self.raft)
+            case "role":
+                self.note_role(detail)
+                if detail.writable:
+                    self.call_in(0, "check", self.check_boot)
+            case "truncated":
+                self.mark("follower truncated")
+            case "reset":
+                self.mark("log reset by install")
+            case "failed":
+                self.note_failed(detail)
+
+    def transmit(self, peer_id: str, frame: Frame) -> None:
+        self._cluster.network.send(self.name, peer_id, frame)
+
+
+def _host(name: str) -> bytes:
+    return encode_host(Host("127.0.0.1", 10911 + int(name[1:])))
+
+
+def _broker_config(name: str, root: Path) -> BrokerConfig:
+    config = BrokerConfig(
+        cluster_name="sim",
+        broker_name="sim",
+        auto_create_topic=False,
+        store=StoreConfig(root=root, queue_file_size_bytes=800, checkpoint_interval_ms=300),
+    )
+    config.node_id, config.follower_id = name, int(name[1:]) + 1
+    return config
+
+
+def _raft_config(cluster: World, name: str, root: Path) -> RaftConfig:
+    plan = cluster.plan
+    return RaftConfig(
+        cluster="sim",
+        group="sim",
+        self_id=name,
+        peers=tuple(PeerAddress(peer, "127.0.0.1", 20_000 + number) for number, peer in enumerate(plan.names)),
+        store_dir=root,
+        client_address=f"127.0.0.1:{10911 + int(name[1:])}",
+        store_host=_host(name),
+        flush_mode=FlushMode.SYNC if plan.durable_quorum else FlushMode.ASYNC,
+        flush_interval_ms=50,
+        data_file_size_bytes=8192,
+        index_file_size_bytes=16 * INDEX_UNIT_SIZE,
+        heartbeat_ms=plan.heartbeat_ms,
+        election_min_ms=plan.election_min_ms,
+        election_max_ms=plan.election_max_ms,
+        preferred_leader=next(iter(plan.priorities), None),
+        span_limit_bytes=1024 * max(1, plan.span_limit_bytes // 128),
+        peer_window_bytes=1024 * max(1, plan.window_bytes // 128),
+        disk_stall_ms=plan.election_max_ms,
+        checkpoint_interval_ms=plan.election_min_ms,
+    )

@@ -1,0 +1,194 @@
+"""Threads in virtual time: each job of a thread or executor runs at a moment drawn from the seed, all of it at once.
+
+    submit, put ---- a time drawn from the seed, longer on a slow disk ----> job ---> future set, loop told
+                                                 not at all on a stalled one
+
+What a sync makes durable is what was written when its job began to wait for the disk. Who waits for a future on the
+loop's thread has the jobs before it, and its own, run there and then.
+"""
+
+import concurrent.futures
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from chaos.sim.process import ProcessDiesError
+
+STALLED_RETRY_US = 20_000
+
+
+class ThreadHost(Protocol):
+    """What threads need of the process that has them."""
+
+    workers: list["SimWorker"]
+
+    def latency_us(self) -> int:
+        """How long the next job takes."""
+
+    def is_stalled(self) -> bool:
+        """Whether the disk does not answer."""
+
+    def call_in(self, delay_us: int, what: str, callback: Callable[[], None]) -> None:
+        """Run an event of this process later."""
+
+    def disk_asked(self) -> dict[int, bytes]:
+        """A sync starts now, though its effects are seen later: what it covers."""
+
+    def disk_answers(self, covered: dict[int, bytes], work: Callable[[], None]) -> None:
+        """Do work whose syncs cover that."""
+
+    def later_us(self) -> int:
+        """How long a thread sleeps that asked to be woken after a time-out."""
+
+
+class SleepsError(Exception):
+    """The job waits for a time-out: it is to be begun again later."""
+
+
+class SimEvent:
+    """`threading.Event` for a job: to wait is to be begun again later."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Wake who waits."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    def wait(self, _timeout: float | None = None) -> bool:
+        """Raises `SleepsError` unless it is set."""
+        if self._is_set:
+            return True
+        raise SleepsError
+
+
+class SimFuture(concurrent.futures.Future[Any]):
+    """The future of a job of one `Lane`."""
+
+    def __init__(self, lane: "Lane") -> None:
+        super().__init__()
+        self._lane = lane
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            self._lane.run_up_to(self, can_wait=timeout is None)
+        if not self.done():
+            raise concurrent.futures.TimeoutError
+        return super().result()
+
+
+class Lane:
+    """One thread: jobs in order, each at its time."""
+
+    def __init__(self, host: ThreadHost) -> None:
+        self._host = host
+        self._jobs: deque[tuple[SimFuture, Callable[[], Any]]] = deque()
+        self._is_waiting = False
+
+    def submit(self, job: Callable[[], Any]) -> SimFuture:
+        """Run a job behind those that wait."""
+        future = SimFuture(self)
+        self._jobs.append((future, job))
+        self._wait(self._host.latency_us())
+        return future
+
+    def run_up_to(self, future: SimFuture, *, can_wait: bool) -> None:
+        """Run jobs now until `future` is done, for the loop's thread that waits for it; not on a stalled disk."""
+        while not future.done() and self._jobs and (can_wait or not self._host.is_stalled()):
+            self._run_next()
+
+    def do_now(self) -> bool:
+        """Run the next job; whether there was one."""
+        if self._jobs:
+            self._run_next()
+            return True
+        return False
+
+    def _wait(self, delay_us: int) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._host.call_in(delay_us, "thread", self._is_time)
+
+    def _is_time(self) -> None:
+        self._is_waiting = False
+        if not self._jobs:
+            return
+        if self._host.is_stalled():
+            self._wait(STALLED_RETRY_US)
+            return
+        self._run_next()
+        if self._jobs:
+            self._wait(self._host.latency_us())
+
+    def _run_next(self) -> None:
+        future, job = self._jobs.popleft()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = job()
+        except ProcessDiesError:
+            raise
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+class SimWorker:
+    """`store.worker.Worker` in virtual time: what was put when the thread has come round to it is one batch."""
+
+    def __init__(self, host: ThreadHost, work: Callable[[list[Any]], None]) -> None:
+        self._host = host
+        self._work = work
+        self._jobs: list[Any] = []
+        self._begun: list[Any] = []
+        self._covered: dict[int, bytes] = {}
+        host.workers.append(self)
+
+    def put(self, job: Any) -> None:
+        """Hand over a job."""
+        self._jobs.append(job)
+        if not self._begun:
+            self._begin()
+
+    def end(self) -> None:
+        """Nothing: there is no thread."""
+
+    def close(self) -> None:
+        """Do now what waits."""
+        while self._begun:
+            self._do()
+
+    def do_now(self) -> bool:
+        """Do what was begun; whether there was something."""
+        if self._begun:
+            self._do()
+            return True
+        return False
+
+    def _begin(self) -> None:
+        """The thread takes what is there, and asks the disk."""
+        self._begun, self._jobs = self._jobs, []
+        self._covered = self._host.disk_asked()
+        self._host.call_in(self._host.latency_us(), "worker", self._is_time)
+
+    def _is_time(self) -> None:
+        if self._begun:
+            if self._host.is_stalled():
+                self._host.call_in(STALLED_RETRY_US, "worker", self._is_time)
+            else:
+                self._do()
+
+    def _do(self) -> None:
+        try:
+            self._host.disk_answers(self._covered, lambda: self._work(self._begun))
+        except SleepsError:
+            self._host.call_in(self._host.later_us(), "worker", self._is_time)
+            return
+        self._begun = []
+        if self._jobs:
+            self._begin()

@@ -1,0 +1,244 @@
+"""World: what Python and the system give to shipping code, replaced while a simulation runs.
+
+    os, Path.open      -> as they are, but each call is told to the disk of its process, which may refuse it
+    time, random       -> of the process, of the seed          threads, executors -> `chaos.sim.stack.threads`
+    Transport, RaftNode, EntryLog of a Raft log -> ours, which tell the simulation
+
+One process runs at a time: `World.current`. Nothing is replaced when none does, or outside of `World.rules`.
+"""
+
+import contextlib
+import os
+import random
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Protocol
+from unittest import mock
+
+from chaos.sim.stack.disk import StoreDisk
+from chaos.sim.stack.threads import Lane, SimEvent, SimFuture, SimWorker, ThreadHost
+from store import worker
+from store.files import allocator, deleted_files, disk, trash
+
+EPOCH_NS = 1_700_000_000 * 10**9
+
+
+class SimulatedProcess(ThreadHost, Protocol):
+    """What runs at present, for those whose calls are replaced."""
+
+    name: str
+    files: StoreDisk
+    lanes: dict[Any, Lane]
+
+    def now_us(self) -> int:
+        """Monotonic time of the process."""
+
+
+class World:
+    """What is replaced, and for whom.
+
+    Attributes:
+        current: the process whose code runs; None between two events.
+        classes: what a Raft log is made of, by name; set before `rules`.
+    """
+
+    def __init__(self, rng: Random, now_us: Callable[[], int]) -> None:
+        self._rng = rng
+        self._now_us = now_us
+        self._patches = contextlib.ExitStack()
+        self.current: SimulatedProcess | None = None
+        self.classes: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def running(self, process: Any) -> Iterator[None]:
+        """Calls made within are those of the process."""
+        before, self.current = self.current, process
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def begin(self) -> None:
+        """Replace."""
+        put = self._put
+        for name in ("pwrite", "ftruncate", "posix_fallocate"):
+            put(os, name, self._of_descriptor(name, getattr(os, name)))
+        for name in ("unlink", "remove", "mkdir", "rmdir"):
+            put(os, name, self._of_name(getattr(os, name)))
+        for name in ("rename", "replace", "link"):
+            put(os, name, self._of_two_names(getattr(os, name)))
+        for name in ("fsync", "fdatasync"):
+            put(os, name, self._sync(getattr(os, name)))
+        put(os, "open", self._open(os.open))
+        put(os, "close", self._close(os.close))
+        put(Path, "open", self._path_open(Path.open))
+        put(disk, "sync_file_system", self._sync_file_system)
+        put(disk, "_device", lambda _: id(self.current))
+        put(disk, "free_bytes", lambda _: 0 if self.current is not None and self.current.files.is_full else 1 << 40)
+        self._replace_time_and_chance()
+        self._replace_threads()
+        for name, replacement in self.classes.items():
+            self._patches.enter_context(mock.patch(name, replacement))
+
+    def end(self) -> None:
+        """Put back what was replaced."""
+        self._patches.close()
+        disk._full.clear()
+
+    def _put(self, owner: Any, name: str, replacement: Any) -> None:
+        self._patches.enter_context(mock.patch.object(owner, name, replacement))
+
+    def _replace_time_and_chance(self) -> None:
+        def seconds() -> float:
+            return (self.current.now_us() if self.current is not None else self._now_us()) / 1e6
+
+        put, rng = self._put, self._rng
+        put(time, "monotonic", seconds)
+        put(time, "perf_counter", seconds)
+        put(time, "thread_time", lambda: 0.0)  # work takes no time
+        put(time, "time_ns", lambda: EPOCH_NS + self._now_us() * 1000)
+        put(time, "time", lambda: EPOCH_NS / 1e9 + self._now_us() / 1e6)
+        for function in (allocator.FileAllocator.__init__, deleted_files.DeletedFiles.__init__):
+            named = function.__kwdefaults__ or {}
+            self._patches.enter_context(mock.patch.dict(named, {"clock": seconds} if "clock" in named else {}))
+        put(random, "randrange", lambda limit: int(rng.random() * limit))
+        put(random, "Random", lambda seed=None: Random(rng.random() if seed is None else seed))
+        put(secrets, "token_hex", lambda size: f"{int(rng.random() * 2**48):0{2 * size}x}")
+        put(uuid, "uuid4", lambda: SimpleNamespace(hex=f"{int(rng.random() * 2**48):032x}"))
+
+    def _replace_threads(self) -> None:
+        world = self
+
+        def submit(executor: Any, work: Callable[..., Any], *arguments: Any, **named: Any) -> SimFuture:
+            return world.lane(executor).submit(lambda: work(*arguments, **named))
+
+        def make(name: str, work: Callable[[list[Any]], None]) -> SimWorker:
+            assert world.current is not None, name
+            return SimWorker(world.current, work)
+
+        def thread(target: Callable[..., Any], args: tuple[Any, ...] = (), **_: Any) -> Any:
+            return SimpleNamespace(start=lambda: world.lane(target).submit(lambda: target(*args)))
+
+        self._put(ThreadPoolExecutor, "submit", submit)
+        self._put(worker.Worker, "__new__", lambda _cls, name, work: make(name, work))
+        self._put(trash, "threading", SimpleNamespace(Thread=thread, Lock=threading.Lock))
+        self._patches.enter_context(mock.patch("dledger.log.hard_state.threading", SimpleNamespace(Event=SimEvent)))
+
+    def lane(self, executor: Any) -> Lane:
+        """The thread of an executor of the current process."""
+        assert self.current is not None, "work for a thread outside of any process"
+        lanes = self.current.lanes
+        key = id(executor)
+        if key not in lanes:
+            lanes[key] = Lane(self.current)
+        return lanes[key]
+
+    # -- file calls
+
+    def _of_descriptor(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(descriptor: int, *arguments: Any) -> Any:
+            if self.current is None:
+                return original(descriptor, *arguments)
+            files = self.current.files
+            if name == "posix_fallocate" or (files.is_full and _grows(name, descriptor, arguments)):
+                files.needs_room()
+            files.step()
+            result = original(descriptor, *arguments)
+            if name == "pwrite":
+                files.shadow.written(descriptor, arguments[1], len(arguments[0]))
+            return result
+
+        return call
+
+    def _of_name(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *arguments: Any, **named: Any) -> Any:
+            if self.current is None or named.get("dir_fd") is not None:
+                return original(path, *arguments, **named)
+            files = self.current.files
+            folder = os.path.dirname(path)  # noqa: PTH120 - of texts, too
+            files.step()
+            files.shadow.names_change(folder)
+            result = original(path, *arguments, **named)
+            files.shadow.names_change(folder)
+            return result
+
+        return call
+
+    def _of_two_names(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(source: Any, target: Any, **named: Any) -> Any:
+            if self.current is None:
+                return original(source, target, **named)
+            files = self.current.files
+            folders = {os.path.dirname(source): None, os.path.dirname(target): None}  # noqa: PTH120 - of texts, too
+            files.step()
+            for folder in folders:
+                files.shadow.names_change(folder)
+            result = original(source, target, **named)
+            for folder in reversed(folders):
+                files.shadow.names_change(folder)
+            return result
+
+        return call
+
+    def _sync(self, original: Callable[[int], None]) -> Callable[[int], None]:
+        def call(descriptor: Any) -> None:
+            if self.current is None:
+                original(descriptor)
+                return
+            self.current.files.step()
+            self.current.files.synced(descriptor)
+
+        return call
+
+    def _sync_file_system(self, _descriptor: int) -> None:
+        assert self.current is not None
+        self.current.files.step()
+        self.current.files.all_synced()
+
+    def _open(self, original: Callable[..., int]) -> Callable[..., int]:
+        def call(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
+            if self.current is None:
+                return original(path, flags, *arguments, **named)
+            if flags & os.O_CREAT:
+                self.current.files.step()
+            descriptor = original(path, flags, *arguments, **named)
+            self.current.files.descriptors.add(descriptor)
+            return descriptor
+
+        return call
+
+    def _close(self, original: Callable[[int], None]) -> Callable[[int], None]:
+        """The system has closed the descriptors of a dead process: their numbers may be another's by now."""
+
+        def call(descriptor: int) -> None:
+            if self.current is None:
+                original(descriptor)
+                return
+            if descriptor in self.current.files.descriptors:
+                self.current.files.descriptors.discard(descriptor)
+                original(descriptor)
+
+        return call
+
+    def _path_open(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Path, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+            if self.current is not None and "w" in mode:
+                self.current.files.needs_room()
+                self.current.files.step()
+                file = original(path, mode, *arguments, **named)
+                self.current.files.shadow.emptied(file.fileno())
+                return file
+            return original(path, mode, *arguments, **named)
+
+        return call
+
+
+def _grows(name: str, descriptor: int, arguments: tuple[Any, ...]) -> bool:
+    return name == "pwrite" and arguments[1] + len(arguments[0]) > os.fstat(descriptor).st_size

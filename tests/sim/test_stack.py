@@ -1,0 +1,41 @@
+"""Whole brokers, all that ships, on files whose pages a power cut may lose: `python -m chaos.sim --stack` has more seeds."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from chaos.sim.errors import Violation
+from chaos.sim.run import run_stack_seed
+
+REPOSITORY = Path(__file__).parents[2]
+SEEDS = (2, 5, 8, 12, 19)
+
+
+@pytest.mark.sim
+def test_no_seed_breaks_safety_or_liveness_and_seeds_do_what_they_are_for() -> None:
+    marks: Counter[str] = Counter()
+    for seed in SEEDS:
+        try:
+            marks.update(run_stack_seed(seed).marks)
+        except Violation as violation:
+            pytest.fail(f"seed {seed}: {violation}\npython -m chaos.sim --stack --seed {seed} --trace")
+    wanted = {"file deleted", "follower truncated", "leader elected", "topic made", "topic removed", "read served"}
+    assert not wanted - marks.keys()
+
+
+@pytest.mark.sim
+def test_a_seed_runs_the_same_in_any_process() -> None:
+    outputs = {_run_apart("3", hash_seed) for hash_seed in ("1", "2")}
+    assert len(outputs) == 1
+    assert "trace " in outputs.pop()
+
+
+def _run_apart(seed: str, hash_seed: str) -> str:
+    command = [sys.executable, "-m", "chaos.sim", "--stack", "--seed", seed, "--trace"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return done.stdout
