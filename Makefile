@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INPUT ?=
 SEEDS ?= 20000
+STACK_SEEDS ?= 1000
 JOBS ?= 3
 IMAGES ?= 50
 ROUNDS ?= 100
@@ -76,9 +77,10 @@ mqadmin: $(BIN)/.dev ## mqadmin's sub-commands on our clusters: standalone, Raft
 	MQADMIN_MODE=raft $(BIN)/python -m pytest tests/mqadmin
 	MQADMIN_USER=mqa:mqa-secret $(BIN)/python -m pytest tests/mqadmin
 
-sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX=s)
+sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds: Raft alone, and whole brokers (SEEDS=n, STACK_SEEDS=n, FIRST=seed, SECONDS_MAX=s each)
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
-	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
+	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) && \
+	echo "whole brokers, seeds $$first to $$((first + $(STACK_SEEDS) - 1))"; $(BIN)/python -m chaos.sim --stack --seeds $$first:$$((first + $(STACK_SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
 fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a nameserver, from fresh seeds (MINUTES=n); and every planted fault
 	FUZZ=all $(BIN)/python -m pytest -q tests/fuzz

@@ -1,0 +1,184 @@
+"""Seeded bugs of whole brokers: each is one wrong decision in shipping code, for the length of a `with`.
+
+Those with a number of issue 10 (A1 ...) were in the product; the others are what could be done wrong at the same places.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from broker.log_follower import LogFollower
+from broker.state.metadata import Metadata
+from broker.state.saver import StateSaver
+from dledger.background import Checkpointer as RaftCheckpointer
+from dledger.core.ballot import Ballot
+from dledger.core.leader import Leader
+from dledger.core.state import NodeState
+from dledger.log.commit_checkpoint import CommitCheckpoint
+from dledger.log.entry_log import EntryLog
+from dledger.log.recovery import LogScan, Recovered
+from dledger.log.start_file import LogStart, save_start
+from store.files.mapped_file import MappedFile
+from store.log.flusher import Flusher
+from store.message_store import MessageStore
+from store.queues.queue_table import QueueStarts, QueueTable
+from tests.sim.mutants import every_vote_is_known, own_real_vote_counts, writable_with_entries_undecided
+
+Planted = AbstractContextManager[Any]
+
+
+def full_disk_is_a_failed_one() -> Planted:
+    return patch("dledger.log.small_file._NO_SPACE", ())
+
+
+def filler_counts_alone() -> Planted:
+    scan_file = LogScan._scan_file
+
+    def counts(scan: LogScan, file: MappedFile, offset: int, found: Recovered) -> bool:
+        goes_on = scan_file(scan, file, offset, found)
+        if goes_on:
+            found.end_position = file.end_offset
+        return goes_on
+
+    return patch.object(LogScan, "_scan_file", counts)
+
+
+def install_is_not_marked() -> Planted:
+    def unmarked(directory: Path, start: LogStart) -> None:
+        save_start(directory, replace(start, installing=False))
+
+    return patch("dledger.log.entry_log.save_start", unmarked)
+
+
+def tables_do_not_wait_for_the_log() -> Planted:
+    def at_once(saver: StateSaver) -> None:
+        flushed, saver._flushed_offset = saver._flushed_offset, lambda: 1 << 62
+        try:
+            write_durable(saver)
+        finally:
+            saver._flushed_offset = flushed
+
+    write_durable = StateSaver.write_durable
+    planted = ExitStack()
+    planted.enter_context(patch.object(StateSaver, "write_durable", at_once))
+    planted.enter_context(patch("broker.log_follower.clamp_to_log", lambda *_: None))
+    return planted
+
+
+def failed_sync_is_forgotten() -> Planted:
+    return patch.object(MappedFile, "rewrite", lambda *_: True)
+
+
+def only_the_scanned_part_is_written_again() -> Planted:
+    return patch("dledger.log.opening._undurable_from", lambda _units, _start, begin, _checkpoint: begin.position)
+
+
+def undecided_removals_are_no_matter() -> Planted:
+    return patch.object(Metadata, "is_undecided", lambda *_: False)
+
+
+def install_keeps_queues_that_it_does_not_name() -> Planted:
+    def restart(table: QueueTable, starts: QueueStarts) -> None:
+        named = {(topic, queue_id) for topic, queue_ids in starts.items() for queue_id in queue_ids}
+        kept = {queue: queue.max_offset for queue in table if (queue.topic, queue.queue_id) not in named}
+        with_kept = {topic: dict(queue_ids) for topic, queue_ids in starts.items()}
+        for queue, end in kept.items():
+            with_kept.setdefault(queue.topic, {})[queue.queue_id] = end
+        restart_all(table, with_kept)
+
+    restart_all = QueueTable.restart
+    return patch.object(QueueTable, "restart", restart)
+
+
+def units_of_removed_topics_stay() -> Planted:
+    return patch("broker.log_follower.drop_stale_units", lambda *_: None)
+
+
+def tables_are_not_written_at_an_install() -> Planted:
+    return patch.object(StateSaver, "install", lambda _: None)
+
+
+def tables_are_not_taken_over_at_an_install() -> Planted:
+    return patch.object(LogFollower, "restore", lambda *_: None)
+
+
+def flush_is_not_awaited() -> Planted:
+    return patch.object(MappedFile, "sync", lambda _: None)
+
+
+def sync_covers_what_came_while_it_ran() -> Planted:
+    advance = Flusher._advance
+
+    def too_far(flusher: Flusher, _: int, files: list[MappedFile]) -> None:
+        advance(flusher, flusher._queue.max_offset, files)
+
+    return patch.object(Flusher, "_advance", too_far)
+
+
+def folder_of_term_and_vote_is_not_synced() -> Planted:
+    return patch("dledger.log.small_file.sync_directory", lambda _: None)
+
+
+def start_does_not_sync() -> Planted:
+    return patch("dledger.log.opening._sync", lambda *_: None)
+
+
+def checkpoint_of_the_log_is_ahead() -> Planted:
+    def ahead(checkpointer: RaftCheckpointer) -> CommitCheckpoint:
+        log = checkpointer._log
+        return CommitCheckpoint(checkpointer._commit_index(), log.last_index, log.data.flushed_offset)
+
+    return patch.object(RaftCheckpointer, "picture", ahead)
+
+
+def checkpoint_of_the_queues_is_ahead() -> Planted:
+    return patch.object(MessageStore, "durable_offset", property(lambda store: store.log.max_offset))
+
+
+def one_entry_too_few_is_cut() -> Planted:
+    truncate = EntryLog.truncate_after
+
+    def short(log: EntryLog, last_index: int) -> None:
+        truncate(log, min(last_index + 1, log.last_index))
+
+    return patch.object(EntryLog, "truncate_after", short)
+
+
+@dataclass(frozen=True)
+class StackBug:
+    """One bug, and what the simulation answers (codes of `chaos.sim.observer`) with which seed, first of all from 0."""
+
+    name: str
+    plant: Callable[[], Planted]
+    codes: tuple[str, ...] = ()
+    seed: int | None = None
+
+
+BUGS = (
+    StackBug(
+        "A1 writable with entries undecided", lambda: patch.object(Leader, "settle", writable_with_entries_undecided)
+    ),
+    StackBug("A2 recovering member's own vote", lambda: patch.object(Ballot, "_own_vote_counts", own_real_vote_counts)),
+    StackBug("A3 filler counts alone", filler_counts_alone),
+    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one),
+    StackBug("A5 install without a mark", install_is_not_marked),
+    StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
+    StackBug("A7 failed sync forgotten", failed_sync_is_forgotten),
+    StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
+    StackBug("A11 forgotten votes", lambda: patch.object(NodeState, "knows_its_votes", every_vote_is_known)),
+    StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter),
+    StackBug("A17 install keeps unnamed queues", install_keeps_queues_that_it_does_not_name),
+    StackBug("A17 units of removed topics stay", units_of_removed_topics_stay),
+    StackBug("tables not written at an install", tables_are_not_written_at_an_install),
+    StackBug("tables not taken over at an install", tables_are_not_taken_over_at_an_install),
+    StackBug("flush not awaited", flush_is_not_awaited),
+    StackBug("sync covers what came while it ran", sync_covers_what_came_while_it_ran),
+    StackBug("folder of term and vote not synced", folder_of_term_and_vote_is_not_synced),
+    StackBug("start does not sync", start_does_not_sync),
+    StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
+    StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
+    StackBug("one entry too few cut", one_entry_too_few_is_cut),
+)
