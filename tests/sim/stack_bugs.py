@@ -1,6 +1,6 @@
 """Seeded bugs of whole brokers: each is one wrong decision in shipping code, for the length of a `with`.
 
-Those with a number of issue 10 (A1 ...) were in the product; the others are what could be done wrong at the same places.
+Those with a number of issue 10 (A1 ...) were in the product; the others could be done wrong at the same places.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,18 @@ from store.queues.queue_table import QueueStarts, QueueTable
 from tests.sim.mutants import every_vote_is_known, own_real_vote_counts, writable_with_entries_undecided
 
 Planted = AbstractContextManager[Any]
+
+
+def writable_too_early() -> Planted:
+    return patch.object(Leader, "settle", writable_with_entries_undecided)
+
+
+def own_vote_counts() -> Planted:
+    return patch.object(Ballot, "_own_vote_counts", own_real_vote_counts)
+
+
+def votes_are_forgotten() -> Planted:
+    return patch.object(NodeState, "knows_its_votes", every_vote_is_known)
 
 
 def full_disk_is_a_failed_one() -> Planted:
@@ -158,17 +170,15 @@ class StackBug:
 
 
 BUGS = (
-    StackBug(
-        "A1 writable with entries undecided", lambda: patch.object(Leader, "settle", writable_with_entries_undecided)
-    ),
-    StackBug("A2 recovering member's own vote", lambda: patch.object(Ballot, "_own_vote_counts", own_real_vote_counts)),
+    StackBug("A1 writable with entries undecided", writable_too_early),
+    StackBug("A2 recovering member's own vote", own_vote_counts),
     StackBug("A3 filler counts alone", filler_counts_alone),
     StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one),
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
     StackBug("A7 failed sync forgotten", failed_sync_is_forgotten),
     StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
-    StackBug("A11 forgotten votes", lambda: patch.object(NodeState, "knows_its_votes", every_vote_is_known)),
+    StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter),
     StackBug("A17 install keeps unnamed queues", install_keeps_queues_that_it_does_not_name),
     StackBug("A17 units of removed topics stay", units_of_removed_topics_stay),

@@ -1,4 +1,4 @@
-"""Whole brokers, all that ships, on files whose pages a power cut may lose: `python -m chaos.sim --stack` has more seeds."""
+"""Whole brokers, all that ships, on files whose pages a power cut may lose; `make sim` runs more seeds."""
 
 import os
 import subprocess

@@ -241,9 +241,8 @@ class StoreProcess(Process):
 
     def check_boot(self) -> None:
         self._check_queues()
-        is_level = (
-            self.store.dispatched_offset >= self.files.dispatched_offset
-        )  # files of tables may be newer than said
+        # behind what an earlier process had dispatched, the tables on disk may be newer than their mark says
+        is_level = self.store.dispatched_offset >= self.files.dispatched_offset
         if is_level and not self.raft.state.recovering:
             self._check("R19", self._fault_of_tables())
 
