@@ -106,7 +106,7 @@ def draw_plan(seed: int) -> RunPlan:
 def draw_stack_plan(seed: int) -> RunPlan:
     """As `draw_plan`, for whole brokers: they tick as they ship, and crashes come in the middle of things, too."""
     plan, rng = draw_plan(seed), Random(f"stack {seed}")
-    late = tuple(fault for fault in STACK_FAULTS if rng.random() < 0.6)
+    late = ("trim", *(fault for fault in STACK_FAULTS if rng.random() < 0.6))
     names = plan.group.names[: rng.choice((1, 3, 3, 3, 3, 3, 3, 5))]
     priorities = {name: 1 for name in plan.group.priorities if name in names}
     group = replace(plan.group, names=names, priorities=priorities, tick_ms=20)

@@ -12,7 +12,7 @@ from chaos.sim.errors import Violation
 from chaos.sim.run import run_stack_seed
 
 REPOSITORY = Path(__file__).parents[2]
-SEEDS = (2, 5, 8, 12, 19)
+SEEDS = (0, 16, 20, 25)
 
 
 @pytest.mark.sim
@@ -23,13 +23,22 @@ def test_no_seed_breaks_safety_or_liveness_and_seeds_do_what_they_are_for() -> N
             marks.update(run_stack_seed(seed).marks)
         except Violation as violation:
             pytest.fail(f"seed {seed}: {violation}\npython -m chaos.sim --stack --seed {seed} --trace")
-    wanted = {"file deleted", "follower truncated", "leader elected", "topic made", "topic removed", "read served"}
+    wanted = {
+        "file deleted",
+        "follower truncated",
+        "killed in the middle of something",
+        "leader elected",
+        "log reset by install",
+        "read served",
+        "topic made",
+        "topic removed",
+    }
     assert not wanted - marks.keys()
 
 
 @pytest.mark.sim
 def test_a_seed_runs_the_same_in_any_process() -> None:
-    outputs = {_run_apart("3", hash_seed) for hash_seed in ("1", "2")}
+    outputs = {_run_apart("6", hash_seed) for hash_seed in ("1", "2")}
     assert len(outputs) == 1
     assert "trace " in outputs.pop()
 

@@ -21,6 +21,7 @@ from chaos.sim.process import ProcessDiesError
 
 _T = TypeVar("_T")
 _TURN_US = 2
+_UNWOUND_MAX = 20
 
 
 class SimLoop:
@@ -132,12 +133,16 @@ class SimLoop:
         """Run until `main` is done, at one instant: for a start, in which nobody is served."""
         with self.running():
             task = self.create_task(main)
-            while not task.done() and not self._is_dead():
-                if not self._ready:
-                    assert self._do_a_job(), f"{main} waits for what does not come"
-                self.turn()
-        if self._is_dead():
-            raise ProcessDiesError
+            try:
+                while not task.done() and not self._is_dead():
+                    if not self._ready:
+                        assert self._do_a_job(), f"{main} waits for what does not come"
+                    self.turn()
+                if self._is_dead():
+                    raise ProcessDiesError
+            except ProcessDiesError:
+                _unwind(main)
+                raise
         result: _T = task.result()
         return result
 
@@ -172,6 +177,18 @@ class SimLoop:
         error = context.get("exception")
         if error is not None and not self.is_stopped:
             self.errors.append(error)
+
+
+def _unwind(main: Coroutine[Any, Any, object]) -> None:
+    """End what a dead process was about now, rather than whenever the garbage collector comes to it."""
+    for _ in range(_UNWOUND_MAX):
+        try:
+            main.close()
+        except RuntimeError:  # it waits for something while it cleans up
+            continue
+        except BaseException:  # what cleans up finds that nothing works any more
+            return
+        return
 
 
 def _name_of(handle: asyncio.Handle) -> str:

@@ -228,13 +228,13 @@ class StoreProcess(Process):
 
     def trim(self) -> None:
         files = self.raft_log.sealed_files()
-        if files:
-            self.loop.create_task(self._clean(files[0][1]))
+        count = self._cluster.jitter(1 + len(files))
+        self.loop.create_task(self._clean([end for _, end in files[:count]]))
 
-    async def _clean(self, end: int) -> None:
+    async def _clean(self, ends: list[int]) -> None:
         cleaner = self._open.cleaner
         try:
-            await cleaner._trim([end])
+            await cleaner._trim(ends)
             await cleaner.clean_queues()
         except (OSError, StoreError):
             self.mark("cleaning tried again later")
@@ -366,7 +366,7 @@ def _raft_config(cluster: World, name: str, root: Path) -> RaftConfig:
         store_host=_host(name),
         flush_mode=FlushMode.SYNC if plan.durable_quorum else FlushMode.ASYNC,
         flush_interval_ms=50,
-        data_file_size_bytes=8192,
+        data_file_size_bytes=4096,
         index_file_size_bytes=16 * INDEX_UNIT_SIZE,
         heartbeat_ms=plan.heartbeat_ms,
         election_min_ms=plan.election_min_ms,
