@@ -125,8 +125,12 @@ class Shadow:
 
     def _look(self, folder: Path | str | int) -> _Directory:
         directory = self._directories.setdefault(os.stat(folder).st_ino, _Directory())  # noqa: PTH116 - or a descriptor
+        names: dict[str, int] = {}
         with os.scandir(folder) as entries:
-            names = {entry.name: entry.inode() for entry in entries}
+            for entry in entries:
+                names[entry.name] = inode = entry.inode()
+                if inode not in self._files and entry.is_dir():
+                    self._directories.setdefault(inode, _Directory())
         before = directory.names
         if names != before:
             step: NameChange = {name: node for name, node in names.items() if before.get(name) != node}

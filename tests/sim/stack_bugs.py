@@ -161,7 +161,10 @@ def one_entry_too_few_is_cut() -> Planted:
 
 @dataclass(frozen=True)
 class StackBug:
-    """One bug, and what the simulation answers (codes of `chaos.sim.observer`) with which seed, first of all from 0."""
+    """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with the first seed from 0 on.
+
+    Without a seed: not found in the first 25 or 40 seeds; see docs/testing.md for what finds it instead.
+    """
 
     name: str
     plant: Callable[[], Planted]
@@ -176,18 +179,18 @@ BUGS = (
     StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one),
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
-    StackBug("A7 failed sync forgotten", failed_sync_is_forgotten),
-    StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
+    StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 2),
+    StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again, ("R9",), 2),
     StackBug("A11 forgotten votes", votes_are_forgotten),
-    StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter),
+    StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 1),
     StackBug("A17 install keeps unnamed queues", install_keeps_queues_that_it_does_not_name),
     StackBug("A17 units of removed topics stay", units_of_removed_topics_stay),
     StackBug("tables not written at an install", tables_are_not_written_at_an_install),
     StackBug("tables not taken over at an install", tables_are_not_taken_over_at_an_install),
-    StackBug("flush not awaited", flush_is_not_awaited),
-    StackBug("sync covers what came while it ran", sync_covers_what_came_while_it_ran),
-    StackBug("folder of term and vote not synced", folder_of_term_and_vote_is_not_synced),
-    StackBug("start does not sync", start_does_not_sync),
+    StackBug("flush not awaited", flush_is_not_awaited, ("R9",), 0),
+    StackBug("sync covers what came while it ran", sync_covers_what_came_while_it_ran, ("R9",), 0),
+    StackBug("folder of term and vote not synced", folder_of_term_and_vote_is_not_synced, ("R9",), 0),
+    StackBug("start does not sync", start_does_not_sync, ("R9",), 2),
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
     StackBug("one entry too few cut", one_entry_too_few_is_cut),

@@ -10,9 +10,10 @@ import pytest
 
 from chaos.sim.errors import Violation
 from chaos.sim.run import run_stack_seed
+from tests.sim.stack_bugs import BUGS, StackBug
 
 REPOSITORY = Path(__file__).parents[2]
-SEEDS = (0, 16, 20, 25)
+SEEDS = (0, 1, 2, 16, 20, 25)
 
 
 @pytest.mark.sim
@@ -41,6 +42,17 @@ def test_a_seed_runs_the_same_in_any_process() -> None:
     outputs = {_run_apart("6", hash_seed) for hash_seed in ("1", "2")}
     assert len(outputs) == 1
     assert "trace " in outputs.pop()
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(
+    "bug", [bug for bug in BUGS if bug.seed is not None], ids=lambda bug: bug.name.replace(" ", "-")
+)
+def test_a_seeded_bug_is_found_by_a_seed_that_the_product_passes(bug: StackBug) -> None:
+    assert bug.seed in SEEDS  # which the test above runs without the bug
+    with bug.plant(), pytest.raises(Violation) as found:
+        run_stack_seed(bug.seed)
+    assert found.value.code in bug.codes, found.value
 
 
 def _run_apart(seed: str, hash_seed: str) -> str:

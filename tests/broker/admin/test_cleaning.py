@@ -152,6 +152,7 @@ async def test_a_broker_keeps_state_records_that_are_not_on_disk_yet(tmp_path: P
     broker = Broker(config)
     await broker.start()
     try:
+        assert broker._follower is not None
         needed = broker._follower.needed_of_log()
         assert needed <= broker.parts.context.store.dispatched_offset
         broker.parts.context.state.applied_offset += 1
