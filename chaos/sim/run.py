@@ -161,7 +161,11 @@ def run_seed(seed: int, trace: Trace | None = None) -> RunResult:
 def run_stack_seed(seed: int, trace: Trace | None = None) -> RunResult:
     """Draw the plan of `seed` and run it on whole brokers."""
     kit = StackKit(seed)
+    run: Run | None = None
     try:
-        return Run(draw_stack_plan(seed), kit, trace).execute()
+        run = Run(draw_stack_plan(seed), kit, trace)
+        return run.execute()
     finally:
+        for process in run.cluster.processes.values() if run is not None else ():
+            process.end()
         kit.close()

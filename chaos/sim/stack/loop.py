@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import math
+import weakref
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -60,6 +61,7 @@ class SimLoop:
         self._is_dead = is_dead
         self._ready: deque[asyncio.Handle] = deque()
         self._is_turn_due = False
+        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.is_stopped = False
         self.errors: list[BaseException] = []
 
@@ -147,9 +149,12 @@ class SimLoop:
         return result
 
     def stop(self) -> None:
-        """Run nothing any more."""
+        """Run nothing any more, and end what was under way."""
         self.is_stopped = True
         self._ready.clear()
+        for task in list(self._tasks):
+            if not task.done():
+                _unwind(task.get_coro())
 
     # -- what asyncio asks of a loop
 
@@ -159,7 +164,9 @@ class SimLoop:
     def create_task(
         self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None
     ) -> "asyncio.Task[Any]":
-        return asyncio.Task(coro, loop=self.as_loop, name=name, context=context)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self.as_loop, name=name, context=context)
+        self._tasks.add(task)
+        return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return self._submit(executor, lambda: func(*args))
@@ -179,8 +186,8 @@ class SimLoop:
             self.errors.append(error)
 
 
-def _unwind(main: Coroutine[Any, Any, object]) -> None:
-    """End what a dead process was about now, rather than whenever the garbage collector comes to it."""
+def _unwind(main: Any) -> None:
+    """End a coroutine of a dead process now, rather than whenever the garbage collector comes to it."""
     for _ in range(_UNWOUND_MAX):
         try:
             main.close()

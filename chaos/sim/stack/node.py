@@ -196,7 +196,9 @@ class StoreProcess(Process):
 
     def end(self) -> None:
         super().end()
-        self.loop.stop()
+        self.files.is_dead = True
+        with self._replaced.running(self):
+            self.loop.stop()
 
     def receive(self, peer: str, message: Any) -> None:
         try:
