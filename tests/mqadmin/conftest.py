@@ -75,7 +75,7 @@ def driver(jars: str, places: Mapping[str, str]) -> Iterator[Driver]:
 
 @contextlib.contextmanager
 def _ours(folder: Path) -> Iterator[tuple[str, str]]:
-    settings = [*_SETTINGS, "mappedFileSizeCommitLog=16777216"]
+    settings = [*_SETTINGS, "mappedFileSizeCommitLog=16777216", "insecureRegistration=true"]  # as RocketMQ's nameserver
     if USER:
         name, _, secret = USER.partition(":")
         settings += ["authenticationEnabled=true", "authorizationEnabled=true"]
