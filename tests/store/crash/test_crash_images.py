@@ -35,7 +35,9 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize(("mode", "seed", "generations"), RUNS)
 def test_every_image_of_a_workload_is_recovered(mode: str, seed: int, generations: int) -> None:
-    tally = clean(run_seeds(MODES[mode], range(seed, seed + 1), Effort(generations=generations)))
+    tally = clean(
+        run_seeds(MODES[mode], range(seed, seed + 1), Effort(torn_per_moment=generations, generations=generations))
+    )
     assert tally.images > 100
     assert set(tally.per_chooser) == {"killed", "synced", "names", "files", "sectors"}
 
