@@ -43,7 +43,7 @@ class StoreDisk(Machine[bytes]):
         root: the present directory.
         boot: the machine's boot: another one after each power cut.
         descriptors: open ones of the running process.
-        dispatched_offset: highest of the store, of all processes so far.
+        dispatched_offset: up to where the processes so far may have dispatched.
         began: by inode, what the syncs that are made at present cover of the log's files.
         log: the entry log of the running process; None while none runs.
     """

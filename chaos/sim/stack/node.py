@@ -121,9 +121,11 @@ class StoreProcess(Process):
         Raises:
             ProcessDiesError: it died meanwhile.
         """
-        with self._replaced.running(self), self.loop.running():
-            event()
-        self.files.dispatched_offset = max(self.files.dispatched_offset, self.store.dispatched_offset)
+        try:
+            with self._replaced.running(self), self.loop.running():
+                event()
+        finally:  # it may die in the middle of dispatching
+            self.files.dispatched_offset = max(self.files.dispatched_offset, self.raft_log.confirm_offset)
         if self.files.is_dead:
             raise ProcessDiesError
         if self.loop.errors:
