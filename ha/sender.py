@@ -250,7 +250,7 @@ class SlaveLink(asyncio.Protocol):
         except (StrangerError, HistoryError) as error:
             self._refuse(error, nonce, secret)
             raise
-        snapshot = self._owner.snapshot() if start not in (0, hello.end) else b""
+        snapshot = self._owner.snapshot() if start == queue.min_offset != 0 else b""
         wants_durable = self._owner.config.rules.counts_durable
         welcome = group.welcome(self._nonce, start, len(snapshot), wants_durable=wants_durable).encode()
         self._transport.write(seal(welcome, prove(secret, LISTENER, nonce, welcome)) + snapshot)

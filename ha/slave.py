@@ -59,6 +59,7 @@ class Slave:
         self._master_confirmed = 0
         self._is_streaming = False
         self._has_diverged = False
+        self._lacks_state = False  # the log began anew, and the master's snapshot is not restored yet
         self._wants_durable = False
         self._own_nonce = make_nonce()
         self._logged = ""
@@ -129,7 +130,7 @@ class Slave:
 
     def readiness(self) -> Readiness:
         """Ready to serve reads once the master was heard, also while it is away; not when the logs differ."""
-        if self._has_diverged or self._hint is None:
+        if self._has_diverged or self._lacks_state or self._hint is None:
             return Readiness(False, self.trouble or "a slave that has not reached its master yet")
         state = "copies" if self._is_streaming else f"has lost ({self.trouble})"
         return Readiness(True, f"slave, {state} its master at {self._hint.address}")
@@ -159,9 +160,14 @@ class Slave:
     # ---- for the receiver
 
     def hello(self, nonce: bytes) -> bytes:
-        """See `CopiedLog`."""
+        """See `CopiedLog`. While a snapshot is still to be restored, it says that the log is empty, to get one again.
+
+        After a kill in that state the log has no files, so that the next process says the same.
+        """
         self._own_nonce = nonce
         queue = self._queue
+        if self._lacks_state:
+            return self.config.group.hello(nonce, 0, 0, 0, 0).encode()
         tail = tail_of(queue)
         return self.config.group.hello(nonce, queue.min_offset, tail.start, tail.end, tail.crc).encode()
 
@@ -173,12 +179,14 @@ class Slave:
         """See `CopiedLog`."""
         queue, log = self._queue, self._attached
         if welcome is not None:
-            if welcome.start != queue.max_offset:
+            if snapshot or welcome.start != queue.max_offset:
                 _log.warning("begins anew at %d; had %d to %d", welcome.start, queue.min_offset, queue.max_offset)
+                self._lacks_state = bool(snapshot)
                 log.restart(welcome.start)
                 self._record_end = self._master_confirmed = welcome.start
                 if snapshot:
                     self._machine.restore(snapshot)
+            self._lacks_state = False
             self._wants_durable = welcome.wants_durable
             self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address)
         else:

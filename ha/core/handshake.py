@@ -122,7 +122,8 @@ class MasterWelcome(_Said):
 
     Attributes:
         epoch: of the master; 0 where it was appointed.
-        start: offset of the first byte that it will send. The slave's end, or else the slave begins anew there.
+        start: offset of the first byte that it will send. The slave begins anew there if it is not the slave's end, or
+            if a snapshot comes.
         snapshot_size: bytes of state (topics, groups, offsets) that follow this message, before the stream; for a
             slave that begins anew behind the start of the log.
         wants_durable: only what the slave reports as durable counts.
@@ -146,6 +147,8 @@ def refusal(error: StrangerError | HistoryError) -> bytes:
 def join_offset(hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[int, int], int | None]) -> int:
     """Where a slave's copy goes on: at its end, or at `min_offset` if it has nothing or fell behind the oldest file.
 
+    At `min_offset` it begins anew: the bytes before, which would show that the logs agree, are not there any more.
+
     Args:
         hello: the slave's.
         min_offset: where the master's log begins.
@@ -157,7 +160,7 @@ def join_offset(hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[
     """
     if hello.end > end:
         raise HistoryError("longer", f"the slave has {hello.end} bytes, the master {end}")
-    if hello.end == hello.min_offset or hello.end < min_offset:
+    if hello.end == hello.min_offset or hello.end <= min_offset:
         return min_offset
     if crc_of(hello.tail_start, hello.end) != hello.tail_crc:
         raise HistoryError(

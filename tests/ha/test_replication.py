@@ -11,7 +11,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFullError
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogRole
-from tests.ha.nodes import FILE_SIZE, LOCAL, Node, copied, in_sync, master, slave
+from tests.ha.nodes import FILE_SIZE, LOCAL, Node, State, copied, in_sync, master, slave
 from tests.store.support import eventually
 
 SYNC = CopyRules(wanted=2)
@@ -23,6 +23,14 @@ def port(node: Node) -> int:
 
 def receipts(node: Node) -> list[AppendReceipt]:
     return [outcome for outcome in node.outcomes.all if isinstance(outcome, AppendReceipt)]
+
+
+async def trimmed(node: Node, offset: int) -> None:
+    """Remove the files of a log before `offset`, the start of a file."""
+    await eventually(lambda: node.log.confirm_offset == node.log.max_offset)
+    node.log.local.sync(node.log.max_offset, lambda _: None)
+    await eventually(lambda: node.log.flushed_offset == node.log.max_offset)
+    assert node.log.trim(offset) == offset
 
 
 async def answered(node: Node, count: int) -> None:
@@ -218,13 +226,29 @@ async def test_a_slave_behind_the_oldest_file_begins_anew_with_the_masters_state
             await copied(first, second)
         await eventually(lambda: not first.log.replicas())
         first.put(*[500] * 30)
-        await eventually(lambda: first.log.confirm_offset == first.log.max_offset)
-        first.log.local.sync(first.log.max_offset, lambda _: None)
-        await eventually(lambda: first.log.flushed_offset == first.log.max_offset)
-        assert first.log.trim(2 * FILE_SIZE) == 2 * FILE_SIZE
+        await trimmed(first, 2 * FILE_SIZE)
         async with slave(tmp_path, port(first)) as second:
             await copied(first, second)
             assert second.log.min_offset == 2 * FILE_SIZE and second.state.state == b"state"
+
+
+async def test_a_snapshot_that_was_not_restored_is_sent_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with master(tmp_path) as first:
+        first.put(*[500] * 30)
+        await trimmed(first, 2 * FILE_SIZE)
+        async with slave(tmp_path, port(first)) as second:
+            refusals = [OSError("no room"), ValueError("no state")]
+
+            def restore(state: bytes) -> None:
+                if refusals:
+                    assert not second.log.readiness().is_ready
+                    raise refusals.pop()
+                State.restore(second.state, state)
+
+            second.state.restore = restore  # type: ignore[method-assign]
+            await copied(first, second)
+            assert second.state.state == b"state" and second.log.readiness().is_ready
+            assert "no room" in caplog.text and "no state" in caplog.text
 
 
 async def test_a_full_disk_at_the_slave_is_no_harm_to_the_master_and_ends_by_itself(

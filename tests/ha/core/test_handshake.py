@@ -64,6 +64,7 @@ def test_an_empty_slave_gets_everything() -> None:
 
 def test_a_slave_that_fell_behind_the_oldest_file_begins_anew() -> None:
     assert joined(HELLO, 1000, 5000, None) == 1000
+    assert joined(HELLO, 200, 5000, None) == 200, "what shows that the logs agree is not there any more"
 
 
 def test_a_log_that_differs_is_refused_and_the_slave_learns_how() -> None:
