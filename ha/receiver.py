@@ -38,7 +38,11 @@ class CopiedLog(Protocol):
     config: SlaveConfig
 
     def hello(self, nonce: bytes) -> bytes:
-        """What this slave says of itself and of its log's end, encoded."""
+        """What this slave says of itself and of its log's end, encoded.
+
+        Raises:
+            StoreError: the disk refused to drop an incomplete record.
+        """
 
     def check_welcome(self, welcome: MasterWelcome) -> None:
         """Whether the master is of this group. Raises `StrangerError`."""

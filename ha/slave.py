@@ -162,12 +162,18 @@ class Slave:
     def hello(self, nonce: bytes) -> bytes:
         """See `CopiedLog`. While a snapshot is still to be restored, it says that the log is empty, to get one again.
 
-        After a kill in that state the log has no files, so that the next process says the same.
+        After a kill in that state the log has no files, so that the next process says the same. A record that has not
+        arrived whole is dropped before, so that the tail ends with a record.
+
+        Raises:
+            DiskFailedError: the disk refused to drop it.
         """
         self._own_nonce = nonce
         queue = self._queue
         if self._lacks_state:
             return self.config.group.hello(nonce, 0, 0, 0, 0).encode()
+        if self._record_end < queue.max_offset:  # the last stream ended inside a record
+            self._attached.cut(self._record_end)
         tail = tail_of(queue)
         return self.config.group.hello(nonce, queue.min_offset, tail.start, tail.end, tail.crc).encode()
 
@@ -286,7 +292,7 @@ class Slave:
 
 
 def tail_of(queue: MappedFileQueue) -> Tail:
-    """The last bytes of a log, of one file."""
+    """The last bytes of a log that ends with a whole record: at most `TAIL_BYTES`, of one file."""
     end = queue.max_offset
     if end == queue.min_offset:
         return Tail(start=end, end=end, crc=0)

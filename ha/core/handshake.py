@@ -7,9 +7,10 @@
 A message is u32 size, u8 size of the proof, proof, JSON (the challenge: the bare nonce). Proofs are empty where there
 is no secret, see `ledgermq.remoting.proof`. Whoever does not belong here is told which field differs, and no more.
 
-That the logs agree is shown by a tail: the CRC of the slave's last bytes. Records hold their own offsets, times and
-queue offsets, so two histories that differ anywhere before the end of the slave's log differ there as well, but for
-a chance of one in 2^32.
+That the logs agree is shown by a tail: the CRC of the slave's last bytes, which end with a whole record. The head of a
+record holds its offset, time and queue offset, so two histories that differ anywhere before the end of the slave's log
+differ in the head of the last record as well, but for a chance of one in 2^32. A tail is long enough to hold that head
+where `maxMessageSize` is at most 4 MiB.
 """
 
 import json
@@ -23,7 +24,8 @@ from ledgermq.remoting.proof import NONCE_SIZE
 
 PROTOCOL_VERSION: Final = 1
 MESSAGE_LIMIT_BYTES: Final = 4096
-TAIL_BYTES: Final = 64 << 10
+TAIL_BYTES: Final = 2 * ((4 << 20) + (64 << 10))
+"""Most bytes of a tail: a record of 4 MiB, and a filler that was left for want of room for such a record."""
 _SIZES: Final = struct.Struct(">IB")
 _PROOF_SIZES: Final = (0, 32)
 
@@ -157,7 +159,10 @@ def join_offset(hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[
 
     Raises:
         HistoryError: the slave has what the master has not.
+        HaProtocolError: the tail is longer than `TAIL_BYTES`, or none.
     """
+    if not 0 <= hello.end - hello.tail_start <= TAIL_BYTES:
+        raise HaProtocolError(f"a tail from {hello.tail_start} to {hello.end}; it may have {TAIL_BYTES} bytes")
     if hello.end > end:
         raise HistoryError("longer", f"the slave has {hello.end} bytes, the master {end}")
     if hello.end == hello.min_offset or hello.end <= min_offset:

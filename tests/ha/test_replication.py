@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from ha.core.copies import CopyRules
+from ha.core.stream import Report
+from ha.slave import Slave, tail_of
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFullError
+from store.files.mapped_file_queue import MappedFileQueue
 from store.log.flusher import FlushMode
+from store.log.placing import Placer
 from store.replicated_log import AppendReceipt, LogRole
 from tests.ha.nodes import FILE_SIZE, LOCAL, Node, State, copied, in_sync, master, slave
-from tests.store.support import eventually
+from tests.store.support import HOST, eventually, make_draft
 
 SYNC = CopyRules(wanted=2)
 
@@ -217,6 +221,37 @@ async def test_a_slave_that_has_confirmed_what_the_master_has_not_stands_still(
             assert f"the log here is not a copy of the master's: {said}" in caplog.text
             await asyncio.sleep(0.2)
             assert second.log.max_offset == end and not other.log.replicas()
+
+
+async def test_histories_that_differ_in_the_head_of_a_long_last_record_differ(tmp_path: Path) -> None:
+    tails = []
+    for queue_offset in (7, 8):
+        queue = MappedFileQueue(tmp_path / str(queue_offset), 10 << 20)
+        placer = Placer(queue, HOST)
+        for body in (b"before", bytes(4 << 20)):
+            placer.place([make_draft(body, queue_offset=queue_offset)], 1_700_000_000_000)
+        tails.append(tail_of(queue))
+        queue.close()
+    assert tails[0].end == tails[1].end and tails[0].crc != tails[1].crc
+
+
+async def test_a_record_that_has_not_arrived_whole_is_dropped_before_the_slave_says_where_it_ends(
+    tmp_path: Path,
+) -> None:
+    async with master(tmp_path, batch_bytes=150, window_bytes=150) as first, slave(tmp_path, port(first)) as second:
+        whole = first.put(100)
+        await copied(first, second)
+        part = second.part
+        assert isinstance(part, Slave)
+        begin, ends = part.begin, []
+        part.begin = lambda welcome, snapshot: (ends.append(second.log.max_offset), begin(welcome, snapshot))[1]  # type: ignore[method-assign,func-returns-value]
+        part.report = lambda: Report(whole, whole)  # type: ignore[method-assign]
+        first.put(1000)
+        await eventually(lambda: second.log.max_offset == whole + 150)
+        del part.report
+        next(iter(first.part._links)).close()  # type: ignore[union-attr]
+        await copied(first, second)
+        assert ends == [whole]
 
 
 async def test_a_slave_behind_the_oldest_file_begins_anew_with_the_masters_state(tmp_path: Path) -> None:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from ha.core.handshake import MESSAGE_LIMIT_BYTES, MasterWelcome, SlaveHello, join_offset, refusal, seal, unseal
+from ha.core.handshake import (
+    MESSAGE_LIMIT_BYTES,
+    TAIL_BYTES,
+    MasterWelcome,
+    SlaveHello,
+    join_offset,
+    refusal,
+    seal,
+    unseal,
+)
 from ha.errors import HaProtocolError, HistoryError, RefusedError, StrangerError
 
 WHO: dict[str, Any] = {"cluster": "c", "name": "b", "file_size": 1000, "nonce": "0a" * 32, "client_address": "h:1"}
@@ -74,6 +83,13 @@ def test_a_log_that_differs_is_refused_and_the_slave_learns_how() -> None:
         assert raised.value.what == what
         with pytest.raises(HistoryError, match=what):
             MasterWelcome.decode(refusal(raised.value))
+
+
+@pytest.mark.parametrize("size", [-1, TAIL_BYTES + 1])
+def test_a_tail_that_is_too_long_is_refused_before_its_crc_is_computed(size: int) -> None:
+    hello = replace(HELLO, tail_start=TAIL_BYTES, end=TAIL_BYTES + size)
+    with pytest.raises(HaProtocolError, match=f"a tail from {TAIL_BYTES} to {TAIL_BYTES + size}; it may have"):
+        join_offset(hello, 0, 1 << 30, lambda _start, _end: pytest.fail("a CRC of so much"))
 
 
 def test_a_message_is_taken_once_it_is_whole() -> None:
