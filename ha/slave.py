@@ -2,8 +2,9 @@
 
     Receiver --take--> CommitLog: files, sync --settle()--> confirmed: whole records, at most what the master confirmed
 
-A log that has what the master's has not is cut back to what is confirmed here, and no further: if that is not enough,
-the slave stands still and says so.
+A log that has what the master's has not is cut back to what is confirmed here, and no further than to where this
+process found its end: below, the process before may have reported it, and the master acknowledged it. If that is not
+enough, the slave stands still and says so.
 """
 
 import asyncio
@@ -56,6 +57,7 @@ class Slave:
         self._log: CommitLog | None = None
         self._hint: LeaderHint | None = None
         self._record_end = 0
+        self._found_end = 0  # where recovery found the end, or where the log began anew
         self._master_confirmed = 0
         self._is_streaming = False
         self._has_diverged = False
@@ -89,11 +91,11 @@ class Slave:
         return LogState(LogRole.SLAVE, 0, self._hint, refusal)
 
     def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
-        """What was dispatched is confirmed for certain; what lies behind may never have been confirmed by the master.
+        """What was dispatched is confirmed for certain; what lies behind is read once the master confirms it.
 
         RocketMQ's master does not tell what it confirmed: everything whole counts.
         """
-        self._record_end = end
+        self._record_end = self._found_end = end
         progress = checkpoint.progress
         if self.config.speaks_plainly or progress is None:
             confirmed = end
@@ -189,7 +191,7 @@ class Slave:
                 _log.warning("begins anew at %d; had %d to %d", welcome.start, queue.min_offset, queue.max_offset)
                 self._lacks_state = bool(snapshot)
                 log.restart(welcome.start)
-                self._record_end = self._master_confirmed = welcome.start
+                self._record_end = self._found_end = self._master_confirmed = welcome.start
                 if snapshot:
                     self._machine.restore(snapshot)
             self._lacks_state = False
@@ -210,7 +212,7 @@ class Slave:
             if end or not self.config.speaks_plainly:
                 raise HaProtocolError(f"the master sends from {header.offset}, the log here ends at {end}")
             log.restart(header.offset)  # RocketMQ's master begins where it likes with a slave that has nothing
-            self._record_end = self._master_confirmed = header.offset
+            self._record_end = self._found_end = self._master_confirmed = header.offset
         if header.size:
             end = log.receive(data)
             self._find_record_end(end)
@@ -232,10 +234,11 @@ class Slave:
     def resolve(self, error: HistoryError) -> bool:
         """See `CopiedLog`."""
         log = self._attached
-        if log.max_offset > log.confirm_offset:
-            _log.warning("%s; cut back from %d to the confirm offset %d", error, log.max_offset, log.confirm_offset)
-            log.cut(log.confirm_offset)
-            self._record_end = log.confirm_offset
+        keep = max(log.confirm_offset, self._found_end)
+        if log.max_offset > keep:
+            _log.warning("%s; cut back from %d to %d, below which it may be confirmed", error, log.max_offset, keep)
+            log.cut(keep)
+            self._record_end = keep
             return True
         self._has_diverged = True
         return False

@@ -16,6 +16,7 @@ from store.log.flusher import FlushMode
 from store.log.placing import Placer
 from store.replicated_log import AppendReceipt, LogRole
 from tests.ha.nodes import FILE_SIZE, LOCAL, Node, State, copied, in_sync, master, slave
+from tests.ports import free_ports
 from tests.store.support import HOST, eventually, make_draft
 
 SYNC = CopyRules(wanted=2)
@@ -190,18 +191,39 @@ async def test_rocketmqs_dialect_is_for_the_addresses_that_are_named(
 
 
 async def test_what_a_slave_has_beyond_the_master_is_cut_if_it_was_never_confirmed(tmp_path: Path) -> None:
-    async with master(tmp_path / "a") as first:
-        kept = first.put(100)
-        async with slave(tmp_path, port(first)) as second:
+    [listener] = free_ports(1)
+    async with slave(tmp_path, listener) as second:
+        async with master(tmp_path / "a", SYNC, port=listener) as first:
+            kept = first.put(100)
             await copied(first, second)
-            first.put(200)
-            await copied(first, second)
-    async with master(tmp_path / "b") as other:
-        other.put(100)
-        async with slave(tmp_path, port(other), confirmed=kept) as second:
+            await in_sync(first)
+            second.part.report = lambda: Report(kept, 0)  # type: ignore[method-assign,union-attr]
+            end = first.put(200)
+            await eventually(lambda: second.log.max_offset == end)
+            assert second.log.confirm_offset == kept
+        del second.part.report  # type: ignore[union-attr]
+        async with master(tmp_path / "b", port=listener) as other:
+            other.put(100)
             await eventually(lambda: second.log.max_offset == kept)
             other.put(300)
             await copied(other, second)
+
+
+async def test_what_a_slave_had_when_it_started_is_not_cut_since_it_may_have_been_acknowledged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path / "a", SYNC) as first, slave(tmp_path, port(first)) as second:
+        kept = first.put(100)
+        await in_sync(first)
+        end = first.put(200)
+        await copied(first, second)
+        await eventually(lambda: len(receipts(first)) == 2)
+    async with master(tmp_path / "b") as other:
+        other.put(100)
+        async with slave(tmp_path, port(other), confirmed=kept) as second:
+            await eventually(lambda: "not a copy of the master's: longer" in second.log.readiness().reason)
+            assert not second.log.readiness().is_ready and second.log.max_offset == end
+            assert second.log.confirm_offset == kept, "the master has not confirmed it to this process"
 
 
 @pytest.mark.parametrize(("sizes", "said"), [((100,), "longer"), ((100, 201, 300), "other bytes")])
