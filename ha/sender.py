@@ -184,8 +184,9 @@ class SlaveLink(asyncio.Protocol):
             return
         if now_s - copy.reported_s > group.idle_limit_s:
             self.close(HaProtocolError(f"no report for {group.idle_limit_s:g} s"))
-        elif copy.sent > copy.received and now_s - copy.moved_s > group.idle_limit_s:
-            waiting = copy.sent - copy.received
+        elif (
+            waiting := copy.sent - copy.acked(durable=self._owner.config.rules.counts_durable)
+        ) > 0 and now_s - copy.moved_s > group.idle_limit_s:
             self.close(HaProtocolError(f"it has taken none of {waiting} bytes for {group.idle_limit_s:g} s"))
         elif now_s - self._sent_s >= group.heartbeat_s and self._is_writable:
             self._write(transport, copy, memoryview(b""))
@@ -287,12 +288,12 @@ class SlaveLink(asyncio.Protocol):
         count = len(self._input) // size
         if not count:
             return
-        now_s = self._loop.time()
+        now_s, counts_durable = self._loop.time(), self._owner.config.rules.counts_durable
         with memoryview(self._input) as view:
             for number in range(count):
                 report = dialect.read_report(view[number * size :])
                 if report.received or self.hello is not None:
-                    copy.on_report(report, self._owner.queue.committed_offset, now_s)
+                    copy.on_report(report, self._owner.queue.committed_offset, now_s, durable=counts_durable)
                 else:  # RocketMQ's slave has nothing yet
                     copy.reported_s = now_s
         del self._input[: count * size]

@@ -196,6 +196,8 @@ class Slave:
                     self._machine.restore(snapshot)
             self._lacks_state = False
             self._wants_durable = welcome.wants_durable
+            if self._wants_durable:
+                log.local.sync(queue.max_offset, self._on_durable)  # what an earlier stream did not ask to be flushed
             self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address)
         else:
             self._hint = self._hint or LeaderHint(f"{self.config.group.name}/0", self.receiver.address)

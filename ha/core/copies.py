@@ -68,8 +68,8 @@ class Copy:
         received, durable: as last reported.
         reported_s: when it last reported.
         in_sync: it counts.
-        caught_up_s: when it was last known to have all that the master had.
-        moved_s: when what it has last grown, or was all that was sent.
+        caught_up_s: when what counts of it was last known to be all that the master had.
+        moved_s: when what counts of it last grew, or was all that was sent.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Copy:
         self.in_sync = False
         self._window_bytes = window_bytes
         self._batch_bytes = min(batch_bytes, FRAME_LIMIT_BYTES)
-        self._mark: tuple[int, float] = (-1, now_s)  # the master's end at the last report, and when that was
+        self._mark: tuple[int, float] = (-1, now_s)  # an end of the master's that it is to reach, and since when
 
     def next_size(self, end: int, file_size: int) -> int:
         """Bytes of the next frame of a log that ends at `end`, with files of `file_size`; 0: nothing may be sent now.
@@ -98,8 +98,8 @@ class Copy:
         """A frame of so many bytes is on its way."""
         self.sent += size
 
-    def on_report(self, report: Report, end: int, now_s: float) -> None:
-        """Take over a report; `end` is the master's at this moment.
+    def on_report(self, report: Report, end: int, now_s: float, *, durable: bool = False) -> None:
+        """Take over a report; `end` is the master's at this moment; `durable`: only what is durable counts.
 
         Raises:
             HaProtocolError: it tells of bytes that were never sent to it, or of fewer than before.
@@ -108,14 +108,14 @@ class Copy:
             raise HaProtocolError(f"a report of {report.received}, and only {self.sent} were sent")
         if report.received < self.received or report.durable < self.durable:
             raise HaProtocolError(f"a report of {report.received}, {report.durable} durable, after {self.received}")
-        if report.received > self.received or report.received == self.sent:
-            self.moved_s = now_s
+        before = self.acked(durable=durable)
         self.received, self.durable, self.reported_s = report.received, report.durable, now_s
-        if report.received >= end:
-            self.caught_up_s = now_s
-        elif report.received >= self._mark[0] >= 0:
-            self.caught_up_s = max(self.caught_up_s, self._mark[1])
-        self._mark = (end, now_s)
+        acked = self.acked(durable=durable)
+        if acked > before or acked == self.sent:
+            self.moved_s = now_s
+        if acked >= self._mark[0]:  # reports that come faster than what they tell of do not move the mark
+            self.caught_up_s = now_s if acked >= end else self._mark[1]
+            self._mark = (end, now_s)
 
     def acked(self, *, durable: bool) -> int:
         """End of what counts."""

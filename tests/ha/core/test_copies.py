@@ -136,6 +136,32 @@ def test_a_slave_that_follows_a_moving_end_at_a_distance_is_caught_up() -> None:
         assert slave.in_sync, second
 
 
+def test_a_slave_whose_disk_hangs_does_not_count_where_the_disk_is_waited_for() -> None:
+    slave = copy(window=10_000, batch=10_000)
+    group = copies(CopyRules(wanted=2, catch_up_s=1.0, counts_durable=True), slave)
+    slave.sent = 100
+    slave.on_report(Report(100, 100), 100, 0.0, durable=True)
+    group.look(100, 0, 0.0)
+    assert group.in_sync_count == 2
+    for second in range(1, 4):
+        slave.sent = 100 + 100 * second
+        slave.on_report(Report(slave.sent, 100), slave.sent, float(second), durable=True)
+        group.look(slave.sent, 100, float(second))
+    assert group.in_sync_count == 1
+    assert slave.moved_s == 0.0
+
+
+def test_a_slave_is_caught_up_though_reports_come_faster_than_its_disk_flushes() -> None:
+    slave = copy(window=100_000, batch=10_000)
+    group = copies(CopyRules(wanted=2, catch_up_s=1.0, counts_durable=True), slave)
+    for number in range(100):  # a report each 0.1 s, and the disk is 0.5 s behind
+        end = 100 * number + 100
+        slave.sent = end
+        slave.on_report(Report(end, max(end - 500, 0)), end, number / 10, durable=True)
+        group.look(end, max(end - 500, 0), number / 10)
+        assert slave.in_sync, number
+
+
 def test_a_slave_has_one_vote_however_often_it_connects() -> None:
     old, new = copy(), copy()
     group = copies(CopyRules(wanted=3), old, new)
