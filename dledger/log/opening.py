@@ -91,6 +91,7 @@ def open_log(
     undurable = _undurable_from(units, start, begin, checkpoint)
     if not checkpoint.is_written_by_java:
         data.rewrite(undurable)
+        index.rewrite(begin.entry_index * INDEX_UNIT_SIZE)
     _sync(data, undurable)
     _sync(index, begin.entry_index * INDEX_UNIT_SIZE)
     runs = older + [run for run in found.term_runs if not older or run.term != older[-1].term]
