@@ -66,7 +66,11 @@ class CopiedLog(Protocol):
         """How far this log is."""
 
     def resolve(self, error: HistoryError) -> bool:
-        """The logs differ: drop what is not confirmed here, if there is any; whether it helps to dial again at once."""
+        """The logs differ: drop what is not confirmed here, if there is any; whether it helps to dial again at once.
+
+        Raises:
+            StoreError, OSError: the disk refused to drop it.
+        """
 
     def lost(self, error: Exception | None) -> None:
         """The stream has ended."""
@@ -104,8 +108,7 @@ class Receiver:
         """Close the stream."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])  # if it failed, asyncio logs that: the log is to be closed all the same
             self._task = None
 
     def report(self) -> None:
@@ -139,8 +142,11 @@ class Receiver:
         finally:
             self._stream = None
             stream.close()
-        if isinstance(error, HistoryError) and self._slave.resolve(error):
-            return True
+        try:
+            if isinstance(error, HistoryError) and self._slave.resolve(error):
+                return True
+        except (StoreError, OSError) as failure:
+            error = failure
         self._slave.lost(error)
         return stream.has_begun and not isinstance(error, Refusal | StoreError | HaError)
 
@@ -182,7 +188,6 @@ class _Stream(asyncio.BufferedProtocol):
         self._heard_s = self._loop.time()
         if self._phase is _Phase.STREAM:
             self._begin(b"")
-            self._timer = self._loop.call_later(self._slave.config.group.heartbeat_s, self._beat)
         else:
             transport.write(OPENER)
             self._timer = self._loop.call_later(HANDSHAKE_S, self._no_answer)

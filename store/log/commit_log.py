@@ -182,12 +182,16 @@ class CommitLog:
         """Drop what lies at or past `offset`, which is not below the confirm offset. Durable on return.
 
         Raises:
-            DiskFailedError: the disk refused.
+            StoreError: the disk refused; after a `DiskFailedError` the log takes nothing more.
         """
         assert offset >= self._confirm_offset, f"a cut at {offset}, below the confirm offset {self._confirm_offset}"
-        for listener in self._listeners:
-            listener.on_truncated(offset)
-        self.local.cut(offset)
+        try:
+            for listener in self._listeners:
+                listener.on_truncated(offset)
+            self.local.cut(offset)
+        except DiskFailedError as error:
+            self._fail(error)
+            raise
 
     def restart(self, start_offset: int) -> None:
         """Drop everything; the log goes on at `start_offset`, the start of a file, which is confirmed."""

@@ -10,7 +10,7 @@ from ha.core.copies import CopyRules
 from ha.core.stream import Report
 from ha.slave import Slave, tail_of
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import DiskFullError
+from store.errors import DiskFailedError, DiskFullError
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.flusher import FlushMode
 from store.log.placing import Placer
@@ -207,6 +207,46 @@ async def test_what_a_slave_has_beyond_the_master_is_cut_if_it_was_never_confirm
             await eventually(lambda: second.log.max_offset == kept)
             other.put(300)
             await copied(other, second)
+
+
+async def test_a_cut_that_the_disk_refuses_ends_writing_and_not_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [listener] = free_ports(1)
+    async with slave(tmp_path, listener) as second:
+        async with master(tmp_path / "a", SYNC, port=listener) as first:
+            kept = first.put(100)
+            await copied(first, second)
+            await in_sync(first)
+            second.part.report = lambda: Report(kept, 0)  # type: ignore[method-assign,union-attr]
+            end = first.put(200)
+            await eventually(lambda: second.log.max_offset == end)
+        del second.part.report  # type: ignore[union-attr]
+
+        def refuse(_offset: int) -> None:
+            raise DiskFailedError(tmp_path, "it is broken")
+
+        monkeypatch.setattr(second.log.local, "cut", refuse)
+        async with master(tmp_path / "b", port=listener):
+            await eventually(lambda: "it is broken" in second.log.readiness().reason)
+            assert "it is broken" in str(second.part.trouble)  # type: ignore[union-attr]
+            task = second.part.receiver._task  # type: ignore[union-attr]
+            assert task is not None and not task.done()
+
+
+async def test_a_failure_while_following_does_not_keep_the_log_from_being_closed(tmp_path: Path) -> None:
+    async with master(tmp_path) as first:
+        first.put(100)
+        async with slave(tmp_path, port(first)) as second:
+            await copied(first, second)
+
+            def fail(_error: Exception | None) -> None:
+                raise RuntimeError("a mistake")
+
+            second.part.lost = fail  # type: ignore[method-assign,union-attr]
+            next(iter(first.part._links)).close()  # type: ignore[union-attr]
+            await eventually(second.part.receiver._task.done)  # type: ignore[union-attr]
+        assert not second.log.local.queue.files
 
 
 async def test_what_a_slave_had_when_it_started_is_not_cut_since_it_may_have_been_acknowledged(
