@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--topics", type=int, default=5_000, metavar="N", help="(%(default)s)")
     parser.add_argument("--java-brokers", type=int, default=3, metavar="N", help="(%(default)s)")
     arguments = parser.parse_args()
-    with pair() as nodes:
+    with pair("insecureRegistration=true") as nodes:
         clock, cpu_s = asyncio.run(run(nodes, arguments.topics, arguments.java_brokers))
     figures = clock.figures()
     found = {

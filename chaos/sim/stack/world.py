@@ -24,8 +24,9 @@ from unittest import mock
 
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.threads import Lane, SimEvent, SimFuture, SimWorker, ThreadHost
-from store import worker
+from dledger.log import hard_state
 from store.files import allocator, deleted_files, disk, trash
+from store.log import flusher
 
 EPOCH_NS = 1_700_000_000 * 10**9
 
@@ -127,9 +128,10 @@ class World:
             return SimpleNamespace(start=lambda: world.lane(target).submit(lambda: target(*args)))
 
         self._put(ThreadPoolExecutor, "submit", submit)
-        self._put(worker.Worker, "__new__", lambda _cls, name, work: make(name, work))
+        for user in (flusher, hard_state):
+            self._put(user, "Worker", make)
         self._put(trash, "threading", SimpleNamespace(Thread=thread, Lock=threading.Lock))
-        self._patches.enter_context(mock.patch("dledger.log.hard_state.threading", SimpleNamespace(Event=SimEvent)))
+        self._patches.enter_context(mock.patch.object(hard_state, "threading", SimpleNamespace(Event=SimEvent)))
 
     def lane(self, executor: Any) -> Lane:
         """The thread of an executor of the current process."""

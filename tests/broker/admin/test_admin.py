@@ -78,7 +78,7 @@ async def test_a_topic_is_made_changed_shown_and_removed(desk: Desk, client: Mem
         (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "TOOLS_CONSUMER"}, b"", 29, "TOOLS_CONSUMER"),
         (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "none"}, b"", 17, "none"),
         (99_999, {}, b"", 3, "request type 99999 not supported"),
-        (TRANSFER_LEADERSHIP, {}, b"", 3, "this broker has no replicas"),
+        (TRANSFER_LEADERSHIP, {}, b"", 3, "there is nobody to hand leadership to"),
     ],
 )
 async def test_a_change_that_cannot_be_made_is_refused_and_stores_nothing(
