@@ -61,6 +61,7 @@ class Master:
         self._timer: asyncio.TimerHandle | None = None
         self._acknowledged = self._confirmed = 0
         self._is_telling = False
+        self._is_closing = False
         self._lag_counts = [0] * (len(_LAG_BOUNDS_S) + 1)
         self._lag_sum_s = 0.0
         self._strangers = SeldomLog(_log)
@@ -134,9 +135,10 @@ class Master:
         return Settlement(confirmed, acknowledged, AppendReceipt(0, 1 + received, own + durable, shortfall))
 
     def late(self) -> Refusal:
-        """See `Part`: FLUSH_SLAVE_TIMEOUT where a slave is waited for."""
+        """See `Part`: FLUSH_SLAVE_TIMEOUT where slaves are waited for, and the own flush is not what is late."""
         limit_ms = int((self.limit_s or 0) * 1000)
-        if self.config.rules.wanted <= 1:
+        copied = self._copies.promise(self.queue.max_offset, self._acknowledged).acknowledged
+        if self.config.rules.wanted <= 1 or copied > self._acknowledged:
             return flush_timeout(limit_ms)
         there = self._copies.in_sync_count
         return Refusal(
@@ -195,7 +197,8 @@ class Master:
             await asyncio.sleep(_DRAIN_LOOK_S)
 
     async def close(self) -> None:
-        """Close the listener and all connections."""
+        """Close the listener and all connections; nothing is confirmed any more: the last flush is done."""
+        self._is_closing = True
         if self._server is not None:
             self._server.close()
         for link in list(self._links):
@@ -246,8 +249,7 @@ class Master:
     def reported(self, link: SlaveLink) -> None:
         """A slave has more than before: settle what that completes."""
         self._judge()
-        assert self._log is not None
-        self._log.settle()
+        self._settle_log()
 
     def complain(self, link: SlaveLink, error: Exception) -> None:
         """Count and log why a connection is closed."""
@@ -263,8 +265,7 @@ class Master:
         if link.copy is not None and self._copies.slaves.get(link.copy.name) is link.copy:
             self._copies.leave(link.copy)
             _log.warning("slave %s is gone at %d; %d copies are in sync", *self._where(link.copy))
-            if self._log is not None:
-                self._log.settle()
+            self._settle_log()
 
     def observe_lag(self, seconds: float) -> None:
         """See `LinkOwner`."""
@@ -292,5 +293,8 @@ class Master:
         self._judge()
         for link in list(self._links):
             link.beat(now_s)
-        if self._log is not None:
+        self._settle_log()
+
+    def _settle_log(self) -> None:
+        if self._log is not None and not self._is_closing:
             self._log.settle()

@@ -246,8 +246,16 @@ class _Stream(asyncio.BufferedProtocol):
 
     def report(self) -> None:
         """Tell the master how far the log is, if that has changed."""
-        report = self._slave.report()
-        if self._transport is not None and self.has_begun and report != self._reported:
+        if self._transport is None:
+            return
+        if self._phase is _Phase.SNAPSHOT and self._welcome is not None:
+            start = self._welcome.start
+            report = Report(start, 0)  # a sign of life; restored it will be durable up to there
+        elif self.has_begun:
+            report = self._slave.report()
+        else:
+            return
+        if report != self._reported:
             self._reported = report
             self._transport.write(self._dialect.report(report))
 
@@ -293,6 +301,8 @@ class _Stream(asyncio.BufferedProtocol):
         self._phase = _Phase.SNAPSHOT
         if welcome.snapshot_size == 0:
             self._begin(b"")
+        else:  # it may take long: the master has answered, and must not be silent from now on
+            self._arm()
 
     def _take_snapshot(self, data: memoryview) -> bool:
         assert self._welcome is not None
@@ -306,13 +316,16 @@ class _Stream(asyncio.BufferedProtocol):
         return True
 
     def _begin(self, snapshot: bytes) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         self._slave.begin(self._welcome, snapshot)
         self._phase = _Phase.STREAM
         self.has_begun = True
-        self._timer = self._loop.call_later(self._slave.config.group.heartbeat_s, self._beat)
+        self._arm()
         self.report()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._slave.config.group.heartbeat_s, self._beat)
 
     def _go_on(self) -> None:
         if self._transport is not None:
@@ -341,7 +354,7 @@ class _Stream(asyncio.BufferedProtocol):
         if silent_s > group.idle_limit_s:
             self.close(HaProtocolError(f"the master has been silent for {silent_s:.1f} s"))
             return
-        self._timer = self._loop.call_later(group.heartbeat_s, self._beat)
+        self._arm()
         self._reported = None
         self.report()
 

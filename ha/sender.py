@@ -97,6 +97,7 @@ class SlaveLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
         self._is_going_on = False
+        self._is_restoring = False  # the slave has not reported yet that it has restored the snapshot
         self._told_confirm = -1
         self._sent_s = 0.0
         self._marks: deque[tuple[int, float]] = deque(maxlen=_MARKS_MAX)
@@ -158,7 +159,7 @@ class SlaveLink(asyncio.Protocol):
     def send(self) -> None:
         """Send what the log has and the window allows, or a confirm offset that moved; a bounded part a turn."""
         copy, transport = self.copy, self._transport
-        if copy is None or transport is None or self._phase is not _Phase.STREAMING:
+        if copy is None or transport is None or self._phase is not _Phase.STREAMING or self._is_restoring:
             return
         queue, budget = self._owner.queue, _TURN_BYTES
         end = queue.committed_offset
@@ -256,6 +257,7 @@ class SlaveLink(asyncio.Protocol):
         welcome = group.welcome(self._nonce, start, len(snapshot), wants_durable=wants_durable).encode()
         self._transport.write(seal(welcome, prove(secret, LISTENER, nonce, welcome)) + snapshot)
         self.hello, self.address = hello, hello.client_address
+        self._is_restoring = bool(snapshot)
         self._begin(f"{hello.name}/{hello.broker_id}", start)
 
     def _refuse(self, error: StrangerError | HistoryError, nonce: bytes, secret: bytes) -> None:
@@ -292,7 +294,10 @@ class SlaveLink(asyncio.Protocol):
         with memoryview(self._input) as view:
             for number in range(count):
                 report = dialect.read_report(view[number * size :])
-                if report.received or self.hello is not None:
+                self._is_restoring = self._is_restoring and report.durable < copy.sent
+                if self._is_restoring:
+                    copy.reported_s = copy.moved_s = now_s
+                elif report.received or self.hello is not None:
                     copy.on_report(report, self._owner.queue.committed_offset, now_s, durable=counts_durable)
                 else:  # RocketMQ's slave has nothing yet
                     copy.reported_s = now_s

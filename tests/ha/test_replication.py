@@ -1,6 +1,8 @@
 """A master and its slaves over sockets: what is copied, what is promised, and what is refused."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from ha.core.copies import CopyRules
 from ha.core.stream import Report
+from ha.receiver import _Stream
 from ha.slave import Slave, tail_of
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError
@@ -247,6 +250,87 @@ async def test_a_failure_while_following_does_not_keep_the_log_from_being_closed
             next(iter(first.part._links)).close()  # type: ignore[union-attr]
             await eventually(second.part.receiver._task.done)  # type: ignore[union-attr]
         assert not second.log.local.queue.files
+
+
+async def test_a_snapshot_may_take_long_while_it_keeps_coming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ha.receiver.HANDSHAKE_S", 0.1)
+    async with master(tmp_path, heartbeat_s=0.05, idle_limit_s=0.4) as first:
+        first.state.state = bytes(400_000)
+        first.put(*[500] * 30)
+        await trimmed(first, 2 * FILE_SIZE)
+        async with (
+            through_a_slow_line(port(first)) as line,
+            slave(tmp_path, line, heartbeat_s=0.05, idle_limit_s=0.4) as second,
+        ):
+            await copied(first, second)
+            assert second.state.state == first.state.state
+
+
+@contextlib.asynccontextmanager
+async def through_a_slow_line(to_port: int) -> AsyncIterator[int]:
+    """Forwards to a port; what comes back is slowed down to 8 KiB each 20 ms: the port to dial."""
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_s: float) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            while data := await reader.read(8192):
+                writer.write(data)
+                await writer.drain()
+                await asyncio.sleep(pause_s)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", to_port)
+        await asyncio.gather(forward(reader, back, 0), forward(there, writer, 0.02))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def test_a_slave_of_rocketmqs_master_reports_once_a_heartbeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[_Stream] = []
+    monkeypatch.setattr(_Stream, "_beat", lambda stream: beats.append(stream))
+    async with master(tmp_path, plain_slaves=LOCAL) as first, slave(tmp_path, port(first), speaks_plainly=True):
+        await eventually(lambda: bool(beats))
+        await asyncio.sleep(0.05)
+        assert len(beats) == 1
+
+
+async def test_a_master_that_closes_confirms_nothing_when_its_slaves_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with master(tmp_path, SYNC, limit_s=60.0) as first, slave(tmp_path, port(first)) as second:
+        kept = first.put(100)
+        await copied(first, second)
+        await in_sync(first)
+        second.part.report = lambda: Report(kept, 0)  # type: ignore[method-assign,union-attr]
+        first.put(200)
+        await eventually(lambda: second.log.max_offset > kept)
+        close_files = first.log.local.close_files
+
+        async def close_files_late() -> None:
+            await eventually(lambda: not first.log.replicas())
+            await close_files()
+
+        monkeypatch.setattr(first.log.local, "close_files", close_files_late)
+        await first.log.close()
+        assert first.log.confirm_offset == kept
+        assert first.outcomes.causes[-1] is Cause.SHUTTING_DOWN
+
+
+async def test_senders_are_told_that_the_own_flush_is_late_where_the_slaves_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with master(tmp_path, SYNC, FlushMode.SYNC) as first, slave(tmp_path, port(first)) as second:
+        await in_sync(first)
+        monkeypatch.setattr(first.log.local, "sync", lambda _offset, _done: None)
+        end = first.put(10)
+        await eventually(lambda: second.log.max_offset == end)
+        await answered(first, 1)
+        assert first.outcomes.causes == [Cause.FLUSH_TIMEOUT]
 
 
 async def test_what_a_slave_had_when_it_started_is_not_cut_since_it_may_have_been_acknowledged(
