@@ -24,6 +24,7 @@ class KeptOffsets:
         self._forwarding = forwarding
         self._spawn = spawn
         self._is_at_it = False
+        self._told_last = ("", "", -1)  # topic, group, queue id
 
     def hand_over(self) -> None:
         """Begin to tell the master, unless that is under way; nothing to do on other nodes."""
@@ -33,10 +34,16 @@ class KeptOffsets:
             self._spawn(self._tell(master))
 
     async def _tell(self, master: str) -> None:
-        """What the master has taken comes back with its log; until then it is kept."""
+        """What the master has taken comes back with its log; until then it is kept.
+
+        Each call goes on behind the last one told, so that what the master refuses does not keep the rest waiting.
+        """
         try:
             forward = self._forwarding.forward
-            for topic, group, queue_id, offset in self._offsets.kept()[:_AT_ONCE]:
+            kept = sorted(self._offsets.kept())
+            first = next((index for index, one in enumerate(kept) if one[:3] > self._told_last), 0)
+            for topic, group, queue_id, offset in (kept[first:] + kept[:first])[:_AT_ONCE]:
+                self._told_last = topic, group, queue_id
                 fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
                 if forward is not None:
                     await forward(master, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields))

@@ -17,6 +17,8 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 GATHER_SECONDS = 0.2
 _OFFSETS_PER_RECORD = 10_000
+KEPT_MAX = 100_000
+"""Most queues of groups of which a slave keeps the progress."""
 
 CommitDone = Callable[[Refusal | None], None]
 
@@ -49,6 +51,7 @@ class ConsumerOffsets:
         self._resets: dict[tuple[str, int], int | None] = {}  # ahead of the state; None: the group's pull has had it
         self._unsent: set[tuple[str, int]] = set()
         self._sent: dict[tuple[str, int], int] = {}  # number of the last record with each offset, until that is settled
+        self._kept_on: dict[tuple[str, int], int] = {}  # the master's offset below progress that this slave keeps
         self._records = 0
         self._waiting: list[CommitDone] = []
         self._timer: asyncio.Handle | None = None
@@ -104,11 +107,31 @@ class ConsumerOffsets:
         self._waiting.append(done)
 
     def keep(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
-        """Note progress at a slave, until the master has it: a higher offset than is known. Lower ones are ignored."""
-        if queue_offset > (self.get(topic, group, queue_id) or 0):
-            key = offset_key(topic, group)
+        """Note progress at a slave, until the master has it: a higher offset than is known. Lower ones are ignored.
+
+        Ignored is also what comes while a reset waits for the group's pull, and what exceeds `KEPT_MAX` queues.
+        """
+        key = offset_key(topic, group)
+        pair = key, queue_id
+        if queue_offset <= (self.get(topic, group, queue_id) or 0) or self._reset_of(key, queue_id) is not None:
+            return
+        if pair in self._kept_on or len(self._kept_on) < KEPT_MAX:
             self._ahead.setdefault(key, {})[queue_id] = queue_offset
-            self._unsent.add((key, queue_id))
+            self._unsent.add(pair)
+            self._kept_on[pair] = self._state.offsets.get(key, {}).get(queue_id, 0)
+
+    def on_applied(self, change: StateChange) -> None:
+        """The master's log has changed the tables: let go of kept progress that it has reset or taken back."""
+        for key, queues in change.offsets.items() if self._kept_on else ():
+            for queue_id, offset in (queues or {}).items():
+                if offset < self._kept_on.get((key, queue_id), 0):
+                    self._let_go(key, queue_id)
+                elif (key, queue_id) in self._kept_on:
+                    self._kept_on[key, queue_id] = offset
+        for key, resets in change.resets.items() if self._kept_on else ():
+            for queue_id, reset in resets.items():
+                if reset is not None and (key, queue_id) in self._kept_on:
+                    self._let_go(key, queue_id)
 
     def kept(self) -> list[tuple[str, str, int, int]]:
         """`(topic, group, queue id, offset)` of the progress that a slave keeps and the master's log does not have."""
@@ -124,6 +147,7 @@ class ConsumerOffsets:
 
     def _let_go(self, key: str, queue_id: int) -> None:
         self._unsent.discard((key, queue_id))
+        del self._kept_on[key, queue_id]
         ahead = self._ahead[key]
         del ahead[queue_id]
         if not ahead:
@@ -301,6 +325,7 @@ class ConsumerOffsets:
         self._resets = {pair: offset for pair, offset in self._resets.items() if pair[0] not in keys}
         self._unsent = {item for item in self._unsent if item[0] not in keys}
         self._sent = {item: number for item, number in self._sent.items() if item[0] not in keys}
+        self._kept_on = {item: offset for item, offset in self._kept_on.items() if item[0] not in keys}
 
 
 def _nobody_waits(_: Refusal | None) -> None: ...

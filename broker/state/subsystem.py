@@ -57,6 +57,7 @@ class StateSubsystem(Subsystem):
     def on_applied(self, change: StateChange) -> None:
         """Take note of an applied change; called before subsystems forget the topics and groups that it removes."""
         self._metadata.applied(change)
+        self._offsets.on_applied(change)
         for key, queues in change.offsets.items():
             if queues is None:
                 self._offsets.forget_key(key)

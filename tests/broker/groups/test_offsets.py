@@ -3,18 +3,23 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.forwarding import LeaderForwarding
+from broker.groups.kept_offsets import KeptOffsets
 from broker.role import Role
+from broker.state import offsets as offsets_module
 from broker.state.names import STATE_TOPIC
 from broker.state.offsets import ConsumerOffsets
 from broker.state.tables import ReplicatedState, StateChange
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
-from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from store.replicated_log import LogRole, LogState
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, pull_fields, send, small_config
 
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
@@ -281,3 +286,69 @@ async def test_what_was_reported_last_is_in_the_log_in_the_end(tmp_path: Path, s
         offsets.send()
         log.settle()
     assert offsets.all() == {"T@g": last}
+
+
+def at_slave(directory: Path) -> tuple[ReplicatedState, ConsumerOffsets, Role]:
+    leader = LeaderHint("b/0", "m:1")
+    refusal = Refusal(Cause.NOT_LEADER, "a slave", leader_hint=leader)
+    role = Role(small_config(directory).broker, LogState(LogRole.SLAVE, 0, leader, refusal))
+    state = ReplicatedState()
+    offsets = ConsumerOffsets(state, role, lambda *_: None, lambda *_: False, asyncio.get_running_loop())
+    return state, offsets, role
+
+
+def apply(state: ReplicatedState, offsets: ConsumerOffsets, change: StateChange) -> None:
+    state.apply(change, 0)
+    offsets.on_applied(change)
+
+
+async def test_progress_kept_at_a_slave_does_not_undo_a_reset(tmp_path: Path) -> None:
+    state, offsets, _ = at_slave(tmp_path)
+    apply(state, offsets, StateChange(offsets={"T@g": {0: 5}}))
+    offsets.keep("T", "g", 0, 9)
+    offsets.keep("T", "g", 1, 9)
+    apply(state, offsets, StateChange(offsets={"T@g": {0: 6}}))
+    assert offsets.kept() == [("T", "g", 0, 9), ("T", "g", 1, 9)]
+    apply(state, offsets, StateChange(offsets={"T@g": {0: 2}}, resets={"T@g": {0: 2}}))
+    offsets.keep("T", "g", 0, 10)  # of before the reset
+    assert (offsets.kept(), offsets.get("T", "g", 0)) == ([("T", "g", 1, 9)], 2)
+    apply(state, offsets, StateChange(resets={"T@g": {0: None}}))
+    offsets.keep("T", "g", 0, 3)
+    assert offsets.kept() == [("T", "g", 0, 3), ("T", "g", 1, 9)]
+    apply(state, offsets, StateChange(offsets={"T@g": {0: 1}}))
+    assert offsets.kept() == [("T", "g", 1, 9)], "an offset lower than before takes back what was kept"
+
+
+async def test_a_slave_keeps_the_progress_of_so_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "KEPT_MAX", 2)
+    _, offsets, _ = at_slave(tmp_path)
+    for queue_id in (0, 1, 2):
+        offsets.keep("T", "g", queue_id, 9)
+    offsets.keep("T", "g", 1, 10)
+    assert offsets.kept() == [("T", "g", 0, 9), ("T", "g", 1, 10)]
+
+
+async def test_progress_that_the_master_refuses_does_not_keep_the_rest_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.groups.kept_offsets._AT_ONCE", 2)
+    _, offsets, role = at_slave(tmp_path)
+    told: list[str] = []
+
+    async def refuse(_master: str, command: Command) -> Command:
+        told.append(command.ext["queueId"])
+        return Command(1)
+
+    def spawn(work: Coroutine[Any, Any, None]) -> None:
+        tasks.append(asyncio.ensure_future(work))
+
+    tasks: list[asyncio.Future[None]] = []
+    forwarding = LeaderForwarding(role, spawn)
+    forwarding.forward = refuse
+    kept = KeptOffsets(offsets, role, forwarding, spawn)
+    for queue_id in range(5):
+        offsets.keep("T", "g", queue_id, 9)
+    for _ in range(3):
+        kept.hand_over()
+        await tasks[-1]
+    assert told == ["0", "1", "2", "3", "4", "0"]
