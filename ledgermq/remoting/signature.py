@@ -3,14 +3,19 @@
     Signature = base64(HMAC-SHA1(secret, values of all other header fields in the order of their names + body))
 
 It proves the user, the header fields and the body. It covers neither the time nor the request code: an attacker who can
-read a connection can send the same again, also as another request, which TLS prevents. `ChallengedSigner` adds fields
-against this, which the same signature covers.
+read a connection can send the same again, also as another request, which TLS prevents.
+
+`ChallengedSigner` makes another signature, which only LedgerMQ knows. It covers the names of the fields too, and has a
+key of its own, so that neither signature is ever valid as the other:
+
+    Signature = base64(HMAC-SHA1(HMAC-SHA256(secret, "challenged"), sorted fields as JSON + body))
 
 Source: apache/rocketmq `client/.../acl/common/{AclClientRPCHook,AclUtils,AclSigner}.java`.
 """
 
 import base64
 import hmac
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -53,7 +58,8 @@ class ChallengedSigner:
     """
 
     def __init__(self, credentials: Credentials, challenge: str) -> None:
-        self._credentials = credentials
+        self._access_key = credentials.access_key
+        self._key = challenged_key(credentials.secret_key)
         self._challenge = challenge
         self._number = 0
 
@@ -61,8 +67,8 @@ class ChallengedSigner:
         """Sign a request, which must not be changed afterwards, and must be sent before the next one is signed."""
         self._number += 1
         fields = {CHALLENGE: self._challenge, SIGNED_CODE: str(command.code), SIGNED_NUMBER: str(self._number)}
-        command.ext = {**command.ext, **fields}
-        self._credentials.sign(command)
+        ext = {**command.ext, **fields, ACCESS_KEY: self._access_key}
+        command.ext = ext | {SIGNATURE: challenged_signature(ext, command.body, self._key)}
 
 
 def as_secret_key(secret: bytes) -> str:
@@ -81,5 +87,24 @@ def signature(fields: Mapping[str, str], body: bytes | memoryview, secret: str, 
     """
     values = "".join(fields[name] for name in sorted(fields) if name not in (SIGNATURE, left_out))
     made = hmac.new(secret.encode(), values.encode("utf-8", "surrogatepass"), "sha1")
+    made.update(body)
+    return base64.b64encode(made.digest()).decode()
+
+
+def challenged_key(secret: str) -> bytes:
+    """Return the key of a user's signatures of challenged requests."""
+    return hmac.digest(secret.encode(), b"challenged", "sha256")
+
+
+def challenged_signature(fields: Mapping[str, str], body: bytes | memoryview, key: bytes) -> str:
+    """Return the signature of these header fields, with their names, and this body.
+
+    Args:
+        fields: header fields; `Signature` may be among them.
+        body: as it is sent.
+        key: see `challenged_key`.
+    """
+    signed = sorted((name, value) for name, value in fields.items() if name != SIGNATURE)
+    made = hmac.new(key, json.dumps(signed).encode(), "sha1")
     made.update(body)
     return base64.b64encode(made.digest()).decode()

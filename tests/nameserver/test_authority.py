@@ -122,6 +122,36 @@ async def test_a_signed_challenge_counts_once_on_its_connection_and_with_its_cod
     assert await stranger.addresses("T") == {"0": "127.0.0.1:1"}
 
 
+@pytest.mark.parametrize("code", [RequestCode.QUERY_DATA_VERSION, RequestCode.UNREGISTER_BROKER])
+async def test_a_signed_challenge_is_worth_nothing_under_other_names(
+    serve: Serve, secret_file: Path, code: int
+) -> None:
+    served = await serve(secret_file=secret_file)
+    await led(served)
+    member, stranger = await served.peer(), await served.peer()
+    signer = await challenged(member, MEMBER)
+    question = Command(RequestCode.QUERY_DATA_VERSION, ext=dict(LEADER), body=b"{}", version=479)
+    signer.sign(question)
+    captured = dict(question.ext)
+    captured["challenge0"] = captured.pop("challenge")
+    for peer in (member, stranger):
+        assert (await say(peer, code, captured, b"{}", None)).code == 16
+    other = captured | {"challenge": captured["challenge0"]}
+    del other["challenge0"]
+    other["signedNumbe"] = other.pop("signedNumber")
+    assert (await say(member, code, other, b"{}", None)).code == 16
+    assert await stranger.addresses("T") == {"0": "127.0.0.1:1"}
+
+
+async def test_a_signature_without_a_challenge_is_none_of_a_request_with_one(serve: Serve, secret_file: Path) -> None:
+    served = await serve(secret_file=secret_file)
+    peer = await served.peer()
+    refused = await say(peer, RequestCode.QUERY_DATA_VERSION, LEADER, b"{}", None)
+    code = str(RequestCode.QUERY_DATA_VERSION)
+    added = {"challenge": refused.ext["challenge"], "signedCode": code, "signedNumber": "1"}
+    assert (await say(peer, RequestCode.QUERY_DATA_VERSION, LEADER | added, b"{}", MEMBER)).code == 16
+
+
 async def test_a_topic_that_its_leader_has_removed_may_be_deleted_by_everybody(serve: Serve, secret_file: Path) -> None:
     served = await serve(secret_file=secret_file)
     leader, tool = await served.peer(), await served.peer()

@@ -7,7 +7,8 @@
 A signature is RocketMQ's (`ledgermq.remoting.signature`) with the secret as secret key, of whatever access key, so that
 RocketMQ's own brokers and tools can make one. It covers neither the request's code nor the connection, so whoever has
 seen such a request can send it again. Our brokers therefore sign a challenge too: a refusal has it as field
-`challenge`, drawn for this connection. A request with such fields counts once, on this connection, with its own code.
+`challenge`, drawn for this connection. They sign such a request with a key of its own, names of the fields included. It
+counts once, on this connection, with its own code.
 """
 
 import hmac
@@ -20,7 +21,16 @@ from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.remoting.signature import CHALLENGE, SIGNATURE, SIGNED_CODE, SIGNED_NUMBER, as_secret_key, signature
+from ledgermq.remoting.signature import (
+    CHALLENGE,
+    SIGNATURE,
+    SIGNED_CODE,
+    SIGNED_NUMBER,
+    as_secret_key,
+    challenged_key,
+    challenged_signature,
+    signature,
+)
 
 IS_PROVEN: Final = "isProven"
 """Attribute of a connection: whether its last guarded request was proven, or needed no proof."""
@@ -55,6 +65,7 @@ class Authority:
     ) -> None:
         self._guarded = guarded
         self._keys = tuple(map(as_secret_key, known))
+        self._challenged_keys = tuple(map(challenged_key, self._keys))
         self._is_open = is_open
         self._server = server
         self._secret_name, self._open_name = key_names
@@ -81,12 +92,17 @@ class Authority:
             raise self._refused(command, f"{detail} themselves, {self._open_name}=true lets everybody)", "")
 
     def _is_signed(self, connection: Connection, command: Command) -> bool:
-        fields = command.ext
+        fields, body = command.ext, command.body
         claimed = fields.get(SIGNATURE, "").encode("ascii", "replace")
-        for key in self._keys if claimed else ():
-            if hmac.compare_digest(signature(fields, command.body, key).encode(), claimed):
-                return CHALLENGE not in fields or _is_fresh(connection, command)
-        return False
+        if not claimed:
+            return False
+        if CHALLENGE in fields:
+            made = [challenged_signature(fields, body, key) for key in self._challenged_keys]
+        else:
+            made = [signature(fields, body, key) for key in self._keys]
+        if not any(hmac.compare_digest(right.encode(), claimed) for right in made):
+            return False
+        return CHALLENGE not in fields or _is_fresh(connection, command)
 
     def _refused(self, command: Command, why: str, challenge: str) -> NotAllowedError:
         return NotAllowedError(
