@@ -13,7 +13,7 @@ from chaos.sim.run import run_stack_seed
 from tests.sim.stack_bugs import BUGS, StackBug
 
 REPOSITORY = Path(__file__).parents[2]
-SEEDS = (0, 1, 2, 16, 20, 25)
+SEEDS = (0, 1, 2, 16, 20, 25, 92, 2043)
 
 
 @pytest.mark.sim
