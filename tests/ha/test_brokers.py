@@ -131,3 +131,13 @@ async def test_a_slave_serves_reads_only_where_that_is_wanted(pair: Pair) -> Non
     pair.slave.parts.context.config.slave_read = False
     answer = await ask(pair.client, pair.slave, RequestCode.PULL_MESSAGE, pull_fields())
     assert answer.code == 2
+
+
+async def test_a_reset_at_the_master_ends_what_the_slave_kept(pair: Pair) -> None:
+    master, slave = pair.master.parts.context, pair.slave.parts.context
+    slave.forwarding.forward = None
+    slave.offsets.keep("T", "g", 0, 3)
+    assert await pair.offset(pair.slave) == "3"
+    master.offsets.reset("T", "g", 0, 1, lambda _outcome: None)
+    await eventually(lambda: not slave.offsets.kept())
+    assert await pair.offset(pair.slave) == "1"
