@@ -24,6 +24,8 @@ from ledgermq.remoting.codec.java_json import java_json, standard_json
 from ledgermq.remoting.codec.lenient_json import bad_body, json_body
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.serving.authority import draw_challenge
+from ledgermq.remoting.signature import CHALLENGE
 from nameserver.answers import Answer, Handler
 from nameserver.authority import terms_count
 from nameserver.config import NameServerConfig
@@ -131,10 +133,12 @@ class BrokerRequests:
         asked = parse_data_version(json_body(command.body, "dataVersion"))
         broker_id = long(command.ext, "brokerId") if "brokerId" in command.ext else None
         known = self._table.data_version(cluster, where, broker_id)
+        # An open nameserver refuses nobody, but believes only signed terms: here a broker asks what to sign.
+        ext = {} if terms_count(connection) else {CHALLENGE: draw_challenge(connection)}
         if known is None:
-            return Answer({"changed": "true"})
+            return Answer(ext | {"changed": "true"})
         self._table.heartbeat(cluster, where, self._now_ms())
-        return Answer({"changed": str(known != asked).lower()}, standard_json(known.to_json()))
+        return Answer(ext | {"changed": str(known != asked).lower()}, standard_json(known.to_json()))
 
     def _heartbeat(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext

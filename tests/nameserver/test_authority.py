@@ -298,6 +298,15 @@ async def test_our_broker_signs_what_it_says_to_a_nameserver_that_wants_it(serve
     await served.until(lambda: not served.server.table.has_members)
 
 
+async def test_our_broker_signs_its_term_at_an_open_nameserver_that_has_a_secret(
+    serve: Serve, secret_file: Path
+) -> None:
+    served = await serve(secret_file=secret_file, insecure_registration=True)
+    async with registering(served, secret_file) as registration:
+        await eventually(lambda: registration.registered_count == 1)
+        assert served.server.table.highest_term("broker-z") == 3
+
+
 async def test_a_signature_counts_on_after_a_claim_was_refused(serve: Serve, secret_file: Path) -> None:
     served = await serve(secret_file=secret_file)
     await led(served)

@@ -7,8 +7,9 @@
 A signature is RocketMQ's (`ledgermq.remoting.signature`) with the secret as secret key, of whatever access key, so that
 RocketMQ's own brokers and tools can make one. It covers neither the request's code nor the connection, so whoever has
 seen such a request can send it again. Our brokers therefore sign a challenge too: a refusal has it as field
-`challenge`, drawn for this connection. They sign such a request with a key of its own, names of the fields included. It
-counts once, on this connection, with its own code.
+`challenge`, drawn for this connection, and so has an open nameserver's answer to a heartbeat (322) that is not proven.
+They sign such a request with a key of its own, names of the fields included. It counts once, on this connection, with
+its own code.
 """
 
 import hmac
@@ -84,7 +85,7 @@ class Authority:
             return
         if self._keys:
             detail = f"it is not signed by the secret of this {self._server} ({self._secret_name})"
-            raise self._refused(command, detail, _challenge(connection))
+            raise self._refused(command, detail, draw_challenge(connection))
         if not connection.is_local:
             detail = (
                 f"only this {self._server}'s own machine may ask for changes ({self._secret_name} lets others prove"
@@ -110,7 +111,7 @@ class Authority:
         )
 
 
-def _challenge(connection: Connection) -> str:
+def draw_challenge(connection: Connection) -> str:
     """Draw another challenge for the connection: what was signed before is worth nothing from now on."""
     challenge = secrets.token_hex(16)
     connection.attributes |= {CHALLENGE: challenge, SIGNED_NUMBER: 0}
