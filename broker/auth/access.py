@@ -195,7 +195,7 @@ def _send(command: Command) -> Iterator[Access]:
     """The access to the topic that the send is stored in; of a retry topic, to its group, whatever field `a` says."""
     topic = _sent_topic(command)
     yield of_topic(topic, SUB if topic.startswith(names.RETRY_PREFIX) else PUB)
-    properties = command.ext.get("i") or command.ext.get("properties") or ""
+    properties = command.ext.get("i" if _is_short(command) else "properties", "")
     for name in _DELETED_TIMER.findall(properties.encode(errors="replace")):
         yield of_topic(name.decode(errors="replace"), PUB)
     is_batch = "true" in (command.ext.get("m"), command.ext.get("batch"))
@@ -205,8 +205,12 @@ def _send(command: Command) -> Iterator[Access]:
 
 
 def _sent_topic(command: Command) -> str:
-    is_short = "b" in command.ext and command.code != Code.SEND_MESSAGE
-    return command.ext.get("b" if is_short else "topic", "")
+    return command.ext.get("b" if _is_short(command) else "topic", "")
+
+
+def _is_short(command: Command) -> bool:
+    """Whether a send is read by its one-letter field names; the others are ignored."""
+    return "b" in command.ext and command.code != Code.SEND_MESSAGE
 
 
 def _unregister(command: Command) -> Iterator[Access]:

@@ -50,6 +50,15 @@ def test_a_send_that_strikes_out_a_timer_touches_the_timer_s_topic(where: str) -
     ]
 
 
+@pytest.mark.parametrize("code", [10, 310, 320, 324, 325])
+def test_a_send_strikes_out_the_timer_that_the_properties_name_which_the_broker_reads(code: int) -> None:
+    short, long = (f"TIMER_DEL_UNIQKEY\x01{topic}+0A00\x02" for topic in ("of-short", "of-long"))
+    both = {"topic": "mine", "i": short, "properties": long}
+    assert touched(code, both) == ["Topic:mine Pub", "Topic:of-long Pub"]
+    read = "of-long" if code == 10 else "of-short"
+    assert touched(code, both | {"b": "mine"}) == ["Topic:mine Pub", f"Topic:{read} Pub"]
+
+
 def test_a_pull_touches_topic_and_group() -> None:
     assert touched(11, {"topic": "orders", "consumerGroup": "g"}) == ["Topic:orders Sub", "Group:g Sub"]
     assert touched(11, {"topic": "%RETRY%g", "consumerGroup": "g"}) == ["Group:g Sub", "Group:g Sub"]
