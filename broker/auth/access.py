@@ -97,7 +97,7 @@ FOR_EVERY_USER: Final = frozenset(
 """Requests that only concern what the same client began, and need no permission.
 
 Exceptions: UNREGISTER_CLIENT of a consumer needs its group, and a reply that is stored in any topic but the cluster's
-reply topic is a send.
+reply topic is a send; one that strikes out a timer needs the right to the timer's topic.
 """
 
 
@@ -118,7 +118,8 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
     if special is not None:
         return list(special(command))
     if code in _REPLIES:
-        return [] if _sent_topic(command) == names.reply_topic(cluster) else list(_send(command))
+        is_free = _sent_topic(command) == names.reply_topic(cluster)
+        return list(_deleted_timers(command) if is_free else _send(command))
     of_record = _OF_RECORD.get(code)
     if of_record is not None:
         return list(of_record(fields, topic_at))
@@ -195,6 +196,11 @@ def _send(command: Command) -> Iterator[Access]:
     """The access to the topic that the send is stored in; of a retry topic, to its group, whatever field `a` says."""
     topic = _sent_topic(command)
     yield of_topic(topic, SUB if topic.startswith(names.RETRY_PREFIX) else PUB)
+    yield from _deleted_timers(command)
+
+
+def _deleted_timers(command: Command) -> Iterator[Access]:
+    """The accesses to the topics whose timers a send strikes out."""
     properties = command.ext.get("i" if _is_short(command) else "properties", "")
     for name in _DELETED_TIMER.findall(properties.encode(errors="replace")):
         yield of_topic(name.decode(errors="replace"), PUB)

@@ -59,6 +59,13 @@ def test_a_send_strikes_out_the_timer_that_the_properties_name_which_the_broker_
     assert touched(code, both | {"b": "mine"}) == ["Topic:mine Pub", f"Topic:{read} Pub"]
 
 
+@pytest.mark.parametrize("code", [324, 325])
+def test_a_reply_that_strikes_out_a_timer_touches_the_timer_s_topic(code: int) -> None:
+    reply = {"b": "c_REPLY_TOPIC"}
+    assert touched(code, reply) == []
+    assert touched(code, reply | {"i": "TIMER_DEL_UNIQKEY\x01theirs+0A00\x02"}) == ["Topic:theirs Pub"]
+
+
 def test_a_pull_touches_topic_and_group() -> None:
     assert touched(11, {"topic": "orders", "consumerGroup": "g"}) == ["Topic:orders Sub", "Group:g Sub"]
     assert touched(11, {"topic": "%RETRY%g", "consumerGroup": "g"}) == ["Group:g Sub", "Group:g Sub"]
