@@ -4,11 +4,13 @@
                                        '------- time over -------> answered
 
 The commit pass says which queues got messages; only their pulls are looked at, for some milliseconds in one turn of the
-loop. A pull whose client has not read what it was sent before waits until it has: its answer would only take memory.
+loop. A pull whose client has not read what it was sent before is blocked until it has: its answer would only take
+memory. Blocked pulls are kept apart and looked at every 20 ms.
 One timer ends pulls, and looks only at those that end.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -53,8 +55,10 @@ class HeldPulls:
         self._clock = clock
         self._later = later
         self._held: dict[ConsumeQueue, list[HeldPull]] = {}
-        self._ready: dict[HeldPull, None] = {}  # to be tried again, in this order; not in `_held`
+        self._ready: OrderedDict[HeldPull, None] = OrderedDict()  # to be tried again, in this order; not in `_held`
+        self._blocked: dict[HeldPull, None] = {}  # tried, and found blocked; neither in `_held` nor in `_ready`
         self._is_trying = False
+        self._is_resting = False  # the timer of those blocked runs
         self._ends: dict[int, dict[HeldPull, None]] = {}  # by the sweep that ends them, so that none looks at all
         self._count = 0
         self._sweeps = 0
@@ -102,26 +106,25 @@ class HeldPulls:
     def release(self, queues: Iterable[ConsumeQueue] | None = None) -> None:
         """Answer the pulls of these queues now (all when None): the topic goes, or the broker stops."""
         chosen = None if queues is None else set(queues)
-        pulls = [pull for pull in self._ready if chosen is None or pull.queue in chosen]
+        pulls = [pull for pull in (*self._ready, *self._blocked) if chosen is None or pull.queue in chosen]
         for queue in list(self._held if chosen is None else chosen):
             pulls += self._held.pop(queue, ())
         for pull in pulls:
             self._ready.pop(pull, None)
+            self._blocked.pop(pull, None)
             self._forget_end(pull)
             if not pull.is_gone:
                 pull.give_up()
 
     def _try(self) -> None:
-        """Try for a slice of time; go on in the next turn, or when those whose peers do not read may have read."""
+        """Try for a slice of time; go on in the next turn. When all were tried, let the blocked ones rest."""
         self._is_trying = True
-        blocked: list[HeldPull] = []
         until = time.perf_counter() + _SLICE_SECONDS
         try:
             while self._ready:
-                pull = next(iter(self._ready))
-                del self._ready[pull]
+                pull, _ = self._ready.popitem(last=False)
                 if not pull.is_gone and pull.is_blocked:
-                    blocked.append(pull)
+                    self._blocked[pull] = None
                 elif pull.is_gone or pull.retry():
                     self._forget_end(pull)
                 else:
@@ -129,11 +132,19 @@ class HeldPulls:
                 if time.perf_counter() > until:
                     break
         finally:
-            pause_s = 0.0 if self._ready else _BLOCKED_SECONDS
-            self._ready.update(dict.fromkeys(blocked))
             self._is_trying = bool(self._ready)
             if self._is_trying:
-                self._later(pause_s, self._try)
+                self._later(0.0, self._try)
+            elif self._blocked and not self._is_resting:
+                self._is_resting = True
+                self._later(_BLOCKED_SECONDS, self._try_blocked)
+
+    def _try_blocked(self) -> None:
+        self._is_resting = False
+        self._ready.update(self._blocked)
+        self._blocked.clear()
+        if self._ready and not self._is_trying:
+            self._try()
 
     def _drop(self, pulls: Mapping[HeldPull, None]) -> None:
         for queue in {pull.queue for pull in pulls}:
@@ -143,6 +154,7 @@ class HeldPulls:
                 self._held[queue] = left
         for pull in pulls:
             self._ready.pop(pull, None)
+            self._blocked.pop(pull, None)
             self._forget_end(pull)
 
     def _forget_end(self, pull: HeldPull) -> None:

@@ -173,6 +173,31 @@ def test_many_pulls_are_tried_in_slices(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(held) == 0
 
 
+def test_blocked_pulls_that_take_several_slices_rest_between_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr("broker.pull.held_pulls.time.perf_counter", lambda: next(clock) / 1000)
+    turns = list[tuple[float, Callable[[], None]]]()
+    held = HeldPulls(lambda: 0.0, lambda seconds, call: turns.append((seconds, call)))
+    for _ in range(16):  # four slices of four or five
+        held.hold(pull := FakePull(QUEUES[0], 1.0))
+        pull.is_blocked = True
+    held.hold(reader := FakePull(QUEUES[1], 1.0))
+    held.wake([QUEUES[0]])
+    pauses = []
+    for _ in range(8):
+        [(pause_s, call)] = turns
+        pauses.append(pause_s)
+        turns.clear()
+        call()
+    assert pauses == [0.0, 0.0, 0.0, 0.02] * 2
+    while turns[0][0] == 0.0:
+        turns.pop()[1]()
+    reader.has_news = True
+    held.wake([QUEUES[1]])
+    assert reader.outcome == "answered", "at once, whoever else is blocked"
+    assert len(turns) == 1
+
+
 def test_pulls_that_wait_to_be_tried_are_released_with_their_queue() -> None:
     turns = list[Callable[[], None]]()
     held = HeldPulls(lambda: 0.0, lambda seconds, call: turns.append(call))
