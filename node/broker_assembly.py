@@ -237,7 +237,11 @@ class Broker:
         return self._page.whole() if self._page is not None else self.registry.page()
 
     def _make_server(self, parts: Parts, limits: Limits) -> RemotingServer:
-        return RemotingServer(parts.handler, limits=limits, tls=self._tls, takes_plain=self._config.tls.takes_plain)
+        config = self._config
+        listeners = 2 if config.listen_port > _VIP_BELOW else 1
+        return RemotingServer(
+            parts.handler, limits=limits, tls=self._tls, takes_plain=config.tls.takes_plain, listeners=listeners
+        )
 
     def _run_timers(self, timers: Timers) -> None:
         parts, saver, config = self.parts, self._saver, self._config

@@ -25,6 +25,7 @@ class RemotingServer:
         limits: see there.
         tls: the context for the next TLS connection; without it the port takes plain connections only.
         takes_plain: with `tls`, whether plain connections are taken, too.
+        listeners: number of such servers in this process, which share its descriptors equally.
 
     Attributes:
         connections: those open now.
@@ -37,9 +38,10 @@ class RemotingServer:
         limits: Limits | None = None,
         tls: ContextSource | None = None,
         takes_plain: bool = True,
+        listeners: int = 1,
     ) -> None:
         self._handler = handler
-        self._limits = _within_descriptors(limits or Limits())
+        self._limits = _within_descriptors(limits or Limits(), listeners)
         self.connections = ConnectionSet(self._limits)
         self._tls = tls
         self._takes_plain = takes_plain
@@ -98,14 +100,14 @@ class RemotingServer:
         )
 
 
-def _within_descriptors(limits: Limits) -> Limits:
-    """Return the limits with so few connections that a quarter of this process's descriptors is left for files.
+def _within_descriptors(limits: Limits, listeners: int) -> Limits:
+    """Return the limits of one of the listeners: all together leave a quarter of this process's descriptors for files.
 
     Connections beyond it are refused one by one; without it, idle ones could take the last descriptor, and no file
     could be opened any more.
     """
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    room = max(1, min(descriptors * 3 // 4, descriptors - _FOR_FILES))
+    room = max(1, min(descriptors * 3 // 4, descriptors - _FOR_FILES) // listeners)
     if descriptors == resource.RLIM_INFINITY or limits.connections <= room:
         return limits
     _log.warning("maxConnections is %d here: this process may have %d descriptors (ulimit -n)", room, descriptors)

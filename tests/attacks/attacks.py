@@ -171,7 +171,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "idle-connections": Attack(
         "600 idle connections at a member with 400 descriptors",
         _idle_connections,
-        "144 connections, the rest refused",
+        "72 connections a port, the rest refused",
         descriptors=400,
     ),
     "foreign-tags": Attack(

@@ -19,6 +19,7 @@ from nameserver.server import NameServer
 from node.broker_assembly import Broker
 from store.errors import StoreFormatError, StoreLockedError
 from tests.broker.conftest import eventually, pull_fields, send_fields, small_config, topic_fields
+from tests.ports import free_ports
 
 
 def broker_config(directory: Path, **changes: Any) -> Any:
@@ -103,6 +104,21 @@ async def test_stopping_answers_held_pulls_and_takes_no_time(broker: Broker, rem
     async with asyncio.timeout(3):
         await broker.close()
     assert (await held).code == 19
+
+
+async def test_both_ports_together_leave_descriptors_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledgermq.remoting.server.resource.getrlimit", lambda _: (264, 264))
+    (port,) = free_ports(1)
+    broker = Broker(broker_config(tmp_path, listen_port=port))
+    await broker.start()
+    try:
+        dialled = [await asyncio.open_connection("127.0.0.1", where) for where in (port, port - 2) for _ in range(8)]
+        await asyncio.sleep(0.2)
+        assert [reader.at_eof() for reader, _ in dialled] == [*[False] * 4, *[True] * 4] * 2
+        for _, writer in dialled:
+            writer.close()
+    finally:
+        await broker.close()
 
 
 GARBAGE = [
