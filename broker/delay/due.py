@@ -156,9 +156,11 @@ class DueTimers:
         return min(due.timer.queue_offset for due in self._present.values() if due.slot_ms == LATE)
 
     def begun(self) -> dict[int, list[DueTimer]]:
-        """The slots that are delivered in part, in order, each with its remaining timers."""
+        """Return the slots that are loaded whole and delivered in part, in order, each with its remaining timers."""
         begun: dict[int, list[DueTimer]] = {
-            slot_ms: [] for slot_ms in sorted(self._slots) if slot_ms != LATE and self._slots[slot_ms].delivered
+            slot_ms: []
+            for slot_ms in sorted(self._slots)
+            if slot_ms != LATE and slot_ms < self.loaded_ms and self._slots[slot_ms].delivered
         }
         for due in self._present.values():
             if due.slot_ms in begun:

@@ -147,9 +147,10 @@ class TimerService:
         """Leave files from which a Java broker, too, continues without delivering a timer twice; call `stop` first.
 
         The index's read time only says which slots are complete. So the rest of a slot that was delivered in part is
-        entered again.
+        entered again; a slot that was not loaded whole stays as it is.
         """
-        if self._due.oldest_late() is None and not self._unread and not self._unread_chains:
+        is_whole = not self._unread and not self._unread_chains and self._loading_again is None
+        if self._due.oldest_late() is None and is_whole:
             for slot_ms, left in self._due.begun().items():
                 if left:
                     self.index.rechain(slot_ms, [(due.timer, due.magic, due.write_ms) for due in left])
