@@ -19,6 +19,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 from node import run
 from node.errors import CommandError
+from tests.ports import free_ports
 
 
 class FakeNode:
@@ -75,8 +76,7 @@ def _few_descriptors() -> None:
 
 
 async def test_a_nameserver_holds_more_connections_than_the_soft_limit_of_descriptors(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     settings = {"listenPort": port, "healthPort": "off", "kvConfigPath": tmp_path / "kv.json"}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     process = subprocess.Popen(
