@@ -5,6 +5,7 @@ import errno
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -107,7 +108,8 @@ async def test_stopping_answers_held_pulls_and_takes_no_time(broker: Broker, rem
 
 
 async def test_both_ports_together_leave_descriptors_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledgermq.remoting.server.resource.getrlimit", lambda _: (264, 264))
+    limited = SimpleNamespace(getrlimit=lambda _: (264, 264), RLIMIT_NOFILE=7, RLIM_INFINITY=-1)
+    monkeypatch.setattr("ledgermq.remoting.server.resource", limited)  # only there: others would set this limit
     (port,) = free_ports(1)
     broker = Broker(broker_config(tmp_path, listen_port=port))
     await broker.start()

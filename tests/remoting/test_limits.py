@@ -4,6 +4,7 @@ import asyncio
 import gc
 import struct
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,7 +81,8 @@ async def test_one_address_too_often_is_closed_and_this_machine_and_others_are_n
 async def test_connections_leave_descriptors_for_files(
     serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq.remoting.server.resource.getrlimit", lambda _: (260, 260))
+    limited = SimpleNamespace(getrlimit=lambda _: (260, 260), RLIMIT_NOFILE=7, RLIM_INFINITY=-1)
+    monkeypatch.setattr("ledgermq.remoting.server.resource", limited)  # only there: others would set this limit
     server, _ = await serve()
     peers = [await dial(server) for _ in range(5)]
     peers[0].send(Command(7, 1))
