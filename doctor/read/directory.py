@@ -7,23 +7,20 @@
 Source: apache/rocketmq `store/config/MessageStoreConfig.java`, openmessaging/dledger `DLedgerConfig.java`.
 """
 
-import fcntl
 import itertools
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledgermq.lock_holder import lock_holder
 from node.errors import CommandError
-from store.directory.lock_file import LOCK_NAME
 
 CLASSIC = "classic"
 DLEDGER = "dledger"
 
 _NAME_DIGITS = 20
-_FLOCK = struct.Struct("hhqqi4x")  # Linux struct flock: type, whence, start, length, pid
 
 
 class UnreadableError(CommandError):
@@ -158,7 +155,7 @@ def _layout(root: Path, kind: str, log_dir: Path, raft_dir: Path | None, *, is_b
         log_files=tuple(files),
         log_file_size=_file_size(files),
         strangers=tuple(strangers),
-        holder=_holder(root) or (_holder(raft_dir) if raft_dir is not None else None),
+        holder=lock_holder(root) or (lock_holder(raft_dir) if raft_dir is not None else None),
         unit_dir=raft_dir / "index" if raft_dir is not None else None,
     )
 
@@ -168,19 +165,3 @@ def _file_size(files: list[OffsetFile]) -> int:
     distances = [later.start - file.start for file, later in itertools.pairwise(files)]
     lengths = usual_length(files)
     return lengths if not distances or lengths in distances else min(distances)
-
-
-def _holder(directory: Path) -> int | None:
-    """Return the process that holds the directory's lock, without taking it."""
-    try:
-        descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
-        return pid if kind != fcntl.F_UNLCK else None
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)

@@ -73,8 +73,8 @@ class QueueSet:
 
 def open_queues(root: Path, file_size: int = 0) -> QueueSet:
     """Return the queues below `root`. `file_size`: of a queue's file where there is none to measure; 0: the default."""
-    size = _usual(root / QUEUE_DIR, file_size or QUEUE_FILE_SIZE)
-    batch_size = _usual(root / BATCH_DIR, BATCH_FILE_SIZE)
+    size = _usual(root / QUEUE_DIR, QUEUE_UNIT.itemsize, file_size or QUEUE_FILE_SIZE)
+    batch_size = _usual(root / BATCH_DIR, BATCH_UNIT.itemsize, BATCH_FILE_SIZE)
     return QueueSet(root, size, batch_size, known_topics(root), removed_topics(root))
 
 
@@ -107,11 +107,11 @@ def list_queues(root: Path, kind: str) -> Iterator[QueueName]:
             yield QueueName(os.fsencode(topic.name), queue_id)
 
 
-def _usual(top: Path, otherwise: int) -> int:
-    """Return the length of most files, looking at the first few hundred queues."""
+def _usual(top: Path, unit_size: int, otherwise: int) -> int:
+    """Return the length of most files that hold whole units, looking at the first few hundred queues."""
     files = []
     for number, name in enumerate(list_queues(top.parent, top.name)):
         if number >= 256:
             break
         files += offset_files(top / os.fsdecode(name.topic) / str(name.queue_id))[0]
-    return usual_length(files) or otherwise
+    return usual_length(file for file in files if file.length % unit_size == 0) or otherwise

@@ -151,10 +151,10 @@ def _column(
     if name == "record_crc":
         return pa.array(record_crcs(block, rows))
     if name == "broker":
-        return _repeated(broker, len(rows))
+        return repeated(broker, len(rows))
     if name == "damage":
         if not block.faults:
-            return _repeated(None, len(rows))
+            return repeated(None, len(rows))
         return pa.array([block.faults.get(row) for row in rows.tolist()], pa.string())
     assert properties is not None
     if name == "properties":
@@ -206,7 +206,8 @@ def record_crcs(block: Block, rows: Ints) -> Ints:
     return np.fromiter(crcs, np.int64, len(rows))
 
 
-def _repeated(value: str | None, count: int) -> pa.Array:
+def repeated(value: str | None, count: int) -> pa.Array:
+    """Return a column of one text."""
     return pa.repeat(pa.scalar(value, pa.string()), count)
 
 

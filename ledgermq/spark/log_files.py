@@ -9,7 +9,6 @@ Somebody who sends a body that imitates records could mislead it; so each reader
 frames ends exactly where the next part begins, see `parts.read_part`.
 """
 
-import fcntl
 import os
 import struct
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ledgermq.lock_holder import lock_holder
 from ledgermq.message.entry_header import FILLER_SIZE, HEADER_SIZE, header_fault, read_header
 from ledgermq.message.entry_header import MAGIC as ENTRY_MAGIC
 from ledgermq.message.errors import CorruptRecordError
@@ -36,7 +36,6 @@ _MAGICS: Final = {
     DLEDGER: (struct.pack(">i", ENTRY_MAGIC),),
 }
 _MAGIC_AT: Final = {CLASSIC: 4, DLEDGER: 0}
-_FLOCK: Final = struct.Struct("hhqqi4x")  # Linux struct flock: type, whence, start, length, pid
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +96,22 @@ def _open(root: Path) -> StoreDirectory:
     files = tuple(_with_records(_offset_files(log_dir)))
     if not files:
         raise NotAStoreError(f"{log_dir} has no log file")
-    is_live = _is_locked(root) or (bool(members) and _is_locked(members[0]))
+    is_live = any(lock_holder(folder) is not None for folder in (root, *members))
     return StoreDirectory(str(root), kind, files, is_live, str(root / "consumequeue"))
 
 
-def frame_head(file: LogFile) -> bytes:
-    """Return the first KiB of a file, which no two logs share; empty if nothing is written there."""
+def frame_head(file: LogFile, size_bytes: int = 1024) -> bytes:
+    """Return the first bytes of a file, which in a KiB no two logs share; empty if nothing is written there."""
     with Path(file.path).open("rb") as opened:
-        head = opened.read(1024)
+        head = opened.read(size_bytes)
     return head if any(head) else b""
 
 
 def _with_records(files: list[LogFile]) -> list[LogFile]:
     """Leave out files at the log's end that were made ahead and hold nothing yet; the first file stays."""
-    while len(files) > 1 and not any(_first_bytes(files[-1])):
+    while len(files) > 1 and not frame_head(files[-1], FILLER_SIZE):
         files = files[:-1]
     return files
-
-
-def _first_bytes(file: LogFile) -> bytes:
-    with Path(file.path).open("rb") as opened:
-        return opened.read(FILLER_SIZE)
 
 
 def _offset_files(directory: Path) -> list[LogFile]:
@@ -129,22 +123,6 @@ def _offset_files(directory: Path) -> list[LogFile]:
                     raise NotAStoreError(f"{entry.path}: Permission denied")
                 found.append(LogFile(entry.path, int(entry.name), entry.stat().st_size))
     return sorted((file for file in found if file.length), key=lambda file: file.start)
-
-
-def _is_locked(directory: Path) -> bool:
-    """Return whether a process holds the store's lock; asked without taking it."""
-    try:
-        descriptor = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        kind, *_ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
-        return bool(kind != fcntl.F_UNLCK)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 def queue_folders(directory: str) -> Iterator[tuple[str, int, str]]:

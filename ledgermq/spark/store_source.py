@@ -33,7 +33,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ledgermq.message.queue_unit import UNIT_SIZE
-from ledgermq.spark.columns import TYPES, Want, damage_batch, record_batch
+from ledgermq.spark.columns import TYPES, Want, damage_batch, record_batch, repeated
 from ledgermq.spark.errors import DamagedLogError, OptionError
 from ledgermq.spark.log_files import LogFile, StoreDirectory, frame_head, offset_files, open_store, queue_folders
 from ledgermq.spark.options import Options
@@ -213,7 +213,7 @@ class StoreReader(DataSourceReader):
                 yield batch
 
     def _read_units(self, partition: StorePart, file: LogFile) -> Iterator[pa.RecordBatch]:
-        low, high = (bound for bound in self._offsets)
+        low, high = self._offsets
         with open(file.path, "rb") as opened:  # noqa: PTH123 - a plain path
             first = file.start // UNIT_SIZE
             while data := opened.read(_UNITS_A_BATCH * UNIT_SIZE):
@@ -231,8 +231,8 @@ class StoreReader(DataSourceReader):
                     continue
                 units, offsets = units[used], offsets[used]
                 arrays = {
-                    "topic": pa.array([partition.topic] * len(units), pa.string()),
-                    "broker": pa.array([partition.broker] * len(units), pa.string()),
+                    "topic": repeated(partition.topic, len(units)),
+                    "broker": repeated(partition.broker, len(units)),
                     "queue_id": pa.array(np.full(len(units), partition.queue_id, np.int32)),
                     "queue_offset": pa.array(offsets),
                     "phys_offset": pa.array(units["physical"].astype(np.int64)),
@@ -260,16 +260,13 @@ def digests(block: Block, broker: str | None, want: Want) -> pa.RecordBatch:
     sums = table.group_by(["topic", "queue_id", "bucket"]).aggregate([("value", "count"), ("value", "sum")])
     arrays = {
         "topic": sums.column("topic"),
-        "broker": pa.repeat(pa.scalar(broker, pa.string()), len(sums)),
+        "broker": repeated(broker, len(sums)),
         "queue_id": sums.column("queue_id"),
         "bucket": sums.column("bucket"),
         "records": sums.column("value_count"),
         "digest": sums.column("value_sum"),
     }
-    combined = [
-        column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in arrays.values()
-    ]
-    return pa.RecordBatch.from_arrays(combined, list(arrays))
+    return pa.table(arrays).combine_chunks().to_batches()[0] if len(sums) else _NO_DIGESTS
 
 
 def _directories(options: Options) -> list[str]:

@@ -10,15 +10,13 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (start), `lock` of 
 import contextlib
 import fcntl
 import os
-import struct
 from pathlib import Path
 
+from ledgermq.lock_holder import LOCK_NAME, holder_of
 from store.directory.abort_file import ABORT_NAME, RAFT_ABORT_NAME
 from store.errors import DiskFailedError, StoreLockedError
 
-LOCK_NAME = "lock"
 _CONTENT = b"lock"
-_FLOCK = struct.Struct("hhqqi4x")  # Linux struct flock: type, whence, start, length, pid
 
 _held_here: set[Path] = set()
 
@@ -55,9 +53,8 @@ class LockFile:
         os.close(self._descriptor)
 
     def _holder(self) -> int | None:
-        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        pid: int = _FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_GETLK, question))[4]
-        if pid > 0:
+        pid = holder_of(self._descriptor)
+        if pid is not None and pid > 0:
             return pid
         for name in (ABORT_NAME, RAFT_ABORT_NAME):
             with contextlib.suppress(OSError, ValueError):

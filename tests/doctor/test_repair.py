@@ -4,6 +4,7 @@ import asyncio
 import base64
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,12 +117,22 @@ def test_records_lost_inside_the_log_are_said_to_be_where_they_were(
     assert even[3:] == [b"body of message %d" % n for n in range(6, 21, 2)]
 
 
+def test_queue_files_cut_below_one_unit_tell_no_file_size(
+    store: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (store / "consumequeue").rglob("0*0"):
+        os.truncate(path, 1)
+    assert run_json(capsys, ["repair", store, "--output", place / "copy"], 0)["check"]["faults"] == []
+    sizes = {path.stat().st_size for path in (place / "copy" / "consumequeue").rglob("0*0")}
+    assert sizes == {6_000_000}
+
+
 def test_a_gap_that_no_queue_knows_is_filled_with_what_enters_none(
     store: Path, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = list(walk(open_layout(store)))
     damage(records[3].file, records[3].position, bytes(40))
-    for path in (store / "consumequeue").rglob("0*"):
+    for path in (store / "consumequeue").rglob("0*0"):
         if path.is_file():
             path.unlink()
     result = run_json(capsys, ["repair", store, "--output", place / "copy", "--queue-file-size", "200"], 0)

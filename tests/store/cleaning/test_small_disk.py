@@ -68,7 +68,8 @@ async def test_another_hand_that_fills_the_disk_has_messages_refused_until_it_le
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(int(space.total * 0.93) - space.used))
     await cleaner.run_round()
-    with pytest.raises(Refusal, match=r"disk is 9[34] % full, more than 90 %") as refused:
+    # The log makes its next file ahead, 3 % of this disk, before or after the ballast was measured.
+    with pytest.raises(Refusal, match=r"disk is 9\d % full, more than 90 %") as refused:
         opened.store.put([queued(queue)], Outcomes())
     assert refused.value.cause is Cause.DISK_FULL
     assert bodies_of(opened, queue) == [b"first"]
