@@ -117,6 +117,8 @@ class LogFollower:
             spawn=self._timers.spawn,
         )
         self._parts = parts = Parts(context, index, counts)
+        if state.newer:
+            self._saver.write_mark()  # says that they are being taken over, until `install` has written the tables
         replayed = context.state_log.replay(store, state)
         drop_stale_units(store.queues, state)
         log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)

@@ -11,8 +11,11 @@ The tables may be newer than the mark, never older: changes are absolute, so app
 Each file is replaced whole (`store.directory.config_file`); its `.bak` is read when it is missing or broken.
 
 A Java broker drops our member `writtenBy` when it writes these files. A table without it was therefore changed by Java
-later: older records of the log may add to it, but do not replace its values. Members that this release does not know
-are written back as they were, and other files of `config/` are left alone.
+later: older records of the log may add to it, but do not replace its values. Such tables are taken over before the
+broker serves: the mark is written with its member `takingOver`, then the tables with what the log added, then the mark
+without it. A start that finds `takingOver` begins again, and treats every table as one of Java's.
+
+Members that this release does not know are written back as they were, and other files of `config/` are left alone.
 
 Source: apache/rocketmq `broker/.../topic/TopicConfigManager.java`, `broker/.../offset/ConsumerOffsetManager.java`,
 `broker/.../schedule/DelayOffsetSerializeWrapper.java`, `broker/.../subscription/SubscriptionGroupManager.java`.
@@ -87,7 +90,7 @@ class StateWriter:
                 self._versions[name] = present
 
     def write_mark(self, state: ReplicatedState) -> None:
-        """Write the mark only; the tables on disk may be newer; raises as `write_files`."""
+        """Write the mark only; the tables on disk may be newer. Raises as `write_files`."""
         write_files(self._directory, [(STATE_FILE, _state_file(state))])
 
     def rewrite(self, state: ReplicatedState) -> None:
@@ -114,8 +117,10 @@ def load_state(directory: Path) -> ReplicatedState:
             )
         state.applied_offset, state.removed = mark.value.applied_offset, mark.value.removed
         state.resets = mark.value.resets
+        state.is_foreign = mark.value.is_foreign
     newer: dict[str, set[Any]] = {name: set() for name in _TABLES}
     is_older = mark is not None and mark.is_older
+    is_taking_over = mark is not None and mark.value.is_taking_over
     for name, decode in _TABLES.items():
         found = read_config(directory / name, decode)
         if found is None:
@@ -123,9 +128,10 @@ def load_state(directory: Path) -> ReplicatedState:
         table = found.value
         table.fill(state)
         state.file_extras[name] = {member: kept for member, kept in table.members.items() if member not in _MADE_HERE}
-        if (mark is None or mark.value.is_marking) and table.members.get(_MARK) != _US:
-            state.is_foreign = True
-            newer[name].update(table.keys if mark is not None else ())
+        is_by_java = (mark is None or mark.value.is_marking) and table.members.get(_MARK) != _US
+        state.is_foreign |= is_by_java
+        if is_by_java or is_taking_over:
+            newer[name].update(table.keys)
         is_older |= found.is_older
     if is_older:
         state.applied_offset = 0
@@ -187,7 +193,8 @@ def _is_needed(name: str, state: ReplicatedState) -> bool:
 
 def _state_file(state: ReplicatedState) -> bytes:
     mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
-    return file_json({**mark, "resets": state.resets})
+    flags = {"foreign": state.is_foreign, "takingOver": bool(state.newer)}
+    return file_json({**mark, "resets": state.resets, **{name: True for name, is_set in flags.items() if is_set}})
 
 
 _Encode = Callable[[ReplicatedState], bytes]
@@ -316,11 +323,19 @@ _MADE_HERE: Final = frozenset(
 
 
 class _Mark:
-    """The file `ledgermqState.json`. `is_marking`: the tables were written with the member `writtenBy`."""
+    """The file `ledgermqState.json`.
+
+    Attributes:
+        is_marking: the tables were written with the member `writtenBy`.
+        is_foreign: as in `ReplicatedState`.
+        is_taking_over: a start was writing tables of Java anew and did not come to its end.
+    """
 
     def __init__(self, members: _Json) -> None:
         self.format = members.get("format")
         self.is_marking = members.get("marks") is True
+        self.is_foreign = members.get("foreign") is True
+        self.is_taking_over = members.get("takingOver") is True
         applied = members.get("appliedOffset")
         if not isinstance(applied, int):
             raise ValueError(f"appliedOffset is {applied!r}, not a number")

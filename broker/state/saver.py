@@ -72,6 +72,10 @@ class StateSaver:
         self._executor.submit(self._writer.rewrite, self._state).result()
         self.saved_offset = self._state.applied_offset
 
+    def write_mark(self) -> None:
+        """Write the mark of the tables as they are now, not the tables; raises as `install`. Blocks."""
+        self._executor.submit(self._writer.write_mark, self._state).result()
+
     def saved(self) -> ReplicatedState:
         """Load the tables from disk, after a running save; a waiting copy is dropped. Blocks.
 
@@ -88,7 +92,7 @@ class StateSaver:
         that the `.bak` files are new, too.
         """
         self._waiting = None
-        self._executor.submit(self._writer.write_mark, self._state).result()
+        self.write_mark()
         self.install()
         self.install()
 

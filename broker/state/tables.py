@@ -163,7 +163,7 @@ class ReplicatedState:
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
         topic_version, group_version, auth_version: count changes of their tables; equal on nodes that have applied the
             same.
-        is_foreign: a Java broker wrote the files last, so that other members may have other values.
+        is_foreign: a Java broker wrote the tables, and no leader has replicated them yet: members may differ.
         newer: names whose values in the files the log's older records must not replace; empty once the files are
             written again.
         file_extras: by file: members that this release does not know, to be written back.
@@ -197,7 +197,7 @@ class ReplicatedState:
         copy.pop = self.pop.copy()
         copy.users, copy.acls, copy.auth_version = dict(self.users), dict(self.acls), self.auth_version
         copy.topic_version, copy.group_version = self.topic_version, self.group_version
-        copy.applied_offset, copy.file_extras = self.applied_offset, self.file_extras
+        copy.applied_offset, copy.file_extras, copy.is_foreign = self.applied_offset, self.file_extras, self.is_foreign
         return copy
 
     def apply(self, change: StateChange, timestamp: int, physical_offset: int = 0) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.state.files import load_state
+from broker.state.files import StateWriter, load_state
 from broker.state.java_tables import whole_tables
 from broker.state.settings import GroupConfig, TopicConfig
 from broker.state.tables import ReplicatedState
@@ -37,8 +37,15 @@ async def test_all_members_have_the_leader_s_tables(group: Group) -> None:
     await group.everywhere(lambda broker: f"Of-{node.node_id}" in broker.parts.context.state.topics)
 
 
-def test_java_s_files_are_known_until_ours_lie_there(tmp_path: Path) -> None:
-    assert load_state(tmp_path / "n0" / "config").is_foreign
+def test_java_s_tables_are_known_as_such_until_a_leader_has_replicated_them(tmp_path: Path) -> None:
+    config = tmp_path / "n0" / "config"
+    state = load_state(config)
+    assert state.is_foreign
+    StateWriter(config).write(state.copy())
+    assert load_state(config).is_foreign  # ours by now, and still no leader has replicated them
+    state.is_foreign = False
+    StateWriter(config).write(state)
+    assert not load_state(config).is_foreign
     assert not load_state(tmp_path / "empty").is_foreign
 
 

@@ -11,6 +11,7 @@ from broker.state.files import (
     GROUPS_FILE,
     MODES_FILE,
     OFFSETS_FILE,
+    POP_FILE,
     STATE_FILE,
     TOPICS_FILE,
     StateWriter,
@@ -21,6 +22,7 @@ from broker.state.files import (
 from broker.state.tables import ReplicatedState
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.java_json import file_json, load_json
+from store.directory.config_file import write_config
 from store.errors import StoreFormatError
 from tests.broker.conftest import Desk, make_topic
 from tests.broker.groups.test_offsets import key, make_group
@@ -153,6 +155,64 @@ async def test_what_java_wrote_in_between_counts_and_what_only_the_log_knows_is_
     await desk.stop(save_tables=False)
     await desk.start()
     assert desk.parts.context.state.offsets["T@g"] == {0: 4, 1: 6}
+
+
+async def test_what_java_wrote_counts_though_we_were_killed_in_our_first_save(desk: Desk) -> None:
+    """Killed before the mark was ever written: the tables say nothing of how much of the log they hold."""
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    await make_group(client)
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
+    await desk.stop()
+    config = desk.config.store.root / "config"
+    (config / STATE_FILE).unlink()
+    as_java_writes(config / OFFSETS_FILE, {"offsetTable": {"T@g": {0: 9}}})
+    await desk.start()
+    assert desk.parts.context.state.offsets["T@g"] == {0: 9}
+    await desk.client().ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="4"))
+    await desk.stop(save_tables=False)
+    await desk.start()
+    assert desk.parts.context.state.offsets["T@g"] == {0: 4}
+
+
+@pytest.mark.parametrize("last", [STATE_FILE, TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAY_FILE, MODES_FILE, POP_FILE])
+async def test_java_s_tables_count_though_we_were_killed_while_taking_them_over(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    await make_group(client)
+    await desk.stop()
+    config = desk.config.store.root / "config"
+    saved = {path.name: path.read_bytes() for path in config.iterdir()}
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "late")
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="5"))
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="6", queueId="1"))
+    await desk.stop(save_tables=False)
+    for name, content in saved.items():
+        (config / name).write_bytes(content)
+    as_java_writes(config / OFFSETS_FILE, {"offsetTable": {"T@g": {0: 9}}})
+    left: dict[str, bytes] = {}
+
+    def write(path: Path, content: bytes) -> None:
+        write_config(path, content)
+        if path.name == last:
+            left.update({file.name: file.read_bytes() for file in config.iterdir()})
+            monkeypatch.undo()
+
+    monkeypatch.setattr("broker.state.files.write_config", write)
+    await desk.start()
+    await desk.stop(save_tables=False)
+    shutil.rmtree(config)
+    config.mkdir()
+    for name, content in left.items():
+        (config / name).write_bytes(content)
+    await desk.start()
+    state = desk.parts.context.state
+    assert state.offsets["T@g"] == {0: 9, 1: 6}
+    assert {"T", "late"} <= state.topics.keys()
 
 
 def test_delayed_messages_go_on_where_java_was(tmp_path: Path) -> None:
