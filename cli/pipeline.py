@@ -2,7 +2,10 @@
 
 import argparse
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
 _SHOWN_MAX = 20
+_PROGRESS_S = 2.0
 
 
 class PipelineCommandError(CommandError):
@@ -26,7 +30,9 @@ class PipelineCommandError(CommandError):
 
 def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the words of `ledgermq pipeline`."""
-    parser = commands.add_parser("pipeline", help="read and audit store directories on Spark (Java 17 is needed)")
+    parser = commands.add_parser(
+        "pipeline", help="read, audit and archive store directories on Spark (Java 17 is needed)"
+    )
     words = parser.add_subparsers(dest="word", metavar="COMMAND", required=True)
 
     audit = words.add_parser("audit", help="what producers were told against every replica's log; exit code 0: sound")
@@ -42,6 +48,21 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     count = words.add_parser("count", help="messages and bytes by topic and queue")
     count.add_argument("stores", nargs="+", metavar="DIR", help="store directories of different groups")
     count.set_defaults(run=_count)
+
+    archive = words.add_parser("archive", help="sealed files of a log to Parquet, with a manifest each")
+    archive.add_argument("store", metavar="DIR", help="store directory; its broker may be running")
+    archive.add_argument("archive", metavar="ARCHIVE", help="folder for this log alone; archivePath of its brokers")
+    archive.add_argument("--keep-damage", action="store_true", help="archive damaged files too")
+    archive.set_defaults(run=_archive)
+
+    restore = words.add_parser("restore", help="archived files back into a new store directory, byte for byte")
+    restore.add_argument("archive", metavar="ARCHIVE")
+    restore.add_argument("output", metavar="DIR", help="store directory to write into")
+    restore.set_defaults(run=_restore)
+
+    verify = words.add_parser("verify", help="whether an archive can be restored whole; exit code 0: it can")
+    verify.add_argument("archive", metavar="ARCHIVE")
+    verify.set_defaults(run=_verify)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -90,7 +111,70 @@ def _count(arguments: argparse.Namespace) -> int:
     return _run(job)
 
 
-def _run(job: Any) -> int:
+def _archive(arguments: argparse.Namespace) -> int:
+    def job(spark: Any) -> int:
+        from ledgermq.spark.archive import archive
+
+        done = archive(spark, arguments.store, arguments.archive, keep_damage=arguments.keep_damage)
+        new = [each for each in done if not each.was_there]
+        size = sum(each.length for each in new)
+        print(f"{len(new)} files archived ({size:,} bytes), {len(done) - len(new)} were there and are right")
+        return 0
+
+    return _run(job)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    def job(spark: Any) -> int:
+        from ledgermq.spark.archive import restore
+
+        done = restore(spark, arguments.archive, arguments.output)
+        new = [each for each in done if not each.was_there]
+        print(
+            f"{len(new)} files restored ({sum(each.length for each in new):,} bytes), {len(done) - len(new)} were there"
+        )
+        return 0
+
+    return _run(job)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    def job(spark: Any) -> int:
+        from ledgermq.spark.archive import verify
+
+        found = verify(spark, arguments.archive)
+        for fault in found.faults:
+            print(fault)
+        print(f"{found.segments} files archived ({found.length:,} bytes), {len(found.faults)} faults")
+        return 1 if found.faults or not found.segments else 0
+
+    return _run(job)
+
+
+@contextmanager
+def _progress(spark: Any) -> Iterator[None]:
+    """Tell on standard error how many tasks of the running stages are done, every two seconds while that changes."""
+    ended, tracker = threading.Event(), spark.sparkContext.statusTracker()
+
+    def tell() -> None:
+        said = ""
+        while not ended.wait(_PROGRESS_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            texts = [f"{each.numCompletedTasks} of {each.numTasks} tasks" for each in stages if each is not None]
+            if texts and (text := ", ".join(texts)) != said:
+                print(f"  {text}", file=sys.stderr, flush=True)
+                said = text
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+
+
+def _run(job: Callable[[Any], int]) -> int:
     """Run a job in a session of its own; the start of Spark is told apart.
 
     Raises:
@@ -110,7 +194,8 @@ def _run(job: Any) -> int:
     print(f"Spark {spark.version} started in {time.monotonic() - began:.1f} s", file=sys.stderr)
     began = time.monotonic()
     try:
-        code: int = job(spark)
+        with _progress(spark):
+            code = job(spark)
     except PipelineError as error:
         raise PipelineCommandError(str(error), error.exit_code) from None
     except PySparkException as error:

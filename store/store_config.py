@@ -71,6 +71,8 @@ class StoreConfig:
                 "mappedFileSizeConsumeQueue",
                 (f"{self.queue_file_size_bytes} is not a multiple of {UNIT_SIZE}, the size of a unit"),
             )
+        if self.cleaning is not None:
+            yield from self.cleaning.problems()
         if self.index is not None:
             yield from self.index.problems()
         if self.compaction is not None:

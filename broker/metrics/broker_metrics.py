@@ -100,6 +100,9 @@ def _register_positions(registry: Registry, parts: Parts) -> None:
     registry.counter("ledgermq_log_files_deleted_total", "Old files of the log that were dropped.").function(
         lambda: store.cleaner.deleted_files if store.cleaner is not None else 0
     )
+    registry.gauge(
+        "ledgermq_log_waits_for_archive", "1 while old files of the log are kept because no archive holds them."
+    ).function(lambda: int(store.cleaner is not None and store.cleaner.waits_for_archive))
     registry.gauge("ledgermq_log_max_offset_bytes", "End of the log.").function(lambda: store.log.max_offset)
     registry.gauge("ledgermq_log_confirm_offset_bytes", "End of what can never vanish.").function(
         lambda: store.log.confirm_offset

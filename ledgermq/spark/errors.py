@@ -4,6 +4,7 @@ PipelineError
 |- OptionError          an option that is unknown, misspelt or has no such value      exit 2
 |- MissingToolError     Java, pyspark or pyarrow is missing or too old                exit 2
 |- NotAStoreError       a directory that cannot be read as a store                    exit 2
+|- ArchiveError         an archive is damaged, of another log, or cannot be written   exit 1
 '- DamagedLogError      bytes of a log that are no sound record where one must be     exit 1
 """
 
@@ -24,6 +25,12 @@ class MissingToolError(PipelineError):
 
 class NotAStoreError(PipelineError):
     """A directory cannot be read as a store."""
+
+
+class ArchiveError(PipelineError):
+    """An archive is damaged, holds another log, or cannot be written."""
+
+    exit_code = 1
 
 
 class DamagedLogError(PipelineError):

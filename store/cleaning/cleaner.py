@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from store.cleaning.archive_gate import ArchiveGate
 from store.cleaning.config import CleaningConfig
 from store.cleaning.disk_space import StoreSpace, bytes_under, disk_space
 from store.cleaning.rules import AgedFile, Verdict, expired, judge
@@ -58,6 +59,7 @@ class Cleaner:
         followers: each is told the log's `min_offset` when that has moved.
         space: as measured last; None before the first time.
         deleted_files: of the log, that it was made to drop.
+        waits_for_archive: files that should go stay, because no archive holds them.
     """
 
     def __init__(
@@ -74,6 +76,9 @@ class Cleaner:
         self.followers: list[Callable[[int], None]] = []
         self.space: StoreSpace | None = None
         self.deleted_files = 0
+        path = config.archive_path if config.archive_required else None
+        self._gate = ArchiveGate(path) if path is not None else None
+        self.waits_for_archive = False
         self._store = store
         self._measure = measure
         self._now_ms = now_ms
@@ -110,9 +115,10 @@ class Cleaner:
         verdict = judge(self.config, space, self._hour(), by_hand=self._rounds_by_hand > 0)
         self._rounds_by_hand = max(self._rounds_by_hand - 1, 0)
         self._take_or_refuse(verdict, space)
-        files = await asyncio.to_thread(_ages, self._store.log.sealed_files())
+        sealed = self._store.log.sealed_files()
+        files = await asyncio.to_thread(_ages, sealed)
         ends = expired(self.config, verdict, files, self._now_ms())
-        await self._trim(ends)
+        await self._trim([file for file in sealed if file[1] in ends])
         if verdict.at_once and not ends:
             log.warning("the disk is %.0f %% full, and no file of the log can be deleted", space.log.ratio * 100)
         await self.clean_queues()
@@ -190,6 +196,8 @@ class Cleaner:
         if verdict.refuses:
             limit = self.config.warning_ratio * 100
             self._store.disk_full = f"the broker's disk is {percent:.0f} % full, more than {limit:.0f} %"
+            if self.waits_for_archive:
+                self._store.disk_full += "; files of the log wait for their archive"
         else:
             self._store.disk_full = None
         if was_full is not verdict.refuses:
@@ -197,15 +205,25 @@ class Cleaner:
                 "the disk is %.0f %% full: messages are %s", percent, "accepted again" if was_full else "refused"
             )
 
-    async def _trim(self, ends: Iterable[int]) -> None:
-        """Drop file by file, up to what somebody needs."""
-        for end in ends:
+    async def _trim(self, files: Iterable[tuple[Path, int]]) -> None:
+        """Drop file by file, up to what somebody needs or what is not archived."""
+        for path, end in files:
+            if not await self._is_archived(path):
+                return
             limit = min([end, *(hold() for hold in self.holds)])
             if limit < end or self._store.log.trim(end) < end:
                 log.info("files of the log before %d are kept: they are still needed", end)
                 return
             self.deleted_files += 1
             await asyncio.sleep(self.config.log_pause_ms / 1000)
+
+    async def _is_archived(self, path: Path) -> bool:
+        """Return whether a file may go as far as its archive is concerned."""
+        gate, was_waiting = self._gate, self.waits_for_archive
+        self.waits_for_archive = gate is not None and not await asyncio.to_thread(gate.is_open, path)
+        if gate is not None and self.waits_for_archive and not was_waiting:
+            log.warning("files of the log from %s on are kept until they are archived: %s", path.name, gate.fault)
+        return not self.waits_for_archive
 
     @staticmethod
     def _forget(queue: ConsumeQueue, min_offset: int) -> "list[QueueFile]":

@@ -3,13 +3,17 @@
 Source: apache/rocketmq `store/.../config/MessageStoreConfig.java`, `DefaultMessageStore.CleanCommitLogService` (5.3.3).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from ledgermq.remoting.config_key import (
     BOOL,
     HOURS_AS_MS,
     NOT_NEGATIVE,
+    OURS,
+    PATH,
     PERCENT_AS_RATIO,
     POSITIVE,
     RATIO,
@@ -98,6 +102,22 @@ class CleaningConfig:
         0.8,
         "Part of a full disk, of several, from which its files are deleted.",
     )
+    archive_required: bool = key(
+        "archiveRequiredBeforeDelete",
+        BOOL,
+        False,
+        "Delete a file of the log only when archivePath holds it, as its manifest proves.",
+        origin=OURS,
+        note="Also when the disk runs full: then messages are refused until the archive has the files.",
+    )
+    archive_path: Path | None = key(
+        "archivePath",
+        PATH,
+        None,
+        "Folder with the archive of this log, see archiveRequiredBeforeDelete.",
+        origin=OURS,
+        note="Written by `ledgermq pipeline archive`; the members of a Raft group may share it.",
+    )
     first_delay_ms: int = 60_000
     """Before the first round."""
 
@@ -106,6 +126,11 @@ class CleaningConfig:
         self._clamp("max_used_ratio", 0.10, 0.95)
         self._clamp("forcible_ratio", 0.30, 0.85)
         self._clamp("warning_ratio", 0.35, 0.90)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """`(key, sentence)` of each relation between values that does not hold."""
+        if self.archive_required and self.archive_path is None:
+            yield "archiveRequiredBeforeDelete", "needs archivePath, the folder with the archive"
 
     def _clamp(self, name: str, low: float, high: float) -> None:
         ratio = getattr(self, name)

@@ -43,6 +43,18 @@ def test_a_directory_that_is_no_store_is_told_in_one_line(tmp_path: Path) -> Non
     assert "Traceback" not in done.stdout
 
 
+@pytest.mark.java
+def test_an_archive_of_another_log_is_told_in_one_line_with_exit_code_1(tmp_path: Path) -> None:
+    for name, body in (("one", b"1" * 99), ("two", b"2" * 99)):
+        write_log(tmp_path / name, [record(n, body=body) for n in range(40)])
+    done = run("archive", tmp_path / "one", tmp_path / "archive")
+    assert (done.returncode, done.stdout[:16]) == (0, "2 files archived"), done.stderr
+    done = run("archive", tmp_path / "two", tmp_path / "archive")
+    assert done.returncode == 1, done.stderr
+    assert "an archive holds one log" in done.stderr
+    assert "Traceback" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("version", "text"), [(None, "no Java is found"), (11, "Java 11 is too old; Spark needs Java 17 or newer")]
 )

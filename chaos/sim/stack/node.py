@@ -4,7 +4,7 @@ cluster --frames--> SimTransport --> PeerInbox --> RaftNode --> EntryLog --> fil
 clients --> targets, metadata, offsets --> Appender --> MessageStore --> RaftLog --> ... --> done
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -233,12 +233,12 @@ class StoreProcess(Process):
     def trim(self) -> None:
         files = self.raft_log.sealed_files()
         count = self._cluster.jitter(1 + len(files))
-        self.loop.create_task(self._clean([end for _, end in files[:count]]))
+        self.loop.create_task(self._clean(files[:count]))
 
-    async def _clean(self, ends: list[int]) -> None:
+    async def _clean(self, files: Sequence[tuple[Path, int]]) -> None:
         cleaner = self._open.cleaner
         try:
-            await cleaner._trim(ends)
+            await cleaner._trim(files)
             await cleaner.clean_queues()
         except (OSError, StoreError):
             self.mark("cleaning tried again later")

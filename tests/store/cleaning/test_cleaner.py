@@ -326,3 +326,55 @@ async def test_a_queue_that_the_disk_cannot_read_does_not_keep_the_others(
     await world.cleaner.clean_queues()  # the bad one is tried again
     await world.cleaner.clean_queues()
     assert heard == [2 * 4096]
+
+
+async def test_only_archived_files_go_and_a_disk_that_fills_meanwhile_refuses_messages(
+    world: World, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    from ledgermq.spark.archive import archive_segment
+    from ledgermq.spark.log_files import open_store
+
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    world.set_ages(*[5.0] * 20)
+    world.percent = 91
+    store = world.opened.store
+    cleaner = world.cleaner_of(
+        CleaningConfig(
+            reserved_ms=3 * DAY_MS, log_pause_ms=0, queue_pause_ms=0, archive_required=True, archive_path=archive
+        )
+    )
+    assert not cleaner.waits_for_archive
+    for _ in range(2):
+        await cleaner.run_round()
+        assert (store.log.min_offset, cleaner.deleted_files, cleaner.waits_for_archive) == (0, 0, True)
+    with pytest.raises(Refusal, match="91 % full, more than 90 %; files of the log wait for their archive"):
+        store.put([queued(queue_of(world))], Outcomes())
+    files = open_store(str(store.log.directory.parent)).files
+    for file in files[:2]:
+        archive_segment(archive, "classic", file)
+    with open(files[0].path, "r+b") as changed:  # noqa: PTH123 - a plain path
+        first = changed.read(1)
+        changed.seek(0)
+        changed.write(b"\xff")
+        changed.flush()
+        await cleaner.run_round()
+        assert store.log.min_offset == 0, "its bytes are not those of the manifest"
+        changed.seek(0)
+        changed.write(first)
+    world.set_ages(*[5.0] * 20)
+    await cleaner.run_round()
+    assert (store.log.min_offset, cleaner.deleted_files, cleaner.waits_for_archive) == (2 * 4096, 2, True)
+    for file in files[2:-1]:
+        archive_segment(archive, "classic", file)
+    world.percent = 80
+    await cleaner.run_round()
+    assert not cleaner.waits_for_archive
+    assert store.log.min_offset == (len(files) - 1) * 4096
+    await put_all(world.opened, [queued(queue_of(world), b"taken again")])
+
+
+def test_an_archive_that_is_required_needs_a_folder() -> None:
+    assert [name for name, _ in CleaningConfig(archive_required=True).problems()] == ["archiveRequiredBeforeDelete"]
+    assert not list(CleaningConfig(archive_required=True, archive_path=Path("a")).problems())

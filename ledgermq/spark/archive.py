@@ -1,0 +1,420 @@
+"""Archive of a log in Parquet, and the way back byte for byte. One task for each segment (sealed file of a log).
+
+    segment --> blocks --> row groups: columns of each record | raw: its bytes, with what lies before it in the log
+       |                                        |                                |
+    SHA-256 ----------> manifest, last <--------+                                '--> restored segment --> SHA-256
+
+The values of `raw`, one behind the other, are the segment: records with the headers of their Raft entries, padding,
+and, if it is wanted, damage. Each file is written under a temporary name, synced and renamed; the manifest comes last.
+So a job that was killed is simply run again: a segment without a manifest is written anew, one with it is compared.
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from ledgermq.archive import (
+    Manifest,
+    ManifestError,
+    QueueRange,
+    archived_starts,
+    manifest_path,
+    parquet_fault,
+    parquet_path,
+    read_manifest,
+    segment_name,
+    sha256_of,
+)
+from ledgermq.message.entry_header import HEADER_SIZE
+from ledgermq.message.frames import Ints
+from ledgermq.message.layout import HEAD_SIZES
+from ledgermq.spark.columns import record_batch
+from ledgermq.spark.errors import ArchiveError, DamagedLogError, PipelineError
+from ledgermq.spark.log_files import DLEDGER, LogFile, open_store
+from ledgermq.spark.parts import Block, Damage, LogPart, read_part
+
+SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("phys_offset", pa.int64()),
+        ("store_ts", pa.timestamp("us", tz="UTC")),
+        ("keys", pa.string()),
+        ("tags", pa.string()),
+        ("body_pos", pa.int32()),
+        ("body_len", pa.int32()),
+        ("raw", pa.binary()),
+    ]
+)
+"""Columns of an archived segment. `substring(raw, body_pos, body_len)` is the body; padding has only `raw`."""
+
+_ROW_GROUP_BYTES: Final = 16 << 20
+_GAP_BYTES: Final = 4 << 20
+_HEADS: Final = np.array(HEAD_SIZES, np.int64)
+_NARROW: Final = [name for name in SCHEMA.names if name not in ("body_pos", "body_len", "raw")]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a task did with one segment.
+
+    Attributes:
+        was_there: an earlier job had done it, and it is right.
+    """
+
+    start: int
+    length: int
+    was_there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `verify` found: segments that are right, and one sentence for each fault."""
+
+    segments: int
+    length: int
+    faults: tuple[str, ...]
+
+
+def archive(spark: SparkSession, store: str, directory: str, *, keep_damage: bool = False) -> list[Done]:
+    """Archive every sealed file of a store's log.
+
+    Args:
+        spark: runs the tasks.
+        store: a store directory; a broker may have it open.
+        directory: of the archive, of this log alone; it is created.
+        keep_damage: archive damaged segments too.
+
+    Returns:
+        The segments in order. The file that is still being written is not among them.
+
+    Raises:
+        NotAStoreError: `store` is none.
+        ArchiveError: the archive holds other bytes at the place of a segment, or cannot be written.
+        DamagedLogError: a segment is damaged. What was archived before stays.
+    """
+    opened = open_store(store)
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArchiveError(f"{directory}: {error.strerror}") from None
+    task = partial(archive_segment, Path(directory), opened.kind, keep_damage=keep_damage)
+    return _each(spark, list(opened.files[:-1]), task)
+
+
+def restore(spark: SparkSession, directory: str, output: str) -> list[Done]:
+    """Write the archived segments into a new store directory: `OUTPUT/commitlog` or `OUTPUT/dledger-restored/data`.
+
+    Raises:
+        ArchiveError: nothing is archived, the archive is damaged, or other files are at the place of a segment.
+    """
+    manifests = _manifests(directory)
+    if not manifests:
+        raise ArchiveError(f"{directory} holds no manifest")
+    if len({manifest.kind for manifest in manifests}) > 1:
+        raise ArchiveError(f"{directory} holds segments of classic and of Raft logs")
+    folder = Path(output) / ("dledger-restored/data" if manifests[0].kind == DLEDGER else "commitlog")
+    folder.mkdir(parents=True, exist_ok=True)
+    return _each(spark, manifests, partial(restore_segment, Path(directory), folder))
+
+
+def verify(spark: SparkSession, directory: str) -> Verdict:
+    """Restore each segment in memory and compare it with its manifest; and look for segments between that are missing.
+
+    Raises:
+        ArchiveError: the directory cannot be read.
+    """
+    manifests = _manifests(directory)
+    faults = [
+        f"no segment is archived between {before.start + before.length} and {after.start}"
+        for before, after in pairwise(manifests)
+        if before.start + before.length != after.start
+    ]
+    found = _each(spark, manifests, partial(segment_fault, Path(directory)))
+    faults += [fault for fault in found if fault is not None]
+    return Verdict(len(manifests), sum(manifest.length for manifest in manifests), tuple(faults))
+
+
+def _each(spark: SparkSession, items: Sequence[Any], task: Callable[[Any], Any]) -> list[Any]:
+    if not items:
+        return []
+    return list(spark.sparkContext.parallelize(items, len(items)).map(task).collect())
+
+
+def _manifests(directory: str) -> list[Manifest]:
+    archive = Path(directory)
+    try:
+        found = [read_manifest(archive, start) for start in archived_starts(archive)]
+    except (OSError, ManifestError) as error:
+        raise ArchiveError(str(error)) from None
+    return [manifest for manifest in found if manifest is not None]
+
+
+# ---- one segment, in a task
+
+
+def archive_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bool = False) -> Done:
+    """Archive one segment, unless it is there.
+
+    Raises:
+        ArchiveError, DamagedLogError, PipelineError: see `archive`.
+    """
+    try:
+        with _alone(directory, file.start):
+            digest = sha256_of(Path(file.path))
+            there = read_manifest(directory, file.start)
+            if there is not None and (there.sha256, there.length) != (digest, file.length):
+                raise ArchiveError(
+                    f"{manifest_path(directory, file.start)} is the manifest of other bytes than {file.path} has:"
+                    " an archive holds one log"
+                )
+            if there is not None and parquet_fault(directory, there) is None:
+                return Done(file.start, file.length, was_there=True)
+            manifest = _write_segment(directory, kind, file, digest, keep_damage=keep_damage)
+            _write_durably(manifest_path(directory, file.start), manifest.encode())
+    except ManifestError as error:
+        raise ArchiveError(str(error)) from None
+    except OSError as error:
+        raise ArchiveError(f"{error.filename or directory}: {error.strerror or error}") from None
+    return Done(file.start, file.length, was_there=False)
+
+
+def restore_segment(directory: Path, folder: Path, manifest: Manifest) -> Done:
+    """Write one segment, unless it is there.
+
+    Raises:
+        ArchiveError: the archive is damaged, another file is in its place, or the disk refuses.
+    """
+    target = folder / segment_name(manifest.start)
+    temporary = target.with_suffix(".tmp")
+    try:
+        if target.exists():
+            if sha256_of(target) == manifest.sha256:
+                return Done(manifest.start, manifest.length, was_there=True)
+            raise ArchiveError(f"{target} is there, with other bytes than the archive has")
+        with _alone(folder, manifest.start), temporary.open("wb", buffering=0) as file:
+            fault = _stream(directory, manifest, lambda piece: _write_all(file.fileno(), piece))
+            if fault is not None:
+                raise ArchiveError(fault)
+            os.fsync(file.fileno())
+            temporary.replace(target)
+        _sync(folder)
+    except OSError as error:
+        raise ArchiveError(f"{error.filename or target}: {error.strerror or error}") from None
+    return Done(manifest.start, manifest.length, was_there=False)
+
+
+def segment_fault(directory: Path, manifest: Manifest) -> str | None:
+    """Return why a segment could not be restored; None if it could."""
+    try:
+        return parquet_fault(directory, manifest) or _stream(directory, manifest, lambda piece: None)
+    except OSError as error:
+        return f"{error.filename or directory}: {error.strerror or error}"
+
+
+def _stream(directory: Path, manifest: Manifest, put: Callable[[memoryview], None]) -> str | None:
+    """Give the bytes of a segment to `put`, piece by piece; return why they are not what the manifest says."""
+    path, found, length = parquet_path(directory, manifest.start), hashlib.sha256(), 0
+    try:
+        with pq.ParquetFile(path) as parquet:
+            for number in range(parquet.num_row_groups):
+                for chunk in parquet.read_row_group(number, ["raw"]).column("raw").chunks:
+                    piece = _values(chunk)
+                    found.update(piece)
+                    put(piece)
+                    length += len(piece)
+    except pa.ArrowException as error:
+        return f"{path}: {error}"
+    if length != manifest.length or found.hexdigest() != manifest.sha256:
+        return f"{path} holds {length} bytes that are not those of its manifest ({manifest.length} bytes)"
+    return None
+
+
+def _values(column: pa.Array) -> memoryview:
+    """Return the bytes of all values of a binary column, which lie one behind the other."""
+    _, offsets, values = column.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return memoryview(values)[int(bounds[0]) : int(bounds[-1])]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a manifest says of the records of a segment."""
+
+    records: int = 0
+    times: list[int] = field(default_factory=list)
+    queues: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the records of a block."""
+        self.records += batch.num_rows
+        stored = batch.column("store_ts").cast(pa.int64()).to_numpy() // 1000
+        self.times = [min([*self.times, int(stored.min())]), max([*self.times, int(stored.max())])]
+        sums = pa.Table.from_batches([batch.select(["topic", "queue_id", "queue_offset"])]).group_by(
+            ["topic", "queue_id"]
+        )
+        for row in sums.aggregate(
+            [("queue_offset", "min"), ("queue_offset", "max"), ("queue_offset", "count")]
+        ).to_pylist():
+            name = row["topic"], row["queue_id"]
+            low, high, count = self.queues.get(name, (row["queue_offset_min"], row["queue_offset_max"], 0))
+            self.queues[name] = (
+                min(low, row["queue_offset_min"]),
+                max(high, row["queue_offset_max"]),
+                count + row["queue_offset_count"],
+            )
+
+    def ranges(self) -> tuple[QueueRange, ...]:
+        """Return the queues, by name."""
+        return tuple(QueueRange(*name, *numbers) for name, numbers in sorted(self.queues.items()))
+
+
+def _write_segment(directory: Path, kind: str, file: LogFile, digest: str, *, keep_damage: bool) -> Manifest:
+    target = parquet_path(directory, file.start)
+    temporary, tally = target.with_name(f"_{target.name}.tmp"), _Tally()
+    narrow = ["topic", "tags"]
+    with (
+        temporary.open("wb") as opened,
+        pq.ParquetWriter(
+            opened, SCHEMA, compression="zstd", compression_level=1, use_dictionary=narrow,
+            write_statistics=_NARROW, store_schema=False,
+        ) as writer,
+    ):  # fmt: skip
+        held: list[pa.RecordBatch] = []
+        for batch in _batches(kind, file, tally, keep_damage=keep_damage):
+            held.append(batch)
+            if sum(len(_values(each.column("raw"))) for each in held) >= _ROW_GROUP_BYTES:
+                _write_group(writer, held)
+        _write_group(writer, held)
+    _sync(temporary)
+    size, parquet_digest = temporary.stat().st_size, sha256_of(temporary)
+    temporary.replace(target)
+    _sync(directory)
+    low, high = tally.times or (0, 0)
+    return Manifest(
+        file.start, file.length, digest, kind, tally.records, low, high, size, parquet_digest, tally.ranges()
+    )
+
+
+def _write_group(writer: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
+    if held:
+        table = pa.Table.from_batches(held, SCHEMA)
+        writer.write_table(table, row_group_size=table.num_rows)
+        held.clear()
+
+
+def _batches(kind: str, file: LogFile, tally: _Tally, *, keep_damage: bool) -> Iterator[pa.RecordBatch]:
+    """Yield all bytes of a segment in order: records with their columns, and what lies between."""
+    part = LogPart(file, kind, 0, None, is_tail=False)
+    before = HEADER_SIZE if kind == DLEDGER else 0
+    position = file.start
+    for found in read_part(part, verify=True):
+        if isinstance(found, Damage):
+            if not keep_damage:
+                raise DamagedLogError(found.path, found.physical_offset, f"{found.detail}; not archived")
+            continue
+        if found.faults and not keep_damage:
+            row, detail = next(iter(found.faults.items()))
+            raise DamagedLogError(file.path, found.base + int(found.starts[row]), f"{detail}; not archived")
+        first = found.base + int(found.starts[0]) - before
+        yield from _gap(file, position, first)
+        batch = _block_batch(found, before)
+        tally.add(batch)
+        yield batch
+        position = found.base + int(found.ends[-1])
+    yield from _gap(file, position, file.start + file.length)
+
+
+def _block_batch(block: Block, before: int) -> pa.RecordBatch:
+    """Return the columns of a block whose records follow each other; `before` are the bytes ahead of each."""
+    narrow = record_batch(block, _NARROW, None)
+    body_at = block.starts + _HEADS[(block.heads["sys_flag"].astype(np.int64) >> 4) & 3]
+    lengths = _ints_at(block.data, body_at - 4)
+    bounds = np.append(block.starts - before, block.ends[-1]).astype(np.int32)
+    raw = pa.BinaryArray.from_buffers(
+        pa.binary(), len(block.starts), [None, pa.py_buffer(bounds), pa.py_buffer(block.data)]
+    )
+    places = (body_at - block.starts + before + 1).astype(np.int32)
+    arrays = [*narrow.columns, pa.array(places), pa.array(lengths.astype(np.int32)), raw]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _ints_at(data: "np.ndarray[Any, np.dtype[np.uint8]]", places: Ints) -> Ints:
+    """Return the big-endian i32 at each place; none of them is negative."""
+    found = np.zeros(len(places), np.int64)
+    for number in range(4):
+        found = found << 8 | data[places + number]
+    return found
+
+
+def _gap(file: LogFile, position: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Yield the bytes `[position, end)` of a segment, which are no records."""
+    with Path(file.path).open("rb") as opened:
+        opened.seek(position - file.start)
+        while position < end:
+            piece = opened.read(min(_GAP_BYTES, end - position))
+            if not piece:
+                raise PipelineError(f"{file.path} became shorter while it was read")
+            position += len(piece)
+            arrays = [pa.nulls(1, kind) for kind in SCHEMA.types[:-1]]
+            yield pa.RecordBatch.from_arrays([*arrays, pa.array([piece], pa.binary())], schema=SCHEMA)
+
+
+# ---- files
+
+
+class _alone:  # noqa: N801 - reads as a function
+    """Keeps two jobs from writing one segment at once; the lock is of the file, and gone with the process."""
+
+    def __init__(self, folder: Path, start: int) -> None:
+        self._folder = folder
+        self._path = folder / f"_{segment_name(start)}.lock"
+
+    def __enter__(self) -> None:
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(self._descriptor).st_nlink == 0:
+                raise BlockingIOError  # its holder has just removed it, and another may have made it anew
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise ArchiveError(f"{self._path}: another job writes this segment now") from None
+
+    def __exit__(self, *_: object) -> None:
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+def _write_all(descriptor: int, piece: memoryview) -> None:
+    while piece:
+        piece = piece[os.write(descriptor, piece) :]
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    temporary = path.with_suffix(".json.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
