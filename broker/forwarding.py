@@ -41,21 +41,13 @@ class LeaderForwarding:
         """Serve on the leader, forward on a follower; a forwarded request is not forwarded again."""
 
         def served(connection: Connection, command: Command) -> None:
-            forward, leader = self.forward, self.leader_elsewhere()
+            forward, leader = self.forward, self._role.leader_elsewhere
             if forward is None or leader is None or command.remark == _PASSED_ON:
                 serve(connection, command)
             else:
                 self._spawn(self._pass_on(forward, leader, connection, command))
 
         return served
-
-    def leader_elsewhere(self) -> str | None:
-        """Where the leader serves clients, `host:port`; None on the leader, or while it is not known."""
-        try:
-            self._role.check_writable()
-        except Refusal as refusal:
-            return refusal.leader_hint.address if refusal.leader_hint is not None else None
-        return None
 
     async def _pass_on(self, forward: Forward, leader: str, connection: Connection, command: Command) -> None:
         """Forward with the same header fields and body, so that the signature stays valid."""

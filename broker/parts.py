@@ -17,6 +17,7 @@ from broker.counting.subsystem import CountingSubsystem
 from broker.delay.subsystem import DelaySubsystem
 from broker.groups.subsystem import GroupSubsystem
 from broker.leadership import Leadership
+from broker.passing.subsystem import PassingSubsystem
 from broker.pop.subsystem import PopSubsystem
 from broker.pull.subsystem import PullSubsystem
 from broker.send.subsystem import SendSubsystem
@@ -67,6 +68,8 @@ class Parts:
         )
         self.send = SendSubsystem(context, groups.clients, groups.locks, delay.parking)
         self.admin = AdminSubsystem(context, groups.clients, self.pull.held, self.totals, delay.figures)
+        self.handler = BrokerRequestHandler(groups.clients, self.auth.guard, context.counting)
+        self.passing = PassingSubsystem(context, self.handler)
         self.subsystems: tuple[Subsystem, ...] = (
             self.pull,
             self.tables,
@@ -78,9 +81,9 @@ class Parts:
             self.send,
             self.admin,
             CountingSubsystem(context.counting),
+            self.passing,  # the last one: what waited for this node to lead is served when all others know that it does
         )
         self.leadership = Leadership(context.store.log, delay.deliveries, self.subsystems)
-        self.handler = BrokerRequestHandler(groups.clients, self.auth.guard, context.counting)
         for subsystem in self.subsystems:
             self.handler.serve(subsystem.requests())
 

@@ -66,6 +66,22 @@ class Role:
             return self._config.broker_id
         return 0 if self.writable or self._state.role is LogRole.MASTER else self._config.follower_id
 
+    @property
+    def is_in_election(self) -> bool:
+        """Whether members elect who writes, and this node is one of them."""
+        return self._state.role in (LogRole.LEADER, LogRole.FOLLOWER)
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether this node was elected; it may not write before it knows that all earlier records are committed."""
+        return self._state.role is LogRole.LEADER
+
+    @property
+    def leader_elsewhere(self) -> str | None:
+        """Where the node that leads serves clients, `host:port`; None on that node, or while it is not known."""
+        leader = self._state.leader
+        return None if self.writable or self.is_elected or leader is None else leader.address
+
     def check_writable(self) -> None:
         """Pass when this node may append.
 

@@ -38,7 +38,8 @@ class BrokerRequestHandler:
     """
 
     def __init__(self, clients: ClientTable, guard: Guard, counting: Counting) -> None:
-        self._table: dict[int, Serve] = {}
+        self._served: dict[int, Serve] = {}
+        self._table: dict[int, Serve] = self._served  # with what is diverted
         self._counting = counting
         self._calls = counting.calls
         self._guard = guard if guard.is_needed else None
@@ -51,15 +52,27 @@ class BrokerRequestHandler:
         Raises:
             ValueError: one of them is served already.
         """
-        if twice := sorted(self._table.keys() & table.keys()):
+        if twice := sorted(self._served.keys() & table.keys()):
             raise ValueError(f"request codes that two subsystems serve: {', '.join(map(str, twice))}")
-        for code, serve in table.items():
-            self._table[code] = serve if code in SEND_CODES else _timed(code, serve)
+        self._served |= _measured(table)
+
+    def divert(self, table: Mapping[int, Serve]) -> None:
+        """Have these functions serve their codes until the next call; an empty table ends that."""
+        self._table = {**self._served, **_measured(table)} if table else self._served
+
+    def serve_again(self, connection: Connection, command: Command) -> None:
+        """Serve a request that was diverted, now or later; a refusal is answered here. It was checked before."""
+        try:
+            self._served[command.code](connection, command)
+        except Exception as error:
+            if isinstance(error, Refusal):
+                self._count_refused(command, error)
+            connection.fail(command, error)
 
     @property
     def codes(self) -> frozenset[int]:
         """The request codes that are served."""
-        return frozenset(self._table)
+        return frozenset(self._served)
 
     def on_connected(self, connection: Connection) -> None:
         """Nothing to do: a connection has no state before its first request."""
@@ -104,6 +117,11 @@ class BrokerRequestHandler:
     def on_closed(self, connection: Connection) -> None:
         """Remove the clients of a closed connection."""
         self._clients.connection_closed(connection)
+
+
+def _measured(table: Mapping[int, Serve]) -> dict[int, Serve]:
+    """The table with the times of requests taken; those of sends are taken per batch."""
+    return {code: serve if code in SEND_CODES else _timed(code, serve) for code, serve in table.items()}
 
 
 def _timed(code: int, serve: Serve) -> Serve:

@@ -34,6 +34,7 @@ from ledgermq.remoting.server import RemotingServer
 from node.keys import BROKER_KEYS
 from node.log_choice import open_store_of
 from node.node_config import NodeConfig
+from node.store_settings import peer_secrets
 from store.opening import OpenStore
 from telemetry.collector import QuietCollector
 from telemetry.health import HealthServer
@@ -152,6 +153,9 @@ class Broker:
         self._open.cleaner.holds.append(follower.needed_of_log)
         self._open.last_steps += [follower.close, self._saver.close]
         self._parts.context.forwarding.forward = self._client.request
+        self._parts.passing.open(
+            config.tls.outgoing(), peer_secrets(self._node), trusts_all=self._node.raft.insecure_peers
+        )
         await self._listen()
         self._run_timers(timers)
         await self._serve_metrics()
@@ -178,6 +182,8 @@ class Broker:
         if self._timers is not None:
             await self._timers.close()
         await self._client.close()
+        if self._parts is not None:
+            await self._parts.passing.close()
         if self._open is not None:
             await self._open.close()
         for pages in (self._prometheus, self._health):

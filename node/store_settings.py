@@ -5,7 +5,7 @@ from dataclasses import replace
 from dledger.config import RaftConfig
 from ha.config import GroupConfig, MasterConfig
 from ha.core.copies import ALONE
-from ledgermq.remoting.proof import read_secrets
+from ledgermq.remoting.proof import Secrets, read_secrets
 from node.node_config import LogMode, NodeConfig
 from store.log.commit_log_config import CommitLogConfig
 from store.log.flusher import FlushMode
@@ -71,6 +71,16 @@ def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
     )
 
 
+def peer_secrets(config: NodeConfig) -> Secrets:
+    """The secrets by which the members of a Raft group know each other.
+
+    Raises:
+        SecretFileError: the file cannot be used.
+    """
+    secret_file = config.raft.peer_secret_file
+    return () if secret_file is None else read_secrets(secret_file)
+
+
 def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> RaftConfig:
     """For a member of a Raft group, to which clients come at `client_address`, `host:port`, when it leads.
 
@@ -86,7 +96,7 @@ def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> R
         store_dir=broker.store.root,
         client_address=client_address,
         store_host=store_host,
-        peer_secrets=read_secrets(raft.peer_secret_file) if raft.peer_secret_file is not None else (),
+        peer_secrets=peer_secrets(config),
         listen_host=None if raft.is_local else broker.listen_host,  # no other machine needs to reach local peers
         flush_mode=config.log.flush_mode,
         flush_interval_ms=config.log.flush_interval_ms,

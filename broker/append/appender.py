@@ -28,6 +28,9 @@ _QUEUE_FILES_S: Final = 0.005
 _PLACED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
 """What senders hear that wait for nothing but the place of their message."""
 
+_LEADS_NO_MORE: Final = (Cause.NOT_LEADER, Cause.RECOVERING)
+"""Why a log places nothing that may be placed by another node, or later by this one."""
+
 AnswerAll = Callable[[Sequence[Answer], AppendReceipt | Refusal], None]
 Settled = Callable[[Sequence[QueuedDraft], Sequence[Answer], AppendReceipt | Refusal, float], None]
 """Called for every batch with its drafts, the senders that waited, its outcome and its begin in monotonic seconds."""
@@ -43,6 +46,8 @@ class Appender:
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
         unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
+        take_back: takes the senders of a batch of which nothing was placed, since this node ceased to lead in this
+            turn; None: they are refused.
     """
 
     def __init__(self, put: Put, answer_all: AnswerAll, settled: Settled, loop: asyncio.AbstractEventLoop) -> None:
@@ -56,6 +61,7 @@ class Appender:
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
         self.unwaited: list[Done] = []
+        self.take_back: Callable[[list[Answer]], None] | None = None
 
     def begin(self) -> None:
         """Make sure that this turn's batch is placed when the turn ends."""
@@ -95,6 +101,9 @@ class Appender:
             return
         except Refusal as refusal:
             outcome = refusal
+            if self.take_back is not None and refusal.cause in _LEADS_NO_MORE:
+                self.take_back(answers)
+                answers = []
         except Exception as error:  # senders must be answered, whatever the error is
             log.exception("appending a batch of %d records failed", len(drafts))
             outcome = Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}")

@@ -28,7 +28,7 @@ class KeptOffsets:
 
     def hand_over(self) -> None:
         """Begin to tell the master, unless that is under way; nothing to do on other nodes."""
-        master = self._forwarding.leader_elsewhere() if self._role.is_slave else None
+        master = self._role.leader_elsewhere if self._role.is_slave else None
         if not self._is_at_it and master is not None and self._offsets.kept():
             self._is_at_it = True
             self._spawn(self._tell(master))

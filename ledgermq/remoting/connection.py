@@ -74,6 +74,9 @@ class Connection(asyncio.Protocol):
         in_flight: requests received and not yet answered.
     """
 
+    is_relayed = False
+    """Whether the other end is not connected here, but to a server that passes its requests on."""
+
     def __init__(
         self,
         handler: RequestHandler,
@@ -129,6 +132,11 @@ class Connection(asyncio.Protocol):
         self._close_reason = ""
         self._made_at = self._last_input = self._last_move = self._loop.time()
         self._frame_since: float | None = None
+
+    def serve_by(self, handler: RequestHandler) -> None:
+        """Have another handler serve the other end's requests from now on; `on_connected` is not called."""
+        self._handler = handler
+        self._watcher = handler if isinstance(handler, AnswerWatcher) else None
 
     # -- state
 

@@ -134,13 +134,6 @@ async def test_each_node_compacts_its_own_copy_and_serves_it(group: Group) -> No
         assert offsets == [95, 96, 97, 98, *range(99, 127)]  # the first file held 99 messages, 32 are pulled at once
 
 
-async def test_a_follower_refuses_sends_and_names_the_leader(group: Group) -> None:
-    for follower in group.followers:
-        answer = await ask(group.client, follower, RequestCode.SEND_MESSAGE_V2, send_fields("any"), b"x")
-        assert answer.code == 14
-        assert answer.ext["leaderHint"] == group.leader.address
-
-
 async def test_a_pull_held_by_a_follower_is_woken_by_the_commit(group: Group) -> None:
     await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
     follower = group.followers[0]

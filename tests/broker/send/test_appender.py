@@ -103,6 +103,23 @@ async def test_a_batch_that_cannot_be_placed_is_refused_to_all_who_wait(error: E
     assert len(store.batches) == 1
 
 
+@pytest.mark.parametrize(
+    ("cause", "is_taken_back"), [(Cause.NOT_LEADER, True), (Cause.RECOVERING, True), (Cause.LEADER_CHANGED, False)]
+)
+async def test_senders_of_a_batch_of_which_nothing_was_placed_may_try_another_leader(
+    desk: Desk, client: MemoryClient, cause: Cause, is_taken_back: bool
+) -> None:
+    store, refused, taken = ScriptedStore(), list[object](), list[object]()
+    appender = Appender(store.put, lambda answers, _: refused.extend(answers), _ignore, asyncio.get_running_loop())
+    appender.take_back = taken.extend
+    store.error = Refusal(cause, "leads no more")
+    appender.begin()
+    answer = (client.connection, Command(310), draft(0), b"KEY")
+    appender.answers.append(answer)
+    await asyncio.sleep(0)
+    assert (refused, taken) == (([], [answer]) if is_taken_back else ([answer], []))
+
+
 async def answered(client: MemoryClient, outcome: Outcome, header_type: int = JSON_HEADER) -> Command:
     command = Command(310, 9, ext={}, header_type=header_type)
     client.connection.in_flight += 1

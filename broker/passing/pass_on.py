@@ -1,0 +1,316 @@
+"""Passes requests that only the leader serves on to it, and holds them while nobody leads.
+
+    this node follows, the leader is known      passed on, over one connection, in the order of arrival
+    nobody leads, or the leader changes         held, for `HOLD_S` at most; then refused, by the code for "try again"
+    this node leads                             served here, those that were held too
+
+A request is passed on again only if the node that had it says that it does not lead: then nothing was placed. One whose
+answer is lost is answered with the code on which clients try again, since it may or may not have been carried out.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from broker.append.answers import Answer
+from broker.passing.leader_link import LeaderLink, open_link
+from broker.role import Role
+from broker.subsystem import Serve
+from broker.timers import Spawn
+from ledgermq.remoting.client import NoRequests, RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.proof import Secrets
+from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.tls import ContextSource
+
+CODES: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.RECALL_MESSAGE,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+)
+"""Requests that are passed on."""
+
+HOLD_S: Final = 1.0
+"""Longest time for which a request waits for a leader."""
+
+_SERVED_HERE: Final = frozenset({RequestCode.QUERY_CONSUMER_OFFSET})
+"""Requests that a follower answers itself, from its own tables, if no leader does."""
+
+_HELD_MAX: Final = 10_000
+_HELD_BYTES_MAX: Final = 32 << 20
+_PASSED_MAX: Final = 8192
+"""Requests that wait for the leader's answer; half of what it takes of one connection (`maxRequestsInFlight`)."""
+
+_RETRY_S: Final = 0.05
+_LOGGED_AFTER: Final = 20
+"""Attempts to reach the leader; a leader that died is dialled a few times before its successor is known."""
+
+_OLD_LINK_S: Final = 0.3
+"""How long answers of the node that led before are waited for once it does not lead any more."""
+
+_NOT_LEADER: Final = Cause.NOT_LEADER.slug
+
+_log = logging.getLogger(__name__)
+
+
+class Waiting(NamedTuple):
+    """A request of a client, in the order of arrival; `deadline` is in seconds of the loop's clock."""
+
+    number: int
+    deadline: float
+    connection: Connection
+    command: Command
+
+
+class PassOn:
+    """Holds requests and passes them on.
+
+    Args:
+        serve: serves a request on this node, and answers refusals, too.
+        spawn: runs a coroutine until the broker stops.
+
+    Attributes:
+        passed: number of requests passed on so far.
+        unanswered: of those, how many the leader did not answer.
+    """
+
+    def __init__(self, role: Role, serve: Serve, spawn: Spawn, loop: asyncio.AbstractEventLoop) -> None:
+        self._role = role
+        self._serve = serve
+        self._spawn = spawn
+        self._loop = loop
+        self._client: RemotingClient | None = None
+        self._secrets: Secrets = ()
+        self._link: LeaderLink | None = None
+        self._is_opening = False
+        self._held: list[Waiting] = []  # a heap
+        self._held_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._number = 0
+        self._in_flight = 0
+        self._is_stopped = False
+        self.passed = 0
+        self.unanswered = 0
+
+    def open(self, tls: ContextSource | None, secrets: Secrets) -> None:
+        """Begin: from now on leaders may be connected to."""
+        self._client = RemotingClient(_OnClosed(self.on_link_closed), tls=tls)
+        self._secrets = secrets
+        self.follow()
+
+    async def close(self) -> None:
+        """Close the connections; requests that wait for answers are refused."""
+        self.release()
+        if self._client is not None:
+            await self._client.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be passed on."""
+        return self._client is not None and not self._is_stopped
+
+    @property
+    def held(self) -> int:
+        """Number of requests that wait for a leader."""
+        return len(self._held)
+
+    # ---- requests
+
+    def take(self, connection: Connection, command: Command) -> None:
+        """Pass a client's request on, or hold it.
+
+        Raises:
+            Refusal: BUSY, too much is held.
+        """
+        self._number += 1
+        waiting = Waiting(self._number, self._loop.time() + HOLD_S, connection, command)
+        link = self._link
+        if link is None or self._held or self._in_flight >= _PASSED_MAX or link.connection.is_closed:
+            self._hold(waiting)
+        else:
+            self._pass(link, waiting)
+
+    def take_back(self, answers: list[Answer]) -> None:
+        """Take requests whose messages were not placed, since this node just ceased to lead."""
+        for connection, command, _, _ in answers:
+            try:
+                self.take(connection, command)
+            except Refusal as refusal:
+                connection.refuse(command, refusal)
+
+    def _pass(self, link: LeaderLink, waiting: Waiting) -> None:
+        connection, command = waiting.connection, waiting.command
+        self.passed += 1
+        if command.flag & ONEWAY_FLAG:
+            link.pass_on_oneway(command, connection.address)
+            return
+        self._in_flight += 1
+        link.pass_on(command, connection.address, partial(self._answered, waiting))
+
+    def _answered(self, waiting: Waiting, outcome: Command | RemotingError) -> None:
+        self._in_flight -= 1
+        connection, command = waiting.connection, waiting.command
+        if not isinstance(outcome, Command):
+            self._lost(waiting, outcome)
+        elif outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE and outcome.ext.get("cause") == _NOT_LEADER:
+            self._hold(waiting)
+        else:
+            connection.respond(command, outcome.code, outcome.ext, outcome.body, outcome.remark)
+        if self._held:
+            self._release_soon()
+
+    def _lost(self, waiting: Waiting, error: RemotingError) -> None:
+        """Answer a request whose own answer was lost."""
+        self.unanswered += 1
+        if waiting.command.code in _SERVED_HERE:
+            self._serve(waiting.connection, waiting.command)
+            return
+        remark = f"passed on to the leader, which may or may not have carried it out: {error}"
+        waiting.connection.refuse(waiting.command, Refusal(Cause.LEADER_CHANGED, remark, retry_after_ms=100))
+
+    # ---- holding
+
+    def _hold(self, waiting: Waiting) -> None:
+        command = waiting.command
+        size = len(command.body)
+        if self._is_stopped or waiting.deadline <= self._loop.time():
+            self._give_up(waiting)
+            return
+        if len(self._held) >= _HELD_MAX or self._held_bytes + size > _HELD_BYTES_MAX:
+            remark = f"{len(self._held)} requests of {self._held_bytes} bytes wait for a leader already"
+            waiting.connection.refuse(command, Refusal(Cause.BUSY, remark, retry_after_ms=100))
+            return
+        command.body = bytes(command.body)  # a view would keep all of what was received with it
+        heapq.heappush(self._held, waiting)
+        self._held_bytes += size
+        if self._timer is None:
+            self._timer = self._loop.call_at(waiting.deadline, self._expire)
+        self._release_soon()
+
+    def _take_held(self) -> Waiting:
+        waiting = heapq.heappop(self._held)
+        self._held_bytes -= len(waiting.command.body)
+        return waiting
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._held and self._held[0].deadline <= now:
+            self._give_up(self._take_held())
+        if self._held:
+            self._timer = self._loop.call_at(self._held[0].deadline, self._expire)
+
+    def _give_up(self, waiting: Waiting) -> None:
+        if waiting.command.code in _SERVED_HERE:
+            self._serve(waiting.connection, waiting.command)
+        else:
+            waiting.connection.refuse(waiting.command, self._role.refusal())
+
+    def _release_soon(self) -> None:
+        self._loop.call_soon(self._release)
+
+    def _release(self) -> None:
+        """Serve or pass on what is held, as far as that is possible now."""
+        if self._role.writable:
+            while self._held:
+                waiting = self._take_held()
+                if not waiting.connection.is_closed:
+                    self._serve(waiting.connection, waiting.command)
+            return
+        link = self._link
+        while self._held and link is not None and self._in_flight < _PASSED_MAX and not link.connection.is_closed:
+            waiting = self._take_held()
+            if waiting.connection.is_relayed:  # the member that sent it knows by now who leads
+                waiting.connection.refuse(waiting.command, _not_leader(self._role))
+            elif not waiting.connection.is_closed:
+                self._pass(link, waiting)
+
+    # ---- who leads
+
+    def lead(self) -> None:
+        """This node leads: serve what was held."""
+        self._leave_link()
+        self._release_soon()
+
+    def follow(self) -> None:
+        """Another node leads, or none."""
+        leader = self._role.leader_elsewhere
+        if self._link is not None and self._link.address != leader:
+            self._leave_link()
+        if leader is not None and self._link is None and self.is_open and not self._is_opening:
+            self._is_opening = True
+            self._spawn(self._open_link())
+
+    def release(self) -> None:
+        """The broker stops soon: refuse what is held, and hold nothing more."""
+        self._is_stopped = True
+        while self._held:
+            self._give_up(self._take_held())
+
+    def on_link_closed(self, connection: Connection) -> None:
+        """The connection to a leader ended; its requests are settled."""
+        if self._link is not None and self._link.connection is connection:
+            self._link = None
+            self.follow()
+
+    def _leave_link(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            self._loop.call_later(_OLD_LINK_S, self._close_link, link)
+
+    def _close_link(self, link: LeaderLink) -> None:
+        if self._link is None or self._link.connection is not link.connection:
+            link.connection.close("that node does not lead any more")
+
+    async def _open_link(self) -> None:
+        """Connect to whoever leads, until that is done or this node leads."""
+        tries = 0
+        try:
+            while self._link is None and self._client is not None and self.is_open:
+                leader = self._role.leader_elsewhere
+                if leader is None:
+                    return
+                try:
+                    link = await open_link(self._client, leader, self._secrets)
+                except (RemotingError, Refusal) as error:
+                    tries += 1
+                    if tries == _LOGGED_AFTER:
+                        _log.warning("requests of clients cannot be passed on to the leader: %s", error)
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                if link.address == self._role.leader_elsewhere and not link.connection.is_closed:
+                    self._link = link
+                    self._release()
+        finally:
+            self._is_opening = False
+
+
+class _OnClosed(NoRequests):
+    """Reports the end of a connection to a leader."""
+
+    def __init__(self, on_closed: Callable[[Connection], Any]) -> None:
+        self._tell = on_closed
+
+    def on_closed(self, connection: Connection) -> None:
+        """Report it."""
+        self._tell(connection)
+
+
+def _not_leader(role: Role) -> Refusal:
+    refusal = role.refusal()
+    return Refusal(Cause.NOT_LEADER, refusal.remark, retry_after_ms=100, leader_hint=refusal.leader_hint)

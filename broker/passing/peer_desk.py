@@ -1,0 +1,106 @@
+"""The leader's end: members that follow greet it, and pass their clients' requests on.
+
+GREETING {nonce} --> {nonce}        then every request on this connection has a claim (`broker.passing.claims`)
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.passing.claims import ClaimChecks, host_of, read_nonce
+from broker.passing.relayed import RelayedClient
+from broker.role import Role
+from broker.subsystem import Serve
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection, RequestHandler
+from ledgermq.remoting.proof import Secrets, make_nonce
+from ledgermq.remoting.refusal import Cause, Refusal
+
+GREETING: Final = 53002
+"""`nonce`: 32 random bytes in hexadecimal. The answer has the leader's `nonce`."""
+
+_CLIENTS_MAX: Final = 20_000
+"""Clients known behind one member; the one that has been known for longest is forgotten first."""
+
+_log = logging.getLogger(__name__)
+
+
+class PeerDesk:
+    """Takes members' greetings.
+
+    Args:
+        handler: returns what serves all requests.
+
+    Attributes:
+        secrets: of the cluster: who passes requests on must have one of them; none: no seal is asked for.
+        trusts_all: without a secret, believe members on other machines, too.
+    """
+
+    def __init__(self, role: Role, handler: Callable[[], RequestHandler]) -> None:
+        self._role = role
+        self._handler = handler
+        self.secrets: Secrets = ()
+        self.trusts_all = False
+
+    def requests(self) -> Mapping[int, Serve]:
+        """The handlers by request code."""
+        return {GREETING: self.greet}
+
+    def greet(self, connection: Connection, command: Command) -> None:
+        """From now on, requests on this connection are those of a member's clients.
+
+        Raises:
+            Refusal: NO_PERMISSION, whoever connects from there is not believed.
+        """
+        if not (self.secrets or connection.is_local or self.trusts_all):
+            remark = "without a secret, requests are only passed on between members on one machine"
+            raise Refusal(Cause.NO_PERMISSION, f"{remark} (dLegerPeerSecretFile, insecurePeers)")
+        theirs, own = read_nonce(command.ext.get("nonce", "")), make_nonce()
+        checks = ClaimChecks(self.secrets, own, theirs)
+        connection.serve_by(_PassedOn(self, checks, self._role, self._handler()))
+        connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex()})
+
+
+class _PassedOn:
+    """Serves the requests that one member passes on."""
+
+    def __init__(self, desk: PeerDesk, checks: ClaimChecks, role: Role, handler: RequestHandler) -> None:
+        self._desk = desk
+        self._checks = checks
+        self._role = role
+        self._handler = handler
+        self._clients: dict[str, RelayedClient] = {}
+
+    def on_connected(self, connection: Connection) -> None:
+        """Do nothing: the connection was made before."""
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        """Serve it as the client's own, or refuse it before anything of it is placed.
+
+        Raises:
+            Refusal: NOT_LEADER, another node leads, or none: nothing was placed; or as for the client itself.
+        """
+        if command.code == GREETING:
+            self._desk.greet(connection, command)
+            return
+        client = self._client(connection, self._checks.client_of(command))
+        if not (self._role.writable or self._role.is_elected):
+            refusal = self._role.refusal()
+            raise Refusal(Cause.NOT_LEADER, refusal.remark, retry_after_ms=100, leader_hint=refusal.leader_hint)
+        self._handler.on_request(client, command)
+
+    def on_closed(self, connection: Connection) -> None:
+        """The clients behind the member are out of reach."""
+        for client in self._clients.values():
+            self._handler.on_closed(client)
+
+    def _client(self, carrier: Connection, address: str) -> RelayedClient:
+        client = self._clients.get(address)
+        if client is None:
+            client = RelayedClient(carrier, self._handler, host_of(address))
+            if len(self._clients) >= _CLIENTS_MAX:
+                oldest = next(iter(self._clients))
+                self._handler.on_closed(self._clients.pop(oldest))
+            self._clients[address] = client
+        return client

@@ -1,0 +1,68 @@
+"""The subsystem of requests that are passed on: who greets this node, and what this node passes on itself."""
+
+from collections.abc import Mapping
+
+from broker.context import BrokerContext
+from broker.passing.pass_on import CODES, PassOn
+from broker.passing.peer_desk import PeerDesk
+from broker.server import BrokerRequestHandler
+from broker.subsystem import Serve, Subsystem
+from ledgermq.remoting.proof import Secrets
+from ledgermq.remoting.tls import ContextSource
+
+
+class PassingSubsystem(Subsystem):
+    """Diverts requests that only the leader serves while another node leads.
+
+    Args:
+        handler: the handler of all requests; the leader's serves them as always, without knowing of this.
+
+    Attributes:
+        pass_on: holds requests and passes them on.
+    """
+
+    def __init__(self, context: BrokerContext, handler: BrokerRequestHandler) -> None:
+        self._role = context.role
+        self._handler = handler
+        self._appender = context.appender
+        self._desk = PeerDesk(context.role, lambda: handler)
+        self.pass_on = PassOn(context.role, handler.serve_again, context.spawn, context.loop)
+
+    def requests(self) -> Mapping[int, Serve]:
+        """The handlers by request code."""
+        return self._desk.requests()
+
+    def open(self, tls: ContextSource | None, secrets: Secrets, *, trusts_all: bool) -> None:
+        """Begin to pass requests on, and to take those of other members' clients.
+
+        Args:
+            tls: the context of connections to the leader; None for plain ones.
+            secrets: the cluster's; the first one seals what is passed on, each is accepted.
+            trusts_all: without a secret, believe whoever connects from other machines, too.
+        """
+        self._desk.secrets, self._desk.trusts_all = secrets, trusts_all
+        self.pass_on.open(tls, secrets)
+        self._appender.take_back = self.pass_on.take_back
+        self._divert()
+
+    async def close(self) -> None:
+        """Close the connections to leaders."""
+        await self.pass_on.close()
+
+    def lead(self) -> None:
+        """Serve what waited for a leader."""
+        self._divert()
+        self.pass_on.lead()
+
+    def follow(self) -> None:
+        """Pass requests on to whoever leads now."""
+        self._divert()
+        self.pass_on.follow()
+
+    def release(self) -> None:
+        """Refuse what waits for a leader."""
+        self.pass_on.release()
+
+    def _divert(self) -> None:
+        is_diverted = self.pass_on.is_open and self._role.is_in_election and not self._role.writable
+        self._handler.divert(dict.fromkeys(CODES, self.pass_on.take) if is_diverted else {})

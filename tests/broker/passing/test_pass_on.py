@@ -1,0 +1,235 @@
+"""A follower that passes requests on, at leaders that answer late, twice, wrongly or not at all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.passing import pass_on as module
+from broker.passing.pass_on import PassOn
+from broker.passing.peer_desk import GREETING
+from broker.role import Role
+from broker.timers import Timers
+from ledgermq.remoting.client import NoRequests
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.proof import make_nonce
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.server import RemotingServer
+from store.replicated_log import LogRole, LogState
+from tests.broker.conftest import MemoryTransport, eventually, log_state, small_config
+
+
+class Leader(NoRequests):
+    """A node that answers the greeting; `serve` decides about what is passed on to it."""
+
+    def __init__(self, serve: Callable[[Connection, Command], None]) -> None:
+        self._serve = serve
+        self.server = RemotingServer(self)
+        self.taken: list[bytes] = []
+
+    async def start(self) -> str:
+        await self.server.start("127.0.0.1", 0)
+        return f"127.0.0.1:{self.server.port}"
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        if command.code == GREETING:
+            connection.respond(command, 0, {"nonce": make_nonce().hex()})
+        else:
+            self.taken.append(bytes(command.body))
+            self._serve(connection, command)
+
+
+class Client(Connection):
+    """A client's connection; keeps the answers as (opaque, code, cause)."""
+
+    def __init__(self) -> None:
+        super().__init__(NoRequests(), Limits(), lambda _: None, lambda _connection, _reason: None)
+        self.answers: list[tuple[int, int, str]] = []
+        self.connection_made(MemoryTransport(("10.0.0.9", 4000)))
+
+    def respond(
+        self, command: Command, code: int, ext: object = None, body: object = b"", remark: object = None
+    ) -> None:
+        fields = dict(ext) if isinstance(ext, dict) else {}
+        self.answers.append((command.opaque, code, fields.get("cause", "")))
+
+
+class Follower:
+    """A `PassOn` whose role the test sets."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        loop = asyncio.get_running_loop()
+        self.timers = Timers(loop)
+        self.role = Role(config, log_state(writable=False, generation=1))
+        self.served: list[int] = []
+        self.pass_on = PassOn(self.role, self._serve, self.timers.spawn, loop)
+        self.pass_on.open(None, ())
+        self.client = Client()
+
+    def _serve(self, connection: Connection, command: Command) -> None:
+        self.served.append(command.opaque)
+
+    def leads(self, address: str | None) -> None:
+        """Another node leads from now on; None: nobody."""
+        leader = None if address is None else LeaderHint("n0", address)
+        self.role.update(log_state(writable=False, generation=2, leader=leader))
+        self.pass_on.follow()
+
+    def send(self, opaque: int, code: int = 310) -> None:
+        self.pass_on.take(self.client, Command(code, opaque, body=b"%d" % opaque))
+
+    async def answered(self, *opaques: int) -> list[tuple[int, int, str]]:
+        await eventually(lambda: {one[0] for one in self.client.answers} >= set(opaques), f"answers to {opaques}")
+        return self.client.answers
+
+
+@pytest.fixture
+async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
+    made = Follower(small_config(tmp_path).broker)
+    yield made
+    await made.pass_on.close()
+    await made.timers.close()
+
+
+def accept(connection: Connection, command: Command) -> None:
+    connection.respond(command, 0, {})
+
+
+def say_not_leader(connection: Connection, command: Command) -> None:
+    raise Refusal(Cause.NOT_LEADER, "another one leads")
+
+
+async def test_what_was_held_is_passed_on_in_order_before_what_comes_later(follower: Follower) -> None:
+    leader = Leader(accept)
+    address = await leader.start()
+    for opaque in range(1, 4):
+        follower.send(opaque)
+    follower.leads(address)
+    await eventually(lambda: follower.pass_on.held == 0)
+    follower.send(4)
+    assert await follower.answered(1, 2, 3, 4) == [(opaque, 0, "") for opaque in range(1, 5)]
+    assert leader.taken == [b"1", b"2", b"3", b"4"]
+    await leader.server.close()
+
+
+async def test_what_a_node_refused_as_no_leader_goes_to_the_next_one_in_order(follower: Follower) -> None:
+    first, second = Leader(say_not_leader), Leader(accept)
+    follower.leads(await first.start())
+    for opaque in range(1, 6):
+        follower.send(opaque)
+    await eventually(lambda: len(first.taken) >= 5)
+    follower.leads(await second.start())
+    assert {code for _, code, _ in await follower.answered(1, 2, 3, 4, 5)} == {0}
+    assert second.taken == [b"1", b"2", b"3", b"4", b"5"]
+    for leader in (first, second):
+        await leader.server.close()
+
+
+async def test_what_may_have_been_stored_is_never_passed_on_again(follower: Follower) -> None:
+    second = Leader(accept)
+
+    def die(connection: Connection, command: Command) -> None:
+        connection.abort("killed")
+
+    first = Leader(die)
+    follower.leads(await first.start())
+    follower.send(1)
+    assert await follower.answered(1) == [(1, 14, "leader-changed")]
+    await first.server.close()
+    follower.leads(await second.start())
+    follower.send(2)
+    await follower.answered(2)
+    assert second.taken == [b"2"]
+    assert follower.pass_on.unanswered == 1
+    await second.server.close()
+
+
+async def test_a_leader_that_says_nothing_is_given_up_once_another_one_leads(follower: Follower) -> None:
+    silent, second = Leader(lambda *_: None), Leader(accept)
+    follower.leads(await silent.start())
+    follower.send(1)
+    await eventually(lambda: silent.taken == [b"1"])
+    follower.leads(None)
+    follower.send(2)
+    follower.leads(await second.start())
+    assert sorted(await follower.answered(1, 2)) == [(1, 14, "leader-changed"), (2, 0, "")]
+    assert second.taken == [b"2"]
+    for leader in (silent, second):
+        await leader.server.close()
+
+
+async def test_a_late_answer_after_the_hand_over_still_counts(follower: Follower) -> None:
+    late: list[tuple[Connection, Command]] = []
+    old = Leader(lambda connection, command: late.append((connection, command)))
+    follower.leads(await old.start())
+    follower.send(1)
+    await eventually(lambda: len(late) == 1)
+    follower.leads(None)
+    accept(*late[0])
+    accept(*late[0])  # doubled: ignored
+    assert await follower.answered(1) == [(1, 0, "")]
+    await old.server.close()
+
+
+async def test_a_node_that_is_elected_serves_what_it_held(follower: Follower) -> None:
+    follower.send(1)
+    follower.send(2)
+    follower.role.update(
+        LogState(LogRole.LEADER, 2, LeaderHint("n1", "127.0.0.1:1"), Refusal(Cause.RECOVERING, "soon"))
+    )
+    follower.pass_on.follow()
+    await asyncio.sleep(0)
+    assert follower.served == []
+    follower.role.update(log_state(writable=True, generation=2))
+    follower.pass_on.lead()
+    await eventually(lambda: follower.served == [1, 2])
+    assert follower.client.answers == []
+
+
+async def test_nobody_waits_for_ever(follower: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HOLD_S", 0.05)
+    follower.send(1)
+    follower.send(2, code=14)
+    assert await follower.answered(1) == [(1, 14, "no-quorum")]
+    assert follower.served == [2], "a question about progress is answered from the follower's own tables"
+
+
+async def test_the_number_of_held_requests_and_their_bytes_are_bounded(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_HELD_MAX", 2)
+    for opaque in (1, 2, 3):
+        follower.send(opaque)
+    assert follower.client.answers == [(3, 2, "busy")]
+    monkeypatch.setattr(module, "_HELD_MAX", 100)
+    monkeypatch.setattr(module, "_HELD_BYTES_MAX", 3)
+    follower.send(4)
+    follower.send(5)
+    assert follower.client.answers == [(3, 2, "busy"), (5, 2, "busy")]
+
+
+async def test_more_than_the_leader_takes_at_once_waits_here(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PASSED_MAX", 2)
+    waiting: list[tuple[Connection, Command]] = []
+    leader = Leader(lambda connection, command: waiting.append((connection, command)))
+    follower.leads(await leader.start())
+    for opaque in range(1, 5):
+        follower.send(opaque)
+    await eventually(lambda: len(waiting) == 2)
+    assert (leader.taken, follower.pass_on.held) == ([b"1", b"2"], 2)
+    accept(*waiting[0])
+    await eventually(lambda: leader.taken == [b"1", b"2", b"3"])
+    await leader.server.close()
+
+
+async def test_a_broker_that_stops_refuses_what_it_holds(follower: Follower) -> None:
+    follower.send(1)
+    follower.pass_on.release()
+    follower.send(2)
+    assert [(opaque, code) for opaque, code, _ in follower.client.answers] == [(1, 14), (2, 14)]

@@ -1,0 +1,181 @@
+"""Clients that ask a follower of a Raft group: the leader serves them as if they had asked itself."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from broker.admin.transfer import TRANSFER_LEADERSHIP
+from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.flags import TRANSACTION_COMMIT
+from ledgermq.message.ids import parse_offset_message_id
+from ledgermq.message.record import Record, decode_records
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import BINARY_HEADER, Command
+from node.broker_assembly import Broker
+from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
+from tests.broker.groups.test_offsets import key
+from tests.broker.test_broker import ask
+from tests.broker.test_raft_brokers import Group, group
+
+__all__ = ["group"]
+
+
+async def make_topic(group: Group, name: str = "T", queues: int = 1) -> None:
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(name, queues))
+
+
+async def stored(group: Group, topic: str = "T") -> list[Record]:
+    pulled = await group.ask_leader(RequestCode.PULL_MESSAGE, pull_fields(topic))
+    return list(decode_records(pulled.body))
+
+
+async def test_every_kind_of_send_to_a_follower_is_stored_by_the_leader(group: Group) -> None:
+    await make_topic(group)
+    one, other = group.followers
+    long_names = {
+        "producerGroup": "p",
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": "0",
+        "sysFlag": "0",
+        "bornTimestamp": "1700000000000",
+        "flag": "0",
+        "properties": "UNIQ_KEY\x01L\x02",
+        "reconsumeTimes": "0",
+        "unitMode": "false",
+    }
+    batch = encode_batch(BatchMessage(0, body, b"UNIQ_KEY\x01%b\x02" % body) for body in (b"b0", b"b1"))
+    answers = [
+        await ask(group.client, one, RequestCode.SEND_MESSAGE, long_names, b"v1"),
+        await ask(group.client, other, RequestCode.SEND_MESSAGE_V2, send_fields(), b"v2"),
+        await ask(group.client, one, RequestCode.SEND_BATCH_MESSAGE, send_fields(m="true"), batch),
+        await group.client.request(
+            other.address,
+            Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(), body=b"binary", header_type=BINARY_HEADER),
+            5,
+        ),
+    ]
+    assert [answer.code for answer in answers] == [0, 0, 0, 0]
+    assert [answer.ext["queueOffset"] for answer in answers] == ["0", "1", "2", "4"]
+    await group.client.oneway(one.address, Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(), body=b"oneway"))
+    leader = group.leader
+    await eventually(lambda: leader.parts.context.store.queues.get("T", 0).max_offset == 6, "the one-way send too")
+    assert [record.body for record in await stored(group)] == [b"v1", b"v2", b"b0", b"b1", b"binary", b"oneway"]
+    host, _ = parse_offset_message_id(answers[1].ext["msgId"])
+    assert str(host) == leader.address
+
+
+async def test_the_address_of_the_sender_is_kept(group: Group) -> None:
+    await make_topic(group)
+    senders = [RemotingClient(), RemotingClient()]
+    for sender in senders:
+        assert (await ask(sender, group.followers[0], RequestCode.SEND_MESSAGE_V2, send_fields(), b"x")).code == 0
+    own = [(await sender.connection(group.followers[0].address)).local_address for sender in senders]
+    assert [str(record.born_host) for record in await stored(group)] == own
+    for sender in senders:
+        await sender.close()
+
+
+async def test_many_sends_of_one_turn_stay_in_order(group: Group) -> None:
+    await make_topic(group)
+    connection = await group.client.connection(group.followers[0].address)
+    answers: list[Any] = []
+    for number in range(500):
+        command = Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(), body=b"%d" % number)
+        connection.call(command, 5, answers.append)
+    await eventually(lambda: len(answers) == 500, "all are answered")
+    assert [answer.ext["queueOffset"] for answer in answers] == [str(number) for number in range(500)]
+    bodies: list[bytes] = []
+    while len(bodies) < 500:
+        pulled = await group.ask_leader(RequestCode.PULL_MESSAGE, pull_fields(offset=len(bodies)))
+        bodies += [record.body for record in decode_records(pulled.body)]
+    assert bodies == [b"%d" % number for number in range(500)]
+
+
+async def test_what_else_only_the_leader_serves_is_passed_on(group: Group) -> None:
+    await make_topic(group)
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+    follower = group.followers[0]
+    assert (await ask(group.client, follower, RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="7"))).code == 0
+    offset = await ask(group.client, group.followers[1], RequestCode.QUERY_CONSUMER_OFFSET, key())
+    assert offset.ext == {"offset": "7"}
+    queue = {"topic": "T", "brokerName": "b", "queueId": 0}
+    lock = {"consumerGroup": "g", "clientId": "one", "mqSet": [queue]}
+    locked = await ask(group.client, follower, RequestCode.LOCK_BATCH_MQ, {}, orjson.dumps(lock))
+    assert orjson.loads(locked.body) == {"lockOKMQSet": [queue]}
+    refused = await group.ask_leader(RequestCode.LOCK_BATCH_MQ, {}, orjson.dumps({**lock, "clientId": "other"}))
+    assert orjson.loads(refused.body) == {"lockOKMQSet": []}
+    assert (await ask(group.client, follower, RequestCode.UNLOCK_BATCH_MQ, {}, orjson.dumps(lock))).code == 0
+    assert (await ask(group.client, follower, RequestCode.SEND_MESSAGE_V2, send_fields(), b"again")).code == 0
+    back = {"group": "g", "offset": str((await stored(group))[0].physical_offset), "delayLevel": "1"}
+    assert (await ask(group.client, follower, RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
+    await eventually(lambda: group.leader.parts.context.metadata.topic("%RETRY%g") is not None)
+
+
+async def test_a_transaction_is_decided_through_a_follower(group: Group) -> None:
+    await make_topic(group)
+    follower = group.followers[0]
+    properties = "UNIQ_KEY\x01HALF\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02"
+    half = await ask(group.client, follower, RequestCode.SEND_MESSAGE_V2, send_fields(i=properties, f="4"), b"half")
+    assert half.code == 0
+    _, offset = parse_offset_message_id(half.ext["msgId"])
+    end = {
+        "producerGroup": "p",
+        "tranStateTableOffset": half.ext["queueOffset"],
+        "commitLogOffset": str(offset),
+        "commitOrRollback": str(TRANSACTION_COMMIT),
+        "msgId": "HALF",
+        "fromTransactionCheck": "false",
+    }
+    await group.client.oneway(follower.address, Command(RequestCode.END_TRANSACTION, ext=end))
+    await eventually(lambda: group.leader.parts.context.store.queues.get("T", 0).max_offset == 1, "it is committed")
+    assert [record.body for record in await stored(group)] == [b"half"]
+
+
+async def test_sends_during_a_hand_over_are_held_and_none_is_refused(group: Group) -> None:
+    await make_topic(group)
+    old = group.leader
+    connections = [await group.client.connection(broker.address) for broker in group.brokers]
+    answers: list[Any] = []
+    asked = asyncio.ensure_future(ask(group.client, old, TRANSFER_LEADERSHIP, {}))
+    sent = 0
+    while not asked.done() or old.parts.context.role.leader_elsewhere is None:
+        for connection in connections:
+            command = Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(), body=b"%d" % sent)
+            connection.call(command, 5, answers.append)
+            sent += 1
+        await asyncio.sleep(0)
+    assert (await asked).code == 0
+    await eventually(lambda: len(answers) == sent, "all are answered")
+    assert [answer.remark for answer in answers if answer.code != 0] == []
+    offsets = [int(answer.ext["queueOffset"]) for answer in answers]
+    assert sorted(offsets) == list(range(sent)), "each was stored once"
+
+
+async def test_while_nobody_leads_a_send_waits_for_a_second_and_is_refused(group: Group) -> None:
+    await make_topic(group)
+    last = group.followers[0]
+    for broker in [broker for broker in group.brokers if broker is not last]:
+        group.brokers.remove(broker)
+        await broker.close()
+    await eventually(lambda: last.parts.context.role.leader_elsewhere is None, "it knows that nobody leads")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    answer = await ask(group.client, last, RequestCode.SEND_MESSAGE_V2, send_fields(), b"x")
+    assert answer.code == 14
+    assert answer.ext["cause"] in ("no-quorum", "not-leader", "recovering")
+    assert loop.time() - began > 0.9
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+async def test_a_client_without_the_greeting_cannot_send_for_another_one(group: Group, is_leader: bool) -> None:
+    await make_topic(group)
+    broker: Broker = group.leader if is_leader else group.followers[0]
+    command = Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(), body=b"x", remark="passed on for 10.9.8.7:1")
+    assert (await group.client.request(broker.address, command, 5)).code == 0
+    own = (await group.client.connection(broker.address)).local_address
+    assert [str(record.born_host) for record in await stored(group)] == [own]
