@@ -4,6 +4,9 @@ So that clients need not poll during a failover, 105 takes two fields of our own
 the last answer (0 for "no route"), and `waitMillis`. While the route has the known version, the answer is held, for at
 most that long. Answers to such requests have `routeVersion`, which only this nameserver understands.
 
+RocketMQ's clients poll routes every 30 s and take over a route without a leader. So their requests, too, wait for the
+leader of a broker name that has just lost its own, for `LEADER_WAIT_MS` at most: Java's client waits 3 s for an answer.
+
 Source: apache/rocketmq `namesrv/.../processor/ClientRequestProcessor.java`, `DefaultRequestProcessor.java` (5.3).
 """
 
@@ -26,12 +29,21 @@ from nameserver.route_waiters import RouteWaiters
 
 _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
+LEADER_WAIT_MS = 2000
+"""Longest time for which a plain route request waits while a broker name of the route has no leader."""
+
 _STANDARD_JSON_SINCE = 401
 """Ordinal of V4_9_4 in MQVersion. Clients before it get fastjson's text: old Go clients split it at commas."""
 
 
 class ClientRequests:
-    """The handlers. `config` returns the present configuration, `age_s` the seconds since the start."""
+    """The handlers.
+
+    Args:
+        config: returns the present configuration.
+        age_s: returns the seconds since the start.
+        is_led: as `RouteWaiters` asks it.
+    """
 
     def __init__(
         self,
@@ -40,12 +52,14 @@ class ClientRequests:
         config: Callable[[], NameServerConfig],
         age_s: Callable[[], float],
         waiters: RouteWaiters,
+        is_led: Callable[[str], bool],
     ) -> None:
         self._table = table
         self._kv = kv
         self._config = config
         self._age_s = age_s
         self._waiters = waiters
+        self._is_led = is_led
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
@@ -69,6 +83,10 @@ class ClientRequests:
         wait_ms = min(long(command.ext, "waitMillis", 0, low=0), config.max_route_wait_ms)
         if wait_ms and self._table.version(topic) == (known := long(command.ext, "knownVersion", 0)):
             self._waiters.hold(connection, command, topic, known, wait_ms / 1000)
+            return None
+        if not wait_ms and not self._is_led(topic):
+            limit_s = min(LEADER_WAIT_MS, config.max_route_wait_ms) / 1000
+            self._waiters.hold(connection, command, topic, None, limit_s)
             return None
         return self.answer_route(connection, command)
 

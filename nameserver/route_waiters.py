@@ -1,4 +1,4 @@
-"""Route requests that wait until the topic's route differs from the version the client knows, or their time is up."""
+"""Route requests that wait for a change of the topic's route, or until their time is up."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _MOST = 100_000
 class _Held(NamedTuple):
     command: Command
     topic: str
-    known_version: int
+    known_version: int | None
     timer: asyncio.TimerHandle
 
 
@@ -29,11 +29,18 @@ class RouteWaiters:
 
     Args:
         version: returns the present version of a topic's route.
+        is_led: whether every broker name of a topic's route has its leader, or expects none soon.
         answer: answers a request now.
     """
 
-    def __init__(self, version: Callable[[str], int], answer: Callable[[Connection, Command], None]) -> None:
+    def __init__(
+        self,
+        version: Callable[[str], int],
+        is_led: Callable[[str], bool],
+        answer: Callable[[Connection, Command], None],
+    ) -> None:
         self._version = version
+        self._is_led = is_led
         self._answer = answer
         self._held: dict[Key, _Held] = {}
         self._by_topic: dict[str, dict[Key, None]] = {}
@@ -42,8 +49,12 @@ class RouteWaiters:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, connection: Connection, command: Command, topic: str, known_version: int, wait_s: float) -> None:
-        """Answer later: at a change, or after `wait_s`. A second request of the same number answers the first one.
+    def hold(
+        self, connection: Connection, command: Command, topic: str, known_version: int | None, wait_s: float
+    ) -> None:
+        """Answer later: when the route has another version than the known one, or after `wait_s`.
+
+        None as version: when the route is led. A second request of the same number answers the first one.
 
         When `_MOST` requests wait already, the one that has waited longest is answered now.
         """
@@ -59,9 +70,11 @@ class RouteWaiters:
     def wake(self) -> None:
         """Answer the requests whose routes have changed."""
         for topic, keys in list(self._by_topic.items()):
-            version = self._version(topic)
-            for key in [key for key in keys if self._held[key].known_version != version]:
-                self._release(key)
+            version, is_led = self._version(topic), self._is_led(topic)
+            for key in list(keys):
+                known = self._held[key].known_version
+                if is_led if known is None else known != version:
+                    self._release(key)
 
     def forget(self, connection: Connection) -> None:
         """Forget the requests of a closed connection."""

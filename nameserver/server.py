@@ -65,7 +65,7 @@ class NameServer:
         self._settings = LiveSettings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
         self._collector = QuietCollector()
-        self._waiters = RouteWaiters(self.table.version, self._answer_held)
+        self._waiters = RouteWaiters(self.table.version, self._is_led, self._answer_held)
         self._departures = Departures(self.table, self._unregister_capacity, self._now_ms, self._left)
         self._notices: MinBrokerNotices | None = None
         self._config_requests: ConfigRequests | None = None
@@ -107,7 +107,7 @@ class NameServer:
             HealthListenError: the health port cannot be bound.
         """
         kv = KvConfig.load(self._config.kv_config_path)
-        self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters)
+        self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters, self._is_led)
         self._config_requests = ConfigRequests(kv, self._settings)
         self._handlers = {
             **BrokerRequests(self.table, kv, self._present, self._now_ms, self._departures).handlers,
@@ -164,6 +164,9 @@ class NameServer:
         self._departures.closed(connection)
 
     # ---- inside
+
+    def _is_led(self, topic: str) -> bool:
+        return not self.table.is_between_leaders(topic, self._now_ms())
 
     def _answer_held(self, connection: Connection, command: Command) -> None:
         self._answer(connection, command, self._client_requests.answer_route)

@@ -137,6 +137,7 @@ class BrokerGroup:
     Attributes:
         revision: the table's revision at which the group last changed for clients.
         taken_version: version of the topic table that was last taken over, and the address that sent it.
+        leaderless_since_ms: since when the members, which elect a leader, have none; None otherwise.
     """
 
     cluster: str
@@ -146,6 +147,7 @@ class BrokerGroup:
     zone: str | None = None
     revision: int = 0
     taken_version: tuple[str, DataVersion] | None = None
+    leaderless_since_ms: int | None = None
 
     @property
     def leader(self) -> Member | None:

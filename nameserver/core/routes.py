@@ -28,6 +28,9 @@ from nameserver.core.topics import TopicIndex
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Prefix of the topics by which RocketMQ's members of a broker name find each other; routes show the true leader."""
 
+ELECTION_MS = 10_000
+"""How long a broker name without a leader is expected to elect one."""
+
 
 class UnknownBrokerError(LookupError):
     """No broker is registered with that cluster and address (and broker id, if one was given)."""
@@ -208,6 +211,12 @@ class RouteTable:
         acting = (g.name for g in route.groups if g.acting_master and g.leader is None)
         return replace(route, acting=frozenset(name for name in acting if not queues[name].perm & PERM_WRITE))
 
+    def is_between_leaders(self, topic: str, now_ms: int) -> bool:
+        """Whether a broker name of the topic's route has had no leader for less than `ELECTION_MS`."""
+        groups = (self._groups[name] for name in self.topics.queues(topic) if name in self._groups)
+        since = (group.leaderless_since_ms for group in groups)
+        return any(began is not None and now_ms - began < ELECTION_MS for began in since)
+
     def version(self, topic: str) -> int:
         """Return the version that `route(topic)` would have; 0 when the topic is unknown."""
         revisions = [self._groups[name].revision for name in self.topics.queues(topic) if name in self._groups]
@@ -316,6 +325,11 @@ class RouteTable:
         leader_term = group.leader.registration.term if group.leader is not None else 0
         member_terms = (member.registration.term for member in group.members.values())
         self._terms.observe(group.name, leader_term, member_terms, now_ms)
+        elects = any(member.registration.term for member in group.members.values())
+        if group.leader is not None or not elects:
+            group.leaderless_since_ms = None
+        elif group.leaderless_since_ms is None:
+            group.leaderless_since_ms = now_ms
 
     def _drop(self, members: list[Member], now_ms: int) -> list[Member]:
         emptied = set()

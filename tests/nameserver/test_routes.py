@@ -69,6 +69,25 @@ def table() -> RouteTable:
     return RouteTable()
 
 
+def test_a_group_that_elects_is_between_leaders_for_some_seconds_after_it_lost_one(table: RouteTable) -> None:
+    table.register(claim("a:1", term=1, connection="a"), 0)
+    table.register(claim("b:1", 2, term=1), 0)
+    assert not table.is_between_leaders("Orders", 0)
+    table.connections_closed({"a"}, 5000)
+    table.register(claim("b:1", 3, term=1), 9000)
+    assert (table.is_between_leaders("Orders", 14_999), table.is_between_leaders("T", 15_000)) == (True, False)
+    table.register(claim("b:1", 0, term=2), 15_000)
+    assert not table.is_between_leaders("Orders", 15_000)
+    assert not table.is_between_leaders("unknown", 15_000)
+
+
+def test_masters_and_slaves_elect_nobody(table: RouteTable) -> None:
+    table.register(claim("a:1", connection="a"), 0)
+    table.register(claim("b:1", 1), 0)
+    table.connections_closed({"a"}, 5000)
+    assert not table.is_between_leaders("Orders", 5000)
+
+
 # ---- the election rule
 
 

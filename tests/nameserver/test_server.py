@@ -286,6 +286,30 @@ async def test_a_waiting_client_may_go_and_a_stopping_nameserver_answers_the_oth
     assert (await stays.answer()).code == 17
 
 
+async def test_a_plain_route_request_waits_for_the_next_leader_of_a_group_that_elects(served: Served) -> None:
+    leader, follower, client = await served.peer(), await served.peer(), await served.peer()
+    await leader.register("127.0.0.1:1", term="1")
+    await follower.register("127.0.0.1:2", 2, term="1")
+    await leader.close()
+    await served.until(lambda: served.server.table.is_between_leaders("Orders", 0))
+    client.send(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": "Orders"}))
+    await waiting(served)
+    await follower.register("127.0.0.1:2", 3, term="2")  # a change that brings no leader
+    await waiting(served)
+    await follower.register("127.0.0.1:2", 0, term="2")
+    assert loads((await client.answer()).body)["brokerDatas"][0]["brokerAddrs"] == {"0": "127.0.0.1:2"}
+
+
+async def test_a_plain_route_request_waits_no_longer_than_java_does(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nameserver.client_requests.LEADER_WAIT_MS", 20)
+    served = await serve()
+    follower = await served.peer()
+    await follower.register("127.0.0.1:2", 2, term="1")
+    assert await follower.addresses() == {"2": "127.0.0.1:2"}
+
+
 # ---- KV and settings
 
 
