@@ -1,0 +1,314 @@
+"""How long a failover is for unmodified clients: RocketMQ's Java and Go clients and ours, with default settings.
+
+    python benchmarks/client_failover/drive.py --fault kill --rounds 20 [--clients java,go,ours] [--groups 1]
+
+    kill       the leader is killed, and started again after 2 s
+    stop       the leader is stopped by SIGTERM, and started again after 2 s
+    transfer   the leader hands over
+    consumer   one of two consumers is killed that read in order; a third one takes its place
+
+Each round starts the clients anew, lets each producer send 100 messages a second, breaks something, watches, and mends
+it. Of each client it finds the longest time without an acknowledgement, the failed sends, the longest time from a send
+to its delivery, what was delivered twice, and what was acknowledged and never delivered. The last line is JSON.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "peers"), str(HERE.parent.parent)]
+
+from cli.cluster import control  # noqa: E402
+
+LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
+RATE = 100
+WARM_S = 3.0
+BACK_AFTER_S = 2.0
+SETTLE_S = 12.0
+FAULTS = ("kill", "stop", "transfer", "consumer")
+ARTIFACTS = ["org.apache.rocketmq:rocketmq-client:5.3.3"]
+
+
+@dataclass
+class Client:
+    """A client process and the lines that it has printed."""
+
+    process: subprocess.Popen[str]
+    lines: list[list[str]] = field(default_factory=list)
+
+    def read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.split(" ", 5))
+
+    def of_kind(self, kind: str) -> list[list[str]]:
+        return [line for line in self.lines if line and line[0] == kind and len(line) > 2]
+
+
+class Programs:
+    """The command of each client."""
+
+    def __init__(self, scratch: Path, names: list[str]) -> None:
+        self.words: dict[str, list[str]] = {}
+        if "ours" in names:
+            self.words["ours"] = [sys.executable, str(HERE / "own_client.py")]
+        if "go" in names:
+            out = scratch / "go-client"
+            environment = {**os.environ, "GOFLAGS": "-buildvcs=false"}
+            subprocess.run(["go", "build", "-o", str(out), "."], cwd=HERE / "go", check=True, env=environment)
+            self.words["go"] = [str(out)]
+        if "java" in names:
+            jars = f"{importlib.import_module('peerlib').maven_jars('rocketmq-client', '5.3.3', ARTIFACTS)}/*"
+            subprocess.run(["javac", "-cp", jars, "-d", str(scratch), str(HERE / "FailoverClient.java")], check=True)
+            self.words["java"] = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{jars}:{scratch}", "FailoverClient"]
+
+    @contextlib.contextmanager
+    def running(self, name: str, *words: str) -> Iterator[Client]:
+        process = subprocess.Popen(
+            [*self.words[name], *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        client = Client(process)
+        reader = threading.Thread(target=client.read, daemon=True)
+        reader.start()
+        try:
+            yield client
+        finally:
+            process.kill()
+            process.wait()
+            reader.join(5)
+
+
+class Cluster:
+    """A Raft group of three, run by `ledgermq cluster up`."""
+
+    def __init__(self, directory: Path, settings: list[str]) -> None:
+        self.directory = directory
+        words = [*LEDGERMQ, "cluster", "up", "--mode", "raft", "--dir", str(directory), "--json"]
+        for setting in settings:
+            words += ["--conf", setting]
+        self.up = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self.up.stdout is not None
+        self.namesrv: str = json.loads(self.up.stdout.readline())["namesrv"]
+
+    def ask(self, verb: str, node: str = "") -> Any:
+        return control.ask(self.directory, verb, node)
+
+    def roles(self) -> list[str]:
+        return [node["role"] for node in self.ask("status")["nodes"]]
+
+    def wait_whole(self) -> None:
+        deadline = time.time() + 60
+        while sorted(self.roles()) != ["master", "slave", "slave"]:
+            if time.time() > deadline:
+                raise SystemExit(f"the cluster is not whole: {self.roles()}")
+            time.sleep(0.1)
+
+    def break_and_mend(self, fault: str) -> None:
+        """Do it; for kill and stop, the node is up again on return."""
+        if fault == "transfer":
+            target = next(node["name"] for node in self.ask("status")["nodes"] if node["role"] == "slave")
+            self.ask("transfer", target)
+            return
+        if fault == "stop":
+            leader = next(node for node in self.ask("status")["nodes"] if node["role"] == "master")
+            os.kill(leader["pid"], signal.SIGTERM)
+            time.sleep(BACK_AFTER_S)
+            self.ask("start", leader["name"])
+            return
+        self.ask("kill", "leader")
+        time.sleep(BACK_AFTER_S)
+        self.ask("start", "dead")
+
+    def close(self) -> None:
+        self.up.send_signal(signal.SIGTERM)
+        self.up.wait(60)
+
+
+def make_topic(namesrv: str, topic: str) -> None:
+    code = (
+        "import asyncio, sys\nfrom ledgermq.client import Admin\n"
+        "async def main():\n  async with Admin(sys.argv[1]) as admin:\n"
+        "    await admin.create_topic(sys.argv[2], queue_count=4)\n"
+        "asyncio.run(main())"
+    )
+    subprocess.run([sys.executable, "-c", code, namesrv, topic], check=True)
+
+
+def run_round(cluster: Cluster, programs: Programs, fault: str, number: int) -> dict[str, dict[str, Any]]:
+    """One fault; figures by client."""
+    role = "orderly" if fault == "consumer" else "consume"
+    with contextlib.ExitStack() as stack:
+        producers: dict[str, Client] = {}
+        consumers: dict[str, list[Client]] = {}
+        for name in programs.words:
+            topic, group = f"{fault}-{name}-{os.getpid()}-{number}", f"group-{fault}-{name}-{os.getpid()}-{number}"
+            make_topic(cluster.namesrv, topic)
+            count = 2 if fault == "consumer" else 1
+            running = programs.running
+            consumers[name] = [
+                stack.enter_context(running(name, cluster.namesrv, topic, group, role, "0")) for _ in range(count)
+            ]
+            words = (cluster.namesrv, topic, f"p{group}", "produce", str(RATE))
+            producers[name] = stack.enter_context(running(name, *words))
+        wait_flowing(producers, consumers)
+        time.sleep(WARM_S)
+        if fault == "consumer":
+            began = time.time()
+            for name in programs.words:
+                consumers[name][0].process.kill()
+        else:
+            began = time.time()
+            cluster.break_and_mend(fault)
+        ended = began + max(SETTLE_S, time.time() - began)
+        watch(producers, consumers, began, ended, fault)
+        for producer in producers.values():
+            producer.process.kill()
+        time.sleep(2)
+        return {
+            name: figures(producers[name], consumers[name], began, is_ordered=role == "orderly")
+            for name in programs.words
+        }
+
+
+def wait_flowing(producers: dict[str, Client], consumers: dict[str, list[Client]]) -> None:
+    deadline = time.time() + 90
+    while not all(
+        producers[name].of_kind("A") and all(consumer.of_kind("G") for consumer in consumers[name])
+        for name in producers
+    ):
+        if time.time() > deadline:
+            state = {name: (len(producers[name].lines), [len(c.lines) for c in consumers[name]]) for name in producers}
+            raise SystemExit(f"the clients do not send and receive: {state}")
+        time.sleep(0.2)
+
+
+def watch(
+    producers: dict[str, Client], consumers: dict[str, list[Client]], began: float, ended: float, fault: str
+) -> None:
+    """Return when every client works again, and nothing is behind; after 150 s at the latest."""
+    while time.time() < began + 150:
+        time.sleep(0.5)
+        if time.time() >= ended and all(is_well(producers[name], consumers[name]) for name in producers):
+            return
+
+
+def is_well(producer: Client, consumers: list[Client]) -> bool:
+    now = time.time()
+    acked = [line for line in producer.of_kind("A") if int(line[2]) / 1e6 > now - 3]
+    if len(acked) < 2 * RATE:
+        return False
+    got = {line[1] for consumer in consumers for line in consumer.of_kind("G")}
+    return all(line[1] in got for line in producer.of_kind("A") if int(line[2]) / 1e6 < now - 1)
+
+
+def figures(producer: Client, consumers: list[Client], began: float, *, is_ordered: bool) -> dict[str, Any]:
+    """What one client felt."""
+    acked = {int(line[1]): int(line[2]) / 1e6 for line in producer.of_kind("A")}
+    failed = [line for line in producer.of_kind("F") if int(line[2]) / 1e6 > began]
+    times = sorted(at for at in acked.values() if at > began - 0.5)
+    gap = max((later - earlier for earlier, later in pairwise(times)), default=float("nan"))
+    delivered = [line for consumer in consumers for line in consumer.of_kind("G")]
+    first: dict[int, float] = {}
+    sent: dict[int, float] = {}
+    for line in delivered:
+        n = int(line[1])
+        sent[n] = int(line[2]) / 1e6
+        first[n] = min(first.get(n, float("inf")), int(line[3]) / 1e6)
+    late = [first[n] - sent[n] for n in first if first[n] > began]
+    counts = Counter(int(line[1]) for line in delivered)
+    return {
+        "gap_s": round(gap, 3),
+        "failed": len(failed),
+        "why": Counter(" ".join(line[3:])[:80] for line in failed).most_common(2),
+        "delivery_s": round(max(late, default=float("nan")), 3),
+        "twice": sum(count - 1 for count in counts.values()),
+        "undelivered": len(acked.keys() - first.keys()),
+        "disordered": disordered(consumers) if is_ordered else 0,
+    }
+
+
+def disordered(consumers: list[Client]) -> int:
+    """Messages delivered for the first time behind a later one of their queue, over all consumers."""
+    events = sorted(
+        (int(line[3]), line[4], int(line[5]))
+        for consumer in consumers
+        for line in consumer.of_kind("G")
+        if len(line) > 5
+    )
+    highest: dict[str, int] = {}
+    seen: set[tuple[str, int]] = set()
+    wrong = 0
+    for _, queue, offset in events:
+        if (queue, offset) not in seen:
+            seen.add((queue, offset))
+            wrong += offset < highest.get(queue, -1)
+            highest[queue] = max(highest.get(queue, -1), offset)
+    return wrong
+
+
+def summary(rounds: list[dict[str, dict[str, Any]]], fault: str) -> dict[str, Any]:
+    result: dict[str, Any] = {"fault": fault, "rounds": len(rounds)}
+    for name in rounds[0]:
+        mine = [one[name] for one in rounds]
+        result[name] = {
+            "gap_s": spread([one["gap_s"] for one in mine]),
+            "failed": spread([one["failed"] for one in mine]),
+            "delivery_s": spread([one["delivery_s"] for one in mine]),
+            "twice": sum(one["twice"] for one in mine),
+            "undelivered": sum(one["undelivered"] for one in mine),
+            "disordered": sum(one["disordered"] for one in mine),
+        }
+    return result
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"p50": round(statistics.median(values), 3), "max": max(values)}
+
+
+def main() -> int:
+    """Run the rounds; 1 if anything acknowledged was not delivered."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fault", choices=FAULTS, default="kill")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--clients", default="java,go,ours")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    arguments = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="ledgermq-clients-"))
+    try:
+        programs = Programs(scratch, arguments.clients.split(","))
+        cluster = Cluster(scratch / "cluster", arguments.conf)
+        try:
+            rounds = []
+            for number in range(arguments.rounds):
+                cluster.wait_whole()
+                rounds.append(run_round(cluster, programs, arguments.fault, number))
+                print(f"round {number + 1}: {json.dumps(rounds[-1])}", file=sys.stderr, flush=True)
+        finally:
+            cluster.close()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    result = summary(rounds, arguments.fault)
+    result["machine"] = {"cpus": os.cpu_count(), "load_average": os.getloadavg()}
+    print(json.dumps(result))
+    return 1 if any(result[name]["undelivered"] for name in rounds[0]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
