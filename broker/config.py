@@ -210,6 +210,14 @@ class BrokerConfig:
         5000,
         "Time in ms between two writes of the consumer offsets to their file.",
     )
+    lock_grace_ms: int = key(
+        "lockGraceTime",
+        NOT_NEGATIVE,
+        3000,
+        "Time in ms for which a consumer keeps its queues' locks after its last connection closed.",
+        note="Then other consumers get them, unless the same client id was heard of. With RocketMQ this takes 60 s.",
+        origin=OURS,
+    )
     region_id: str = key("regionId", TEXT, "DefaultRegion", "Name of the region, handed to clients in send answers.")
     trace_on: bool = key("traceOn", BOOL, True, "Tell clients that this broker wants traces.")
     trace_topic_enable: bool = key("traceTopicEnable", BOOL, False, "Create the topic of message traces at start.")

@@ -80,6 +80,7 @@ class ClientRequests:
                 continue  # as upstream; the pull is refused later
             if data.message_model != BROADCASTING:
                 self._ensure_retry_topic(data.group)
+            self._locks.found(data.group, beat.client_id)
             self._clients.beat_consumer(data, beat.client_id, connection, command.language, command.version)
         new = [data.group for data in beat.consumers if names.retry_topic(data.group) in self._new_topics]
         self._answer_heartbeat(connection, command, [names.retry_topic(group) for group in new])
@@ -100,7 +101,7 @@ class ClientRequests:
         if producer_group := fields.get("producerGroup"):
             self._clients.leave_producer(producer_group, connection)
         if consumer_group := fields.get("consumerGroup"):
-            self._clients.leave_consumer(consumer_group, connection)
+            self._clients.leave_consumer(consumer_group, connection, has_left=True)
         connection.respond(command, ResponseCode.SUCCESS, {})
 
     def members(self, connection: Connection, command: Command) -> None:

@@ -121,11 +121,19 @@ class ClientTable:
     Args:
         clock: seconds, monotonic.
         on_change: called with the group whose members or topics changed, after the change.
+        on_gone: called with a group, the id of a consumer that has no connection in it any more, and whether it said
+            that it leaves; before `on_change`.
     """
 
-    def __init__(self, clock: Callable[[], float], on_change: Callable[[ConsumerGroup], None]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        on_change: Callable[[ConsumerGroup], None],
+        on_gone: Callable[[str, str, bool], None] = lambda _group, _client_id, _has_left: None,
+    ) -> None:
         self._clock = clock
         self._on_change = on_change
+        self._on_gone = on_gone
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Client]] = {}
         self._producer_connections: dict[str, Connection] = {}
@@ -187,19 +195,22 @@ class ClientTable:
         if gone is not None and not still and self._producer_connections.get(gone.client_id) is connection:
             del self._producer_connections[gone.client_id]
 
-    def leave_consumer(self, group: str, connection: Connection) -> None:
-        """Remove a consumer that unregisters or whose connection closed."""
+    def leave_consumer(self, group: str, connection: Connection, *, has_left: bool) -> None:
+        """Remove a consumer that unregisters (`has_left`) or whose connection closed."""
         found = self._consumers.get(group)
-        if found is None or found.members.pop(connection, None) is None:
+        gone = None if found is None else found.members.pop(connection, None)
+        if found is None or gone is None:
             return
         if not found.members:
             del self._consumers[group]
+        if has_left or found.find(gone.client_id) is None:
+            self._on_gone(group, gone.client_id, has_left)
         self._on_change(found)
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove all clients of a closed connection."""
         for name in [name for name, group in self._consumers.items() if connection in group.members]:
-            self.leave_consumer(name, connection)
+            self.leave_consumer(name, connection, has_left=False)
         for name in [name for name, members in self._producers.items() if connection in members]:
             self.leave_producer(name, connection)
 

@@ -1,9 +1,12 @@
 """Queue locks of orderly consumers: only one client at a time may consume a queue for a group.
 
-A lock is valid for 60 s after its last renewal. Locks are not replicated: a new leader gives them out again, and a
-client asks for each of its queues every 20 s.
+    locked or renewed          valid for 60 s
+    the client leaves          its locks are free at once
+    its last connection ends   its locks are free after the grace time, unless the same client is heard of before
 
-Source: apache/rocketmq `broker/.../client/rebalance/RebalanceLockManager.java`.
+Locks are not replicated: a new leader gives them out again, and a client asks for each of its queues every 20 s.
+
+Source: apache/rocketmq `broker/.../client/rebalance/RebalanceLockManager.java`, which knows only the 60 s.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,15 +17,23 @@ LIFE_SECONDS = 60.0
 
 
 class QueueLocks:
-    """The locks of all groups; `clock` returns monotonic seconds."""
+    """The locks of all groups.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    Args:
+        clock: returns monotonic seconds.
+        grace_s: how long a client without connections keeps its locks.
+    """
+
+    def __init__(self, clock: Callable[[], float], grace_s: float = 3.0) -> None:
         self._clock = clock
+        self._grace_s = grace_s
         self._held: dict[tuple[str, QueueId], tuple[str, float]] = {}
+        self._gone: dict[tuple[str, str], float] = {}  # group and client: when its locks are free
 
     def lock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> list[QueueId]:
         """Lock or renew those queues that are free or locked by this client; return them."""
         now = self._clock()
+        self.found(group, client_id)
         return [queue for queue in queues if self._lock(group, client_id, queue, now)]
 
     def unlock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
@@ -32,6 +43,27 @@ class QueueLocks:
             if holder is not None and holder[0] == client_id:
                 del self._held[group, queue]
 
+    def left(self, group: str, client_id: str) -> None:
+        """The client has left the group: free its locks."""
+        self._gone.pop((group, client_id), None)
+        self._held = {key: holder for key, holder in self._held.items() if key[0] != group or holder[0] != client_id}
+
+    def lost(self, group: str, client_id: str) -> float | None:
+        """The client has no connection any more; return in how many seconds its locks are free, None: it has none."""
+        if not any(key[0] == group and holder[0] == client_id for key, holder in self._held.items()):
+            return None
+        self._gone[group, client_id] = self._clock() + self._grace_s
+        return self._grace_s
+
+    def found(self, group: str, client_id: str) -> None:
+        """The client is heard of: its locks stay."""
+        self._gone.pop((group, client_id), None)
+
+    def is_gone(self, group: str, client_id: str) -> bool:
+        """Whether the client's grace time is over."""
+        free_at = self._gone.get((group, client_id))
+        return free_at is not None and free_at <= self._clock()
+
     def is_locked(self, group: str) -> bool:
         """Whether any queue of the group is locked: then it consumes in order."""
         now = self._clock()
@@ -40,15 +72,18 @@ class QueueLocks:
     def clear(self) -> None:
         """Forget all locks, since this node stopped leading, and the next leader gives out its own."""
         self._held.clear()
+        self._gone.clear()
 
     def expire(self) -> None:
-        """Forget locks that have expired."""
+        """Forget locks that have expired, and clients that have none."""
         now = self._clock()
         self._held = {key: holder for key, holder in self._held.items() if holder[1] > now}
+        holders = {(group, client_id) for (group, _), (client_id, _) in self._held.items()}
+        self._gone = {key: free_at for key, free_at in self._gone.items() if key in holders}
 
     def _lock(self, group: str, client_id: str, queue: QueueId, now: float) -> bool:
         holder = self._held.get((group, queue))
-        if holder is not None and holder[0] != client_id and holder[1] > now:
+        if holder is not None and holder[0] != client_id and holder[1] > now and not self.is_gone(group, holder[0]):
             return False
         self._held[group, queue] = (client_id, now + LIFE_SECONDS)
         return True

@@ -28,8 +28,9 @@ class GroupSubsystem(Subsystem):
     def __init__(self, context: BrokerContext) -> None:
         config, metadata, offsets = context.config, context.metadata, context.offsets
         role, store, spawn = context.role, context.store, context.spawn
-        self.clients = ClientTable(context.loop.time, self._on_members_changed)
-        self.locks = QueueLocks(context.loop.time)
+        self._loop = context.loop
+        self.clients = ClientTable(context.loop.time, self._on_members_changed, self._on_consumer_gone)
+        self.locks = QueueLocks(context.loop.time, config.lock_grace_ms / 1000)
         self._client_requests = ClientRequests(
             config, metadata, context.new_topics, self.clients, self.locks, role, store, spawn
         )
@@ -102,3 +103,17 @@ class GroupSubsystem(Subsystem):
 
     def _on_members_changed(self, group: ConsumerGroup) -> None:
         self._client_requests.notify_members(group)
+
+    def _on_consumer_gone(self, group: str, client_id: str, has_left: bool) -> None:
+        if has_left:
+            self.locks.left(group, client_id)
+        elif (grace_s := self.locks.lost(group, client_id)) is not None:
+            self._loop.call_later(grace_s, self._tell_of_free_locks, group, client_id)
+
+    def _tell_of_free_locks(self, group: str, client_id: str) -> None:
+        """Have the others ask for the locks of a client that did not come back: some ask every 20 s only."""
+        members = self.clients.consumer_group(group)
+        if self.locks.is_gone(group, client_id):
+            self.locks.left(group, client_id)
+            if members is not None:
+                self._client_requests.notify_members(members)

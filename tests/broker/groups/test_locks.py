@@ -1,11 +1,14 @@
 """Queue locks of orderly consumers."""
 
+import asyncio
+
 import orjson
+import pytest
 
 from broker.groups.locks import QueueLocks
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.java_json import QueueId
-from tests.broker.conftest import Desk, MemoryClient, log_state
+from tests.broker.conftest import Desk, MemoryClient, eventually, log_state
 
 Q0, Q1 = QueueId("T", "b", 0), QueueId("T", "b", 1)
 
@@ -35,6 +38,97 @@ def test_a_lock_that_is_not_renewed_runs_out() -> None:
     now = 60.1
     assert not locks.is_locked("g")
     assert locks.lock("g", "b", [Q0]) == [Q0]
+
+
+def test_a_client_without_connections_keeps_its_locks_for_the_grace_time() -> None:
+    now = 0.0
+    locks = QueueLocks(lambda: now, grace_s=3.0)
+    locks.lock("g", "a", [Q0])
+    locks.lock("g", "b", [Q1])
+    assert locks.lost("g", "a") == 3.0
+    now = 2.9
+    assert locks.lock("g", "b", [Q0]) == []
+    now = 3.0
+    assert locks.lock("g", "b", [Q0]) == [Q0]
+    assert locks.lock("g", "a", [Q0, Q1]) == []
+
+
+def test_a_client_that_comes_back_in_time_keeps_its_locks() -> None:
+    now = 0.0
+    locks = QueueLocks(lambda: now, grace_s=3.0)
+    locks.lock("g", "a", [Q0])
+    locks.lost("g", "a")
+    now = 2.9
+    locks.found("g", "a")
+    now = 59.9
+    assert locks.lock("g", "b", [Q0]) == []
+
+
+def test_the_locks_of_a_client_that_leaves_are_free_at_once() -> None:
+    locks = QueueLocks(lambda: 0.0)
+    locks.lock("g", "a", [Q0, Q1])
+    locks.lock("h", "a", [Q0])
+    locks.left("g", "a")
+    assert locks.lock("g", "b", [Q0, Q1]) == [Q0, Q1]
+    assert locks.lock("h", "b", [Q0]) == []
+
+
+def test_a_client_without_locks_leaves_nothing_behind() -> None:
+    now = 0.0
+    locks = QueueLocks(lambda: now)
+    assert locks.lost("g", "a") is None
+    now = 99.0
+    assert not locks.is_gone("g", "a")
+
+
+async def beat(client: MemoryClient, client_id: str) -> None:
+    subscription = {"topic": "T", "subString": "*", "expressionType": "TAG", "subVersion": 1}
+    consumer = {
+        "groupName": "g",
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "subscriptionDataSet": [subscription],
+    }
+    body = {"clientID": client_id, "consumerDataSet": [consumer], "producerDataSet": []}
+    assert (await client.ask(RequestCode.HEART_BEAT, {}, orjson.dumps(body))).code == 0
+
+
+async def lock_count(client: MemoryClient, client_id: str) -> int:
+    body = {"consumerGroup": "g", "clientId": client_id, "mqSet": [Q0.to_json()]}
+    answer = await client.ask(RequestCode.LOCK_BATCH_MQ, None, orjson.dumps(body))
+    return len(orjson.loads(bytes(answer.body))["lockOKMQSet"])
+
+
+@pytest.mark.parametrize("desk", [{"lock_grace_ms": 50}], indirect=True)
+async def test_the_others_are_told_when_a_dead_consumers_locks_are_free(desk: Desk, client: MemoryClient) -> None:
+    dead, again = desk.client(), desk.client()
+    await beat(client, "lives")
+    await beat(dead, "dies")
+    await beat(again, "dies")  # the same client on a second connection
+    assert await lock_count(dead, "dies") == 1
+    dead.close()
+    await asyncio.sleep(0.1)
+    assert await lock_count(client, "lives") == 0, "it still has a connection"
+    again.close()
+    client.take()
+    client.requests.clear()
+
+    def told() -> bool:
+        client.take()
+        notices = [request for request in client.requests if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+        return len(notices) == 2
+
+    await eventually(told, "notices that it is gone, and that its locks are free")
+    assert await lock_count(client, "lives") == 1
+
+
+async def test_a_consumer_that_unregisters_leaves_its_locks_at_once(desk: Desk, client: MemoryClient) -> None:
+    leaves = desk.client()
+    await beat(leaves, "leaves")
+    assert await lock_count(leaves, "leaves") == 1
+    await leaves.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "leaves", "consumerGroup": "g"})
+    assert await lock_count(client, "stays") == 1
 
 
 async def test_locks_of_an_earlier_time_as_leader_keep_nobody_out(desk: Desk, client: MemoryClient) -> None:
