@@ -188,7 +188,7 @@ def run_round(cluster: Cluster, programs: Programs, fault: str, number: int) -> 
 
 
 def wait_flowing(producers: dict[str, Client], consumers: dict[str, list[Client]]) -> None:
-    deadline = time.time() + 90
+    deadline = time.time() + 240
     while not all(
         producers[name].of_kind("A") and all(consumer.of_kind("G") for consumer in consumers[name])
         for name in producers
