@@ -178,6 +178,16 @@ class BrokerConfig:
     max_topics: int = key(
         "maxTopics", POSITIVE, 100_000, "Most topics; automatic creation refuses more.", origin=OURS, live=True
     )
+    max_groups: int = key(
+        "maxGroups", POSITIVE, 100_000, "Most consumer groups; automatic creation refuses more.", origin=OURS, live=True
+    )
+    batch_messages_max: int = key(
+        "maxMessagesOfBatch",
+        POSITIVE,
+        16_384,
+        "Most messages in one request of a batch, which are appended in one go.",
+        origin=OURS,
+    )
     broker_permission: int = key(
         "brokerPermission", PERMISSION, 6, "What the whole broker allows: 4 read, 2 write, 6 both.", live=True
     )

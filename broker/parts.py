@@ -60,15 +60,13 @@ class Parts:
         )
         self.auth = AuthSubsystem(context)
         self.delay = delay = DelaySubsystem(context, timer_index)
-        self.pop = PopSubsystem(
-            context, groups.clients, self.pull.turns, groups.offset_requests.is_start_at_hand, delay.deliveries
-        )
+        self.pop = PopSubsystem(context, groups.clients, groups.offset_requests.is_start_at_hand, delay.deliveries)
         self.transactions = TransactionSubsystem(
             context, groups.clients, delay.deliveries, delay.parking, transaction_counts, self.auth.guard.may_publish
         )
         self.send = SendSubsystem(context, groups.clients, groups.locks, delay.parking)
         self.admin = AdminSubsystem(context, groups.clients, self.pull.held, self.totals, delay.figures)
-        self.handler = BrokerRequestHandler(groups.clients, self.auth.guard, context.counting)
+        self.handler = BrokerRequestHandler(groups.clients, self.auth.guard, context.counting, context.turns)
         self.passing = PassingSubsystem(context, self.handler)
         self.subsystems: tuple[Subsystem, ...] = (
             self.pull,

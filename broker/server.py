@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from broker.admin.unserved import not_served
 from broker.auth.guard import Guard
@@ -11,13 +12,15 @@ from broker.counting.calls import SEND_CODES
 from broker.counting.counting import Counting
 from broker.groups.clients import USER, ClientTable
 from broker.header_forms import FORMS
+from broker.long_requests import LongRequests
 from broker.state import names
-from broker.subsystem import Serve
+from broker.subsystem import Serve, Steps
+from broker.turns import Turns
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
-from store.errors import DiskFailedError, DiskFullError, DiskReadError
+from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreError
 from store.log.refusals import refusal_of
 
 log = logging.getLogger(__name__)
@@ -25,6 +28,7 @@ log = logging.getLogger(__name__)
 _TOPIC_CODES = (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
 _GROUP_CODES = (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
 _WATCHED_CODES = frozenset(_TOPIC_CODES + _GROUP_CODES)
+_DISK_ERRORS: Final = (DiskReadError, DiskFailedError, DiskFullError)
 
 
 class BrokerRequestHandler:
@@ -32,18 +36,20 @@ class BrokerRequestHandler:
 
     Args:
         guard: asked first, if it is needed.
+        turns: take the steps of long requests.
 
     Attributes:
         refusals: how often each cause was given, by its slug.
     """
 
-    def __init__(self, clients: ClientTable, guard: Guard, counting: Counting) -> None:
+    def __init__(self, clients: ClientTable, guard: Guard, counting: Counting, turns: Turns) -> None:
         self._served: dict[int, Serve] = {}
         self._table: dict[int, Serve] = self._served  # with what is diverted
         self._counting = counting
         self._calls = counting.calls
         self._guard = guard if guard.is_needed else None
         self._clients = clients
+        self._long = LongRequests(turns, self._fail)
         self.refusals: Counter[str] = Counter()
 
     def serve(self, table: Mapping[int, Serve]) -> None:
@@ -63,11 +69,11 @@ class BrokerRequestHandler:
     def serve_again(self, connection: Connection, command: Command) -> None:
         """Serve a request that was diverted, now or later; a refusal is answered here. It was checked before."""
         try:
-            self._served[command.code](connection, command)
+            steps = self._served[command.code](connection, command)
+            if steps is not None:
+                self._long.begin(connection, command, steps)
         except Exception as error:
-            if isinstance(error, Refusal):
-                self._count_refused(command, error)
-            connection.fail(command, error)
+            self._fail(connection, command, error)
 
     @property
     def codes(self) -> frozenset[int]:
@@ -85,15 +91,28 @@ class BrokerRequestHandler:
             serve = self._table.get(command.code)
             if serve is None:
                 raise not_served(command.code)
-            serve(connection, command)
+            steps = serve(connection, command)
+            if steps is not None:
+                self._long.begin(connection, command, steps)
         except Refusal as refusal:
             self._count_refused(command, refusal)
             raise
-        except (DiskReadError, DiskFailedError, DiskFullError) as error:
-            log.error("request %d of %s failed because of the disk: %s", command.code, connection.address, error)
-            answer = refusal_of(error)
-            self._count_refused(command, answer)
-            raise answer from error
+        except _DISK_ERRORS as error:
+            raise self._disk_refusal(connection, command, error) from error
+
+    def _fail(self, connection: Connection, command: Command, error: Exception) -> None:
+        """Answer with what a request raised later."""
+        if isinstance(error, _DISK_ERRORS):
+            error = self._disk_refusal(connection, command, error)
+        elif isinstance(error, Refusal):
+            self._count_refused(command, error)
+        connection.fail(command, error)
+
+    def _disk_refusal(self, connection: Connection, command: Command, error: StoreError) -> Refusal:
+        log.error("request %d of %s failed because of the disk: %s", command.code, connection.address, error)
+        refusal = refusal_of(error)
+        self._count_refused(command, refusal)
+        return refusal
 
     def on_answered(self, command: Command, code: int) -> None:
         """See `AnswerWatcher`. Times of sends are taken per batch instead."""
@@ -128,11 +147,11 @@ def _timed(code: int, serve: Serve) -> Serve:
     """`serve` with the header checked first and the start time noted."""
     form = FORMS.get(code)
 
-    def run(connection: Connection, command: Command) -> None:
+    def run(connection: Connection, command: Command) -> Steps | None:
         command.since = time.monotonic()
         command.is_held = False
         if form is not None:
             form.check(command.ext)
-        serve(connection, command)
+        return serve(connection, command)
 
     return run

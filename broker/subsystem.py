@@ -1,12 +1,15 @@
 """The base class of subsystems: the requests that they serve, and their reactions to events of the broker."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 
-Serve = Callable[[Connection, Command], None]
-"""Serves a request: answers now or later, or raises a `Refusal`."""
+Steps = Iterator[None]
+"""The steps of a request that takes long; the last one answers, or any raises a `Refusal`."""
+
+Serve = Callable[[Connection, Command], Steps | None]
+"""Serves a request: answers now or later, raises a `Refusal`, or returns steps for turns of the loop."""
 
 
 class Subsystem:

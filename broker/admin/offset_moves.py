@@ -5,19 +5,18 @@
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
 """
 
-from collections.abc import Callable
-from functools import partial
-
 from broker.config import BrokerConfig
 from broker.groups.clients import ClientTable
 from broker.pull.held_pulls import HeldPulls
 from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
+from broker.state.tables import when_all
+from broker.subsystem import Steps
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, integer, long, text
-from ledgermq.remoting.codec.java_json import QueueId, queue_map
+from ledgermq.remoting.codec.java_json import QueueId, queue_entry
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
@@ -48,7 +47,7 @@ class OffsetMoves:
         self._store = store
         self._held_pulls = held_pulls
 
-    def reset_offset(self, connection: Connection, command: Command) -> None:
+    def reset_offset(self, connection: Connection, command: Command) -> Steps:
         """222: set a group's offsets in a topic to a time, to the end (timestamp -1), or in one queue to an offset."""
         fields = command.ext
         self._role.check_writable()
@@ -66,20 +65,26 @@ class OffsetMoves:
             self._check_in_queue(name, queue_id, offset)
             table = {queue_id: offset}
         else:
-            chosen = range(topic.read_queues) if queue_id < 0 else [queue_id]
-            table = {number: self._offset_at(name, number, timestamp) for number in chosen}
+            table = {}
+            for number in range(topic.read_queues) if queue_id < 0 else [queue_id]:
+                table[number] = self._offset_at(name, number, timestamp)
+                yield
         if not table:
             raise Refusal(Cause.SYSTEM_ERROR, f"No queues to reset in {name}.")
-        self._reset(connection, command, name, group, table)
+        entries: list[bytes] = []
 
-    def _reset(self, connection: Connection, command: Command, topic: str, group: str, table: dict[int, int]) -> None:
-        rows = [(QueueId(topic, self._config.broker_name, number), offset) for number, offset in table.items()]
-        body = b'{"offsetTable":' + queue_map(rows) + b"}"
-        answer = partial(connection.respond, command, ResponseCode.SUCCESS, body=body)
-        done = _when_all(len(table), connection, command, answer)
+        def all_done(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                connection.refuse(command, refusal)
+            else:
+                connection.respond(command, ResponseCode.SUCCESS, body=b'{"offsetTable":{%b}}' % b",".join(entries))
+
+        done = when_all(len(table), all_done)
         for number, offset in table.items():
-            self._offsets.reset(topic, group, number, offset, done)
-        self._held_pulls.release(self._store.queues.of_topic(topic))
+            entries.append(queue_entry(QueueId(name, self._config.broker_name, number), offset))
+            self._offsets.reset(name, group, number, offset, done)
+            yield
+        self._held_pulls.release(self._store.queues.of_topic(name))
 
     def _check_in_queue(self, topic: str, queue_id: int, offset: int) -> None:
         queue = self._store.queues.find(topic, queue_id)
@@ -93,7 +98,7 @@ class OffsetMoves:
             return 0
         return queue.max_offset if timestamp < 0 else self._store.reader.offset_by_time(queue, timestamp)
 
-    def clone_offsets(self, connection: Connection, command: Command) -> None:
+    def clone_offsets(self, connection: Connection, command: Command) -> Steps:
         """314: give one group the offsets of another, in one topic or in all topics in which that has offsets."""
         fields = command.ext
         self._role.check_writable()
@@ -109,26 +114,18 @@ class OffsetMoves:
                 offset = self._offsets.get(name, source, queue_id)
                 if offset is not None:
                     found.append((name, queue_id, offset))
+                yield
         if not found:
             connection.respond(command, ResponseCode.SUCCESS)
             return
-        done = _when_all(len(found), connection, command, lambda: connection.respond(command, ResponseCode.SUCCESS))
+
+        def all_done(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                connection.refuse(command, refusal)
+            else:
+                connection.respond(command, ResponseCode.SUCCESS)
+
+        done = when_all(len(found), all_done)
         for name, queue_id, offset in found:
             self._offsets.commit_and_tell(name, target, queue_id, offset, done)
-
-
-def _when_all(
-    count: int, connection: Connection, command: Command, answer: Callable[[], None]
-) -> Callable[[Refusal | None], None]:
-    """Return a function for `count` outcomes: it answers when all are good, and refuses with the first bad one."""
-    waiting = count
-
-    def done(refusal: Refusal | None) -> None:
-        nonlocal waiting
-        if refusal is not None and waiting > 0:
-            connection.refuse(command, refusal)
-        waiting = -1 if refusal is not None else waiting - 1
-        if waiting == 0:
-            answer()
-
-    return done
+            yield

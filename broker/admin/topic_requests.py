@@ -17,12 +17,13 @@ from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import QUEUES_MAX, DataVersion, TopicConfig
 from broker.state.tables import ChangeDone, ReplicatedState
+from broker.subsystem import Steps
 from broker.timers import Spawn
 from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, boolean, integer, text
-from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_map
+from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_entry, text_map
 from ledgermq.remoting.codec.lenient_json import listed_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -77,11 +78,14 @@ class TopicRequests:
             return
         self._metadata.put_topic(topic, self._answer_after(connection, command))
 
-    def update_topics(self, connection: Connection, command: Command) -> None:
-        """18: create several topics, or change their settings; all or none."""
+    def update_topics(self, connection: Connection, command: Command) -> Steps:
+        """18: create several topics, or change their settings; none if one is not allowed."""
         self._role.check_writable()
-        topics = [self._listed_topic(entry) for entry in listed_json(command, "topicConfigList")]
-        self._metadata.put_topics(topics, self._answer_after(connection, command))
+        topics = []
+        for entry in listed_json(command, "topicConfigList"):
+            topics.append(self._listed_topic(entry))
+            yield
+        yield from self._metadata.put_topics(topics, self._answer_after(connection, command))
 
     def _listed_topic(self, entry: Any) -> TopicConfig:
         """Return one topic of the list; its attributes are changes, as with 17."""
@@ -125,17 +129,19 @@ class TopicRequests:
                 if self._metadata.topic(retries) is not None:
                     yield retries
 
-    def all_topics(self, connection: Connection, command: Command) -> None:
+    def all_topics(self, connection: Connection, command: Command) -> Steps:
         """21: answer every topic's settings."""
-        empty = DataVersion(state_version=self._role.generation).to_json()
-        body = {
-            "dataVersion": self.topic_version().to_json(),
-            "mappingDataVersion": empty,
-            "topicConfigTable": {name: topic.to_json() for name, topic in self._metadata.topics().items()},
-            "topicQueueMappingDetailMap": {},
-            "topicQueueMappingInfoMap": {},
-        }
-        connection.respond(command, ResponseCode.SUCCESS, {}, dumps(body))
+        version = dumps(self.topic_version().to_json())
+        mapping_version = dumps(DataVersion(state_version=self._role.generation).to_json())
+        entries = []
+        for name, topic in self._metadata.topics().items():
+            entries.append((name, dumps(topic.to_json())))
+            yield
+        body = (
+            b'{"dataVersion":%b,"mappingDataVersion":%b,"topicConfigTable":%b,'
+            b'"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}'
+        ) % (version, mapping_version, text_map(entries))
+        connection.respond(command, ResponseCode.SUCCESS, {}, body)
 
     def topic_version(self) -> DataVersion:
         """Return the version of the topic table, with this node's term."""
@@ -150,11 +156,11 @@ class TopicRequests:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(topic.to_json()))
 
-    def topic_stats(self, connection: Connection, command: Command) -> None:
+    def topic_stats(self, connection: Connection, command: Command) -> Steps:
         """202: answer the bounds and the last store time of each of a topic's queues."""
         name = text(command.ext, "topic")
         topic = self._metadata.existing_topic(name)
-        rows = []
+        entries = []
         for queue_id in range(max(topic.read_queues, topic.write_queues)):
             queue = self._store.queues.find(name, queue_id)
             row = {
@@ -162,8 +168,9 @@ class TopicRequests:
                 "maxOffset": queue.max_offset if queue else 0,
                 "minOffset": queue.min_offset if queue else 0,
             }
-            rows.append((QueueId(name, self._config.broker_name, queue_id), row))
-        body = b'{"offsetTable":' + queue_map(rows) + b',"topicPutTps":0.0}'
+            entries.append(queue_entry(QueueId(name, self._config.broker_name, queue_id), row))
+            yield
+        body = b'{"offsetTable":{%b},"topicPutTps":0.0}' % b",".join(entries)
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def _answer_after(self, connection: Connection, command: Command) -> ChangeDone:

@@ -5,9 +5,11 @@ Source: apache/rocketmq `broker/.../processor/ClientManageProcessor.java`, `Cons
 """
 
 import asyncio
+from collections.abc import Generator
+from typing import Any
 
 from broker.config import BrokerConfig
-from broker.groups.clients import BROADCASTING, Client, ClientTable, ConsumerGroup, Heartbeat
+from broker.groups.clients import BROADCASTING, Client, ClientTable, ConsumerGroup, Heartbeat, check_group_count
 from broker.groups.locks import QueueLocks
 from broker.groups.subscription import Subscription, check_usable
 from broker.role import Role
@@ -15,6 +17,8 @@ from broker.state import names
 from broker.state.metadata import Metadata
 from broker.state.new_topics import NewTopics
 from broker.state.system_records import visible_record
+from broker.state.tables import when_all
+from broker.subsystem import Steps
 from broker.timers import Spawn
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
@@ -31,6 +35,8 @@ from store.message_store import MessageStore
 FORWARD_TIMEOUT_SECONDS = 10.0
 NOTIFY_AGAIN_SECONDS = 2.0
 """Java consumers assign queues at most once a second, and look for unknown routes when they do."""
+
+_HEARTBEAT_AT_ONCE_BYTES = 64 * 1024
 
 _ANSWERS_QUESTIONS = 62
 """First version of clients (3.1.8) that answers requests of brokers."""
@@ -65,16 +71,27 @@ class ClientRequests:
 
     # ---- heartbeats and members
 
-    def heartbeat(self, connection: Connection, command: Command) -> None:
+    def heartbeat(self, connection: Connection, command: Command) -> Steps | None:
         """34: take a client's heartbeat with its groups.
 
         Unknown groups and their retry topics are created where allowed.
 
         The answer waits until a new retry topic has its route: consumers look for it next, and then not again for 20 s.
+        A heartbeat of few groups is taken at once, since the pulls of the same client may be right behind it.
         """
+        steps = self._take_heartbeat(connection, command)
+        if len(command.body) > _HEARTBEAT_AT_ONCE_BYTES:
+            return steps
+        for _ in steps:
+            pass
+        return None
+
+    def _take_heartbeat(self, connection: Connection, command: Command) -> Steps:
+        check_group_count(bytes(command.body).count(b'"groupName"'))  # before it is parsed
         beat = Heartbeat.from_json(request_json(command))
         for group in beat.producer_groups:
             self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version)
+            yield
         for data in beat.consumers:
             if self._metadata.group_or_new(data.group) is None:
                 continue  # as upstream; the pull is refused later
@@ -82,17 +99,16 @@ class ClientRequests:
                 self._ensure_retry_topic(data.group)
             self._locks.found(data.group, beat.client_id)
             self._clients.beat_consumer(data, beat.client_id, connection, command.language, command.version)
+            yield
         new = [data.group for data in beat.consumers if names.retry_topic(data.group) in self._new_topics]
-        self._answer_heartbeat(connection, command, [names.retry_topic(group) for group in new])
-        if new:
-            self._spawn(self._notify_again(new))
-
-    def _answer_heartbeat(self, connection: Connection, command: Command, awaited: list[str]) -> None:
-        if awaited:
-            self._new_topics.then(awaited[0], lambda: self._answer_heartbeat(connection, command, awaited[1:]))
-            return
         fields = {"IS_SUB_CHANGE": "true", "IS_SUPPORT_HEART_BEAT_V2": "true"}
-        connection.respond(command, ResponseCode.SUCCESS, fields)
+        if not new:
+            connection.respond(command, ResponseCode.SUCCESS, fields)
+            return
+        done = when_all(len(new), lambda _: connection.respond(command, ResponseCode.SUCCESS, fields))
+        for group in new:
+            self._new_topics.then(names.retry_topic(group), lambda: done(None))
+        self._spawn(self._notify_again(new))
 
     def unregister(self, connection: Connection, command: Command) -> None:
         """35: remove the client from these groups."""
@@ -142,17 +158,23 @@ class ClientRequests:
 
     # ---- queue locks
 
-    def lock(self, connection: Connection, command: Command) -> None:
+    def lock(self, connection: Connection, command: Command) -> Steps:
         """41: lock queues for a client that consumes in order; answer those that it has now."""
         self._role.check_writable()
-        group, client_id, queues = _lock_body(command)
-        locked = self._locks.lock(group, client_id, queues)
-        body = dumps({"lockOKMQSet": [queue.to_json() for queue in locked]})
-        connection.respond(command, ResponseCode.SUCCESS, body=body)
+        group, client_id, listed = _lock_body(command)
+        locked = []
+        for queue in (yield from _queues(command, listed)):
+            if self._locks.lock(group, client_id, [queue]):
+                locked.append(dumps(queue.to_json()))
+            yield
+        connection.respond(command, ResponseCode.SUCCESS, body=b'{"lockOKMQSet":[%b]}' % b",".join(locked))
 
-    def unlock(self, connection: Connection, command: Command) -> None:
+    def unlock(self, connection: Connection, command: Command) -> Steps:
         """42: unlock queues that this client has locked."""
-        self._locks.unlock(*_lock_body(command))
+        group, client_id, listed = _lock_body(command)
+        for queue in (yield from _queues(command, listed)):
+            self._locks.unlock(group, client_id, [queue])
+            yield
         connection.respond(command, ResponseCode.SUCCESS)
 
     # ---- who is connected
@@ -252,10 +274,20 @@ def _consumer(command: Command) -> str:
     return f"consumer <{command.ext.get('consumerGroup', '')}> <{command.ext.get('clientId', '')}>"
 
 
-def _lock_body(command: Command) -> tuple[str, str, list[QueueId]]:
+def _lock_body(command: Command) -> tuple[str, str, list[Any]]:
     body = request_json(command)
     try:
-        queues = [QueueId(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])) for mq in body["mqSet"]]
-        return str(body["consumerGroup"]), str(body["clientId"]), queues
+        return str(body["consumerGroup"]), str(body["clientId"]), list(body["mqSet"])
+    except (KeyError, TypeError) as error:
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body has no good {error}") from error
+
+
+def _queues(command: Command, listed: list[Any]) -> Generator[None, None, list[QueueId]]:
+    queues = []
+    try:
+        for mq in listed:
+            queues.append(QueueId(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])))
+            yield
     except (KeyError, TypeError, ValueError) as error:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body has no good {error}") from error
+    return queues

@@ -8,13 +8,18 @@ Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroup
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from broker.groups.subscription import Subscription
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 
 EXPIRY_SECONDS = 120.0
+GROUPS_MAX = 10_000
+"""Most groups in one heartbeat."""
+
+MEMBERS_MAX = 200_000
+"""Most members of all groups; a connection counts once for each of its groups."""
 BROADCASTING = "BROADCASTING"
 USER = "user"
 """Attribute of a connection: the name of the user who signed its last request; None if it needed no user."""
@@ -110,8 +115,10 @@ class Heartbeat:
         """
         if not isinstance(value, Mapping):
             raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: the body is not a JSON object but {type(value).__name__}")
-        producers = (_text(entry, "groupName") for entry in _entries(value, "producerDataSet"))
-        consumers = (_consumer_data(entry) for entry in _entries(value, "consumerDataSet"))
+        of_producers, of_consumers = _entries(value, "producerDataSet"), _entries(value, "consumerDataSet")
+        check_group_count(len(of_producers) + len(of_consumers))
+        producers = (_text(entry, "groupName") for entry in of_producers)
+        consumers = (_consumer_data(entry) for entry in of_consumers)
         return cls(_text(value, "clientID"), tuple(producers), tuple(consumers))
 
 
@@ -137,6 +144,8 @@ class ClientTable:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Client]] = {}
         self._producer_connections: dict[str, Connection] = {}
+        self._groups_of: dict[Connection, tuple[set[str], set[str]]] = {}  # it consumes in, it produces in
+        self._member_count = 0  # of all these groups
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """Return the group; None if it has no members."""
@@ -164,7 +173,12 @@ class ClientTable:
         return list(self._consumers.values())
 
     def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
-        """Take a producer's heartbeat."""
+        """Take a producer's heartbeat.
+
+        Raises:
+            Refusal: BUSY, groups have too many members already.
+        """
+        self._join(connection, _PRODUCES, group)
         members = self._producers.setdefault(group, {})
         user = connection.attributes.get(USER)
         members[connection] = Client(client_id, connection, language, version, self._clock(), user)
@@ -175,7 +189,12 @@ class ClientTable:
     def beat_consumer(
         self, data: ConsumerData, client_id: str, connection: Connection, language: str, version: int
     ) -> None:
-        """Take a consumer's heartbeat; call `on_change` if it is a new member or the group's topics changed."""
+        """Take a consumer's heartbeat; call `on_change` if it is a new member or the group's topics changed.
+
+        Raises:
+            Refusal: BUSY, groups have too many members already.
+        """
+        self._join(connection, _CONSUMES, data.group)
         group = self._consumers.setdefault(data.group, ConsumerGroup(data.group))
         is_new = connection not in group.members
         group.consume_type = data.consume_type
@@ -191,8 +210,10 @@ class ClientTable:
         gone = members.pop(connection, None)
         if not members:
             self._producers.pop(group, None)
-        still = any(connection in others for others in self._producers.values())
-        if gone is not None and not still and self._producer_connections.get(gone.client_id) is connection:
+        if gone is None:
+            return
+        is_last = not self._leave(connection, _PRODUCES, group)
+        if is_last and self._producer_connections.get(gone.client_id) is connection:
             del self._producer_connections[gone.client_id]
 
     def leave_consumer(self, group: str, connection: Connection, *, has_left: bool) -> None:
@@ -201,6 +222,7 @@ class ClientTable:
         gone = None if found is None else found.members.pop(connection, None)
         if found is None or gone is None:
             return
+        self._leave(connection, _CONSUMES, group)
         if not found.members:
             del self._consumers[group]
         if has_left or found.find(gone.client_id) is None:
@@ -209,10 +231,29 @@ class ClientTable:
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove all clients of a closed connection."""
-        for name in [name for name, group in self._consumers.items() if connection in group.members]:
+        consumes, produces = self._groups_of.get(connection, ((), ()))
+        for name in tuple(consumes):
             self.leave_consumer(name, connection, has_left=False)
-        for name in [name for name, members in self._producers.items() if connection in members]:
+        for name in tuple(produces):
             self.leave_producer(name, connection)
+
+    def _join(self, connection: Connection, kind: int, group: str) -> None:
+        groups = self._groups_of.get(connection, _NO_GROUPS)[kind]
+        if group in groups:
+            return
+        if self._member_count >= MEMBERS_MAX:
+            raise Refusal(Cause.BUSY, f"[OVERLOAD]system busy: groups have {MEMBERS_MAX} members", retry_after_ms=1000)
+        self._groups_of.setdefault(connection, (set(), set()))[kind].add(group)
+        self._member_count += 1
+
+    def _leave(self, connection: Connection, kind: int, group: str) -> set[str]:
+        """Return the groups of the kind in which the connection still is."""
+        both = self._groups_of[connection]
+        both[kind].discard(group)
+        self._member_count -= 1
+        if not any(both):
+            del self._groups_of[connection]
+        return both[kind]
 
     def expire(self) -> None:
         """Remove clients that sent no heartbeat for too long, and close their connections."""
@@ -222,6 +263,17 @@ class ClientTable:
         for connection in {member.connection for member in members if member.last_seen < oldest}:
             self.connection_closed(connection)
             connection.close()
+
+
+_CONSUMES: Final = 0
+_PRODUCES: Final = 1
+_NO_GROUPS: Final[tuple[set[str], set[str]]] = (set(), set())
+
+
+def check_group_count(count: int) -> None:
+    """Refuse a heartbeat of more than `GROUPS_MAX` groups."""
+    if count > GROUPS_MAX:
+        raise Refusal(Cause.INVALID_PARAMETER, f"heartbeat: {count} groups, more than {GROUPS_MAX}")
 
 
 def _consumer_data(entry: Mapping[str, Any]) -> ConsumerData:

@@ -17,11 +17,12 @@ from broker.groups.clients import Client, ClientTable
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import TopicConfig
+from broker.subsystem import Steps
 from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I64_MAX, boolean, integer, long, text
-from ledgermq.remoting.codec.java_json import QueueId, dumps, number_map, queue_map, text_map
+from ledgermq.remoting.codec.java_json import QueueId, dumps, number_map, queue_entry, queue_map, text_map
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError, RemotingError
@@ -113,14 +114,17 @@ class ConsumerAdmin:
             body["subscriptionData"] = subscription.to_json()
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
-    def time_span(self, connection: Connection, command: Command) -> None:
+    def time_span(self, connection: Connection, command: Command) -> Steps:
         """303: answer first, last and consumed store time of each queue, and how long the next message waits (ms)."""
         name, group = text(command.ext, "topic"), text(command.ext, "group")
         topic = self._metadata.topic(name)
         if topic is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        spans = [self._span(name, group, queue_id) for queue_id in range(topic.write_queues)]
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"consumeTimeSpanSet": spans}))
+        spans = []
+        for queue_id in range(topic.write_queues):
+            spans.append(dumps(self._span(name, group, queue_id)))
+            yield
+        connection.respond(command, ResponseCode.SUCCESS, body=b'{"consumeTimeSpanSet":[%b]}' % b",".join(spans))
 
     def _span(self, topic: str, group: str, queue_id: int) -> dict[str, Any]:
         first = last = consumed = -1
@@ -159,45 +163,49 @@ class ConsumerAdmin:
         body = b'{"correctionOffsets":' + number_map(least) + b"}"
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
-    def consume_stats(self, connection: Connection, command: Command) -> None:
+    def consume_stats(self, connection: Connection, command: Command) -> Steps:
         """208: answer the progress of a group in each queue of its topics."""
         group = text(command.ext, "consumerGroup")
         listed = (command.ext.get("topicList") or "").split(";")
         asked = [name for name in (listed if any(listed) else [command.ext.get("topic")]) if name]
-        rows: list[tuple[QueueId, dict[str, int]]] = []
+        entries: list[bytes] = []
         rate = 0.0
         for name in asked or self._offsets.topics_of_group(group):
             topic = self._metadata.topic(name)
             if topic is not None and self._clients.is_subscribed(group, name):
-                rows += self._group_rows(group, topic)
+                for queue, row in self._group_rows(group, topic):
+                    entries.append(queue_entry(queue, row))
+                    yield
                 rate += self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
-        body = b'{"consumeTps":' + dumps(rate) + b',"offsetTable":' + queue_map(rows) + b"}"
+        body = b'{"consumeTps":%b,"offsetTable":{%b}}' % (dumps(rate), b",".join(entries))
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
-    def all_consume_stats(self, connection: Connection, command: Command) -> None:
+    def all_consume_stats(self, connection: Connection, command: Command) -> Steps:
         """317: answer the progress of every group, with the number of messages not consumed."""
         is_order = boolean(command.ext, "isOrder")
         groups, total = [], 0
+        topics = self._offsets.topics_by_group()
         for group in sorted(self._metadata.groups()):
             stats = []
-            for name in self._offsets.topics_of_group(group):
+            for name in topics.get(group, ()):
                 topic = self._metadata.topic(name)
                 if topic is None or (is_order and not topic.order) or not self._clients.is_subscribed(group, name):
                     continue
-                rows = list(self._group_rows(group, topic))
-                total += sum(row["brokerOffset"] - row["consumerOffset"] for _, row in rows)
-                stats.append(self._consume_stats(group, name, rows))
+                entries = []
+                for queue, row in self._group_rows(group, topic):
+                    total += row["brokerOffset"] - row["consumerOffset"]
+                    entries.append(queue_entry(queue, row))
+                    yield
+                rate = self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
+                stats.append(b'{"consumeTps":%b,"offsetTable":{%b}}' % (dumps(rate), b",".join(entries)))
             groups.append(b"{" + dumps(group) + b":[" + b",".join(stats) + b"]}")
+            yield
         body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}' % (
             dumps(self._address),
             b",".join(groups),
             total,
         )
         connection.respond(command, ResponseCode.SUCCESS, body=body)
-
-    def _consume_stats(self, group: str, topic: str, rows: list[tuple[QueueId, dict[str, int]]]) -> bytes:
-        rate = self._statistics.rate(GROUP_GET_NUMS, f"{topic}@{group}")
-        return b'{"consumeTps":%b,"offsetTable":%b}' % (dumps(rate), queue_map(rows))
 
     def _group_rows(self, group: str, topic: TopicConfig) -> Iterator[tuple[QueueId, dict[str, int]]]:
         for queue_id in range(topic.read_queues):
@@ -237,12 +245,13 @@ class ConsumerAdmin:
             remark = f"Index {index} of {queue_id}@{topic} is not exist!"
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body), remark=remark)
 
-    def all_producers(self, connection: Connection, command: Command) -> None:
+    def all_producers(self, connection: Connection, command: Command) -> Steps:
         """328: answer every connected producer by group."""
-        data = {
-            group: [_producer(member) for member in members] for group, members in self._clients.all_producers().items()
-        }
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"data": data}))
+        entries = []
+        for group, members in self._clients.all_producers().items():
+            entries.append((group, dumps([_producer(member) for member in members])))
+            yield
+        connection.respond(command, ResponseCode.SUCCESS, body=b'{"data":%b}' % text_map(entries))
 
 
 def _units(queue: ConsumeQueue, index: int, count: int) -> list[dict[str, Any]]:

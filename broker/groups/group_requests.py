@@ -13,10 +13,11 @@ from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import DataVersion, GroupConfig
 from broker.state.tables import ChangeDone, ReplicatedState
+from broker.subsystem import Steps
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, text
-from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.codec.java_json import dumps, text_map
 from ledgermq.remoting.codec.lenient_json import listed_json, request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -48,11 +49,14 @@ class GroupRequests:
         attributes = change_attributes(GROUP_ATTRIBUTES, before.attributes if before else None, group.attributes)
         return replace(group, attributes=attributes)
 
-    def update_groups(self, connection: Connection, command: Command) -> None:
-        """225: create several groups, or change their settings; all or none."""
+    def update_groups(self, connection: Connection, command: Command) -> Steps:
+        """225: create several groups, or change their settings; none if one is not allowed."""
         self._role.check_writable()
-        groups = [self._changed_group(entry) for entry in listed_json(command, "groupConfigList")]
-        self._metadata.put_groups(groups, _answer_after(connection, command))
+        groups = []
+        for entry in listed_json(command, "groupConfigList"):
+            groups.append(self._changed_group(entry))
+            yield
+        yield from self._metadata.put_groups(groups, _answer_after(connection, command))
 
     def delete_group(self, connection: Connection, command: Command) -> None:
         """207: delete a group, and its offsets if asked to."""
@@ -63,15 +67,21 @@ class GroupRequests:
         topics = self._offsets.topics_of_group(name) if boolean(command.ext, "cleanOffset") else ()
         self._metadata.remove_group(name, topics, _answer_after(connection, command))
 
-    def all_groups(self, connection: Connection, command: Command) -> None:
+    def all_groups(self, connection: Connection, command: Command) -> Steps:
         """201: answer every group's settings."""
         version = self._state.group_version
-        body = {
-            "dataVersion": DataVersion(version.counter, version.timestamp, self._role.generation).to_json(),
-            "forbiddenTable": self._metadata.forbidden(),
-            "subscriptionGroupTable": {name: group.to_json() for name, group in self._metadata.groups().items()},
-        }
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
+        head = dumps(DataVersion(version.counter, version.timestamp, self._role.generation).to_json())
+        forbidden = dumps(self._metadata.forbidden())
+        entries = []
+        for name, group in self._metadata.groups().items():
+            entries.append((name, dumps(group.to_json())))
+            yield
+        body = b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":%b}' % (
+            head,
+            forbidden,
+            text_map(entries),
+        )
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def group_forbidden(self, connection: Connection, command: Command) -> None:
         """353: answer whether a group may read a topic; with `readable`, set it first."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from ledgermq.remoting.codec.java_json import QueueId
 
 LIFE_SECONDS = 60.0
+LOCKS_MAX = 262_144
+"""Most locks of all groups; further queues are not locked."""
 
 
 class QueueLocks:
@@ -27,7 +29,8 @@ class QueueLocks:
     def __init__(self, clock: Callable[[], float], grace_s: float = 3.0) -> None:
         self._clock = clock
         self._grace_s = grace_s
-        self._held: dict[tuple[str, QueueId], tuple[str, float]] = {}
+        self._held: dict[str, dict[QueueId, tuple[str, float]]] = {}  # by group: client, end
+        self._count = 0  # of all groups
         self._gone: dict[tuple[str, str], float] = {}  # group and client: when its locks are free
 
     def lock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> list[QueueId]:
@@ -38,19 +41,21 @@ class QueueLocks:
 
     def unlock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
         """Unlock those of the queues that this client has locked."""
+        held = self._held.get(group, {})
         for queue in queues:
-            holder = self._held.get((group, queue))
-            if holder is not None and holder[0] == client_id:
-                del self._held[group, queue]
+            if queue in held and held[queue][0] == client_id:
+                del held[queue]
+                self._count -= 1
 
     def left(self, group: str, client_id: str) -> None:
         """The client has left the group: free its locks."""
         self._gone.pop((group, client_id), None)
-        self._held = {key: holder for key, holder in self._held.items() if key[0] != group or holder[0] != client_id}
+        held = self._held.get(group, {})
+        self._keep(group, {queue: holder for queue, holder in held.items() if holder[0] != client_id})
 
     def lost(self, group: str, client_id: str) -> float | None:
         """The client has no connection any more; return in how many seconds its locks are free, None: it has none."""
-        if not any(key[0] == group and holder[0] == client_id for key, holder in self._held.items()):
+        if not any(holder == client_id for holder, _ in self._held.get(group, {}).values()):
             return None
         self._gone[group, client_id] = self._clock() + self._grace_s
         return self._grace_s
@@ -67,23 +72,36 @@ class QueueLocks:
     def is_locked(self, group: str) -> bool:
         """Whether any queue of the group is locked: then it consumes in order."""
         now = self._clock()
-        return any(name == group and until > now for (name, _), (_, until) in self._held.items())
+        return any(until > now for _, until in self._held.get(group, {}).values())
 
     def clear(self) -> None:
         """Forget all locks, since this node stopped leading, and the next leader gives out its own."""
         self._held.clear()
+        self._count = 0
         self._gone.clear()
 
     def expire(self) -> None:
         """Forget locks that have expired, and clients that have none."""
         now = self._clock()
-        self._held = {key: holder for key, holder in self._held.items() if holder[1] > now}
-        holders = {(group, client_id) for (group, _), (client_id, _) in self._held.items()}
+        for group, held in tuple(self._held.items()):
+            self._keep(group, {queue: holder for queue, holder in held.items() if holder[1] > now})
+        holders = {(group, client_id) for group, held in self._held.items() for client_id, _ in held.values()}
         self._gone = {key: free_at for key, free_at in self._gone.items() if key in holders}
 
     def _lock(self, group: str, client_id: str, queue: QueueId, now: float) -> bool:
-        holder = self._held.get((group, queue))
-        if holder is not None and holder[0] != client_id and holder[1] > now and not self.is_gone(group, holder[0]):
+        held = self._held.setdefault(group, {})
+        holder = held.get(queue)
+        if holder is None:
+            if self._count >= LOCKS_MAX:
+                return False
+            self._count += 1
+        elif holder[0] != client_id and holder[1] > now and not self.is_gone(group, holder[0]):
             return False
-        self._held[group, queue] = (client_id, now + LIFE_SECONDS)
+        held[queue] = (client_id, now + LIFE_SECONDS)
         return True
+
+    def _keep(self, group: str, held: dict[QueueId, tuple[str, float]]) -> None:
+        """Let the group have these of its locks."""
+        self._count -= len(self._held.pop(group, {})) - len(held)
+        if held:
+            self._held[group] = held

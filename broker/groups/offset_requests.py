@@ -9,9 +9,10 @@ import os
 from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
-from broker.state.settings import DataVersion
+from broker.state.settings import QUEUES_MAX, DataVersion
 from broker.state.system_records import visible_record
 from broker.state.tables import OFFSET_KEY_SEPARATOR
+from broker.subsystem import Steps
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, boolean, integer, long, text
@@ -59,6 +60,8 @@ class OffsetRequests:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if self._metadata.group(group) is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if not self._offsets.has_room(topic, group, queue_id):
+            raise Refusal(Cause.INVALID_PARAMETER, f"group {group} has offsets of {QUEUES_MAX} queues of topic {topic}")
         if self._role.is_slave:
             self._offsets.keep(topic, group, queue_id, offset)
             connection.respond(command, ResponseCode.SUCCESS, {})
@@ -75,16 +78,22 @@ class OffsetRequests:
 
         self._offsets.commit_and_tell(topic, group, queue_id, offset, answer)
 
-    def all_consumer_offsets(self, connection: Connection, command: Command) -> None:
+    def all_consumer_offsets(self, connection: Connection, command: Command) -> Steps:
         """43: answer the whole table, with unquoted numeric keys."""
         offsets = self._offsets.all()
         topics_of: dict[str, list[str]] = {}
-        for key in offsets:
+        entries = []
+        for key, queues in offsets.items():
             topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
             topics_of.setdefault(group, []).append(topic)
-        table = text_map((key, number_map(queues)) for key, queues in offsets.items())
+            entries.append((key, number_map(queues)))
+            yield
         version = dumps(DataVersion(state_version=self._role.generation).to_json())
-        body = b'{"dataVersion":%b,"groupTopicMap":%b,"offsetTable":%b}' % (version, dumps(topics_of), table)
+        body = b'{"dataVersion":%b,"groupTopicMap":%b,"offsetTable":%b}' % (
+            version,
+            dumps(topics_of),
+            text_map(entries),
+        )
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def max_offset(self, connection: Connection, command: Command) -> None:

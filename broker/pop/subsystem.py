@@ -20,7 +20,6 @@ from broker.pop.reading import PopReader
 from broker.pop.revive import ReviveService
 from broker.pop.take_requests import TakeRequests
 from broker.pop.waiting import HeldPops
-from broker.pull.filter_turns import FilterTurns
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode
 from store.queues.consume_queue import ConsumeQueue
@@ -39,7 +38,6 @@ class PopSubsystem(Subsystem):
         self,
         context: BrokerContext,
         clients: ClientTable,
-        turns: FilterTurns,
         is_start_at_hand: Callable[[ConsumeQueue], bool],
         deliveries: Deliveries,
     ) -> None:
@@ -54,7 +52,7 @@ class PopSubsystem(Subsystem):
         checks = PopChecks(config, context.metadata)
         reader = PopReader(context, self.progress, is_start_at_hand)
         self.revive = ReviveService(context, self.progress, deliveries)
-        self.take = TakeRequests(context, checks, reader, self.held, self._alarms, turns)
+        self.take = TakeRequests(context, checks, reader, self.held, self._alarms)
         self._acks = AckRequests(context, checks, self.progress, self._on_freed)
         self._looks = LookRequests(context, checks, reader, self.held, self._held_looks)
         self.assignments = AssignmentRequests(context, clients)

@@ -17,7 +17,6 @@ from broker.pop.checks import PopChecks
 from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topics
 from broker.pop.reading import PopBatch, PopReader
 from broker.pop.waiting import HeldPop, HeldPops, Hold
-from broker.pull.filter_turns import FilterTurns
 from broker.state.settings import TopicConfig
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -49,7 +48,6 @@ class TakeRequests:
         reader: PopReader,
         held: HeldPops,
         alarms: OrderAlarms,
-        turns: FilterTurns,
     ) -> None:
         self._config = context.config
         self._metadata = context.metadata
@@ -58,7 +56,7 @@ class TakeRequests:
         self._reader = reader
         self._held = held
         self._alarms = alarms
-        self._turns = turns
+        self._turns = context.turns
         self._random = random.Random()
         self._numbers = count()
         self.messages_out = 0

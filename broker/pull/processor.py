@@ -16,7 +16,6 @@ from broker.groups.clients import BROADCASTING, ClientTable, ConsumerGroup
 from broker.groups.subscription import TAG, Subscription, asked_subscription, check_usable
 from broker.groups.subscription_refresh import SubscriptionRefresh
 from broker.pull.cold_data import ColdReads
-from broker.pull.filter_turns import FilterTurns
 from broker.pull.forbidden import Forbidden, ForbiddenRefusal
 from broker.pull.held_pulls import HeldPulls
 from broker.state import names
@@ -114,7 +113,6 @@ class PullProcessor:
         clients: ClientTable,
         held: HeldPulls,
         cold: ColdReads,
-        turns: FilterTurns,
     ) -> None:
         self._config = context.config
         self._metadata = context.metadata
@@ -126,7 +124,7 @@ class PullProcessor:
         self._refresh = SubscriptionRefresh(clients, context.loop.time)
         self._departures = context.counting.departures
         self._cold = cold
-        self._turns = turns
+        self._turns = context.turns
         self.messages_out = 0
         self.bytes_out = 0
         self.found = 0

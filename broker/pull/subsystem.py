@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.pull.cold_data import PERIOD_SECONDS, ColdReads
-from broker.pull.filter_turns import FilterTurns
 from broker.pull.held_pulls import SWEEP_SECONDS, HeldPulls
 from broker.pull.processor import PullProcessor
 from broker.pull.query import QueryRequests
@@ -15,19 +14,14 @@ from store.queues.consume_queue import ConsumeQueue
 
 
 class PullSubsystem(Subsystem):
-    """Everything that reads messages for consumers, except POP.
-
-    Attributes:
-        turns: shared by all reads with costly filters, those of POP included.
-    """
+    """Everything that reads messages for consumers, except POP."""
 
     def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
         config, store, clock = context.config, context.store, context.loop.time
         self._queues = store.queues
         self.held = HeldPulls(clock, context.loop.call_later)
-        self.turns = FilterTurns(context.loop)
         self.cold = ColdReads(config, clients, store.log, clock)
-        self.processor = PullProcessor(context, clients, self.held, self.cold, self.turns)
+        self.processor = PullProcessor(context, clients, self.held, self.cold)
         self.query = QueryRequests(config, store, context.spawn)
 
     def requests(self) -> Mapping[int, Serve]:

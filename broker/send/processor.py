@@ -96,6 +96,7 @@ class SendProcessor:
         self._calls = counting.calls
         self._dead_letters = counting.events.dead_letters
         self._body_max = config.max_message_size_bytes
+        self._batch_max = config.batch_messages_max
         self._record_max = config.max_message_size_bytes + (64 << 10)
         self._stamp = stamp(config)
         self._multi_dispatch = config.store.kinds.multi_dispatch
@@ -151,11 +152,14 @@ class SendProcessor:
         if len(command.body) > self._body_max:
             raise self._body_refused(len(command.body), "batch")
         try:
-            cuts, properties = cut_batch(command.body)
+            cuts, properties = cut_batch(command.body, self._batch_max + 1)
         except MalformedBatchError as error:
             raise Refusal(Cause.MALFORMED_FIELD, f"body: {error}") from error
         if not cuts:
             raise Refusal(Cause.MALFORMED_FIELD, "body: a batch without messages")
+        if len(cuts) > self._batch_max:
+            remark = f"a batch of more than {self._batch_max} messages (maxMessagesOfBatch)"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, remark)
         if self._multi_dispatch:
             for own in (fields.get("i", "").encode(), *properties):
                 check_light_names(own)

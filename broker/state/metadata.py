@@ -11,7 +11,7 @@ here. A request that would create it again, or write its messages or progress, i
 such records would belong to a topic that the other nodes do not know.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from broker.config import BrokerConfig
@@ -19,12 +19,14 @@ from broker.role import Role
 from broker.state import names
 from broker.state.new_topics import NewTopics
 from broker.state.settings import PERM_INHERIT, PERM_READ_WRITE, GroupConfig, TopicConfig
-from broker.state.tables import ChangeDone, Propose, ReplicatedState, StateChange, offset_key
+from broker.state.tables import ChangeDone, Propose, ReplicatedState, StateChange, offset_key, when_all
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.queue_kinds import LIGHT_PREFIX
 from store.replicated_log import PLACED
 
 _V = TypeVar("_V")
+
+_ENTRIES_PER_RECORD = 100
 
 FORBIDDEN_READ = 4
 """The bit that forbids reading, in RocketMQ's numbering."""
@@ -164,23 +166,39 @@ class Metadata:
         self._check_room(topic.name)
         self._change(StateChange(topics={topic.name: topic}), done)
 
-    def put_topics(self, topics: Sequence[TopicConfig], done: ChangeDone | None = None) -> None:
-        """As `put_topic`, for several at once: all or none."""
+    def put_topics(self, topics: Sequence[TopicConfig], done: ChangeDone) -> Iterator[None]:
+        """As `put_topic`, for several, in steps of one record each; none if there is no room for all."""
         for topic in topics:
-            self._check_room(topic.name)
-        self._change(StateChange(topics={topic.name: topic for topic in topics}), done)
+            self.check_decided(topic.name)
+            yield
+        self._check_topic_count({topic.name for topic in topics} - self._state.topics.keys())
+        done = when_all(-(-len(topics) // _ENTRIES_PER_RECORD), done)
+        for start in range(0, len(topics), _ENTRIES_PER_RECORD):
+            piece = topics[start : start + _ENTRIES_PER_RECORD]
+            self._change(StateChange(topics={topic.name: topic for topic in piece}), done)
+            yield
 
     def remove_topics(self, names_: Iterable[str], done: ChangeDone | None = None) -> None:
         """Propose the removal of topics, their messages' queues and their offsets: all or none."""
         self._change(StateChange(topics=dict.fromkeys(names_)), done)
 
     def put_group(self, group: GroupConfig, done: ChangeDone | None = None) -> None:
-        """Propose a new group or new settings of one."""
+        """Propose a new group or new settings of one.
+
+        Raises:
+            Refusal: INVALID_PARAMETER when there are `max_groups` already.
+        """
+        self._check_group_count({group.name} - self._state.groups.keys())
         self._change(StateChange(groups={group.name: group}), done)
 
-    def put_groups(self, groups: Sequence[GroupConfig], done: ChangeDone | None = None) -> None:
-        """As `put_group`, for several at once: all or none."""
-        self._change(StateChange(groups={group.name: group for group in groups}), done)
+    def put_groups(self, groups: Sequence[GroupConfig], done: ChangeDone) -> Iterator[None]:
+        """As `put_group`, for several, in steps of one record each; none if there is no room for all."""
+        self._check_group_count({group.name for group in groups} - self._state.groups.keys())
+        done = when_all(-(-len(groups) // _ENTRIES_PER_RECORD), done)
+        for start in range(0, len(groups), _ENTRIES_PER_RECORD):
+            piece = groups[start : start + _ENTRIES_PER_RECORD]
+            self._change(StateChange(groups={group.name: group for group in piece}), done)
+            yield
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
         """Whether an administrator has forbidden the group to read the topic."""
@@ -225,12 +243,13 @@ class Metadata:
 
     def _check_room(self, name: str) -> None:
         self.check_decided(name)
-        count = len(self._state.topics)
-        if name not in self._state.topics and count >= self._config.max_topics:
-            raise Refusal(
-                Cause.INVALID_PARAMETER,
-                f"topic {name} cannot be created: there are {count} topics, which is the limit (maxTopics)",
-            )
+        self._check_topic_count({name} - self._state.topics.keys())
+
+    def _check_topic_count(self, new: Collection[str]) -> None:
+        _check_count("topic", new, len(self._state.topics), self._config.max_topics, "maxTopics")
+
+    def _check_group_count(self, new: Collection[str]) -> None:
+        _check_count("group", new, len(self._state.groups), self._config.max_groups, "maxGroups")
 
     def _change(self, change: StateChange, done: ChangeDone | None) -> None:
         if None in change.topics.values() or None in change.groups.values():
@@ -251,6 +270,15 @@ class Metadata:
                 done(refusal)
 
         self._propose(change, settle)
+
+
+def _check_count(what: str, new: Collection[str], count: int, most: int, key: str) -> None:
+    """Refuse if these new names, beside `count` present ones, are more than `most`."""
+    if new and count + len(new) > most:
+        names_ = f"{what} {next(iter(new))}" if len(new) == 1 else f"{len(new)} {what}s"
+        raise Refusal(
+            Cause.INVALID_PARAMETER, f"{names_} cannot be created: there are {count}, and {most} are the most ({key})"
+        )
 
 
 def _remove_same(table: dict[str, _V], items: Iterable[tuple[str, _V]]) -> None:

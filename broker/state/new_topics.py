@@ -34,6 +34,8 @@ class NewTopics:
         self.on_known: Callable[[], None] = lambda: None
         self._loop = loop
         self._made: dict[str, asyncio.Future[None]] = {}
+        self._committed: list[str] = []  # the nameservers are to be told of them
+        self._is_telling = False
 
     def __contains__(self, name: str) -> bool:
         return name in self._made
@@ -52,19 +54,29 @@ class NewTopics:
             known.add_done_callback(lambda _: go_on())
 
     def _settle(self, name: str, refusal: Refusal | None) -> None:
-        if refusal is None:
-            self._spawn(self._tell(name))
-        else:
-            self._finish(name)
+        if refusal is not None:
+            self._finish([name])
+            return
+        self._committed.append(name)
+        if not self._is_telling:
+            self._is_telling = True
+            self._spawn(self._tell())
 
-    async def _tell(self, name: str) -> None:
+    async def _tell(self) -> None:
+        """Tell the nameservers of all that is committed: one announcement at a time, however many topics are made."""
         try:
-            await self._announce()
+            while told := self._committed:
+                self._committed = []
+                try:
+                    await self._announce()
+                finally:
+                    self._finish(told)
         finally:
-            self._finish(name)
+            self._is_telling = False
 
-    def _finish(self, name: str) -> None:
-        known = self._made.pop(name, None)
-        if known is not None and not known.done():
-            known.set_result(None)
+    def _finish(self, made: list[str]) -> None:
+        for name in made:
+            known = self._made.pop(name, None)
+            if known is not None and not known.done():
+                known.set_result(None)
         self.on_known()

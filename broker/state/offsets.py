@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 
 from broker.role import Role
 from broker.state.pop_tables import PopChange
+from broker.state.settings import QUEUES_MAX
 from broker.state.tables import OFFSET_KEY_SEPARATOR, Propose, ReplicatedState, StateChange, offset_key
 from ledgermq.remoting.refusal import Cause, Refusal
 
 GATHER_SECONDS = 0.2
-_OFFSETS_PER_RECORD = 10_000
+_OFFSETS_PER_RECORD = 2_000
 KEPT_MAX = 100_000
 """Most queues of groups of which a slave keeps the progress."""
 
@@ -66,6 +67,12 @@ class ConsumerOffsets:
             return ahead[queue_id]
         return self._state.offsets.get(key, {}).get(queue_id)
 
+    def has_room(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether the group may have an offset in this queue, which need not exist: it may in 65,536 of a topic."""
+        key = offset_key(topic, group)
+        known, ahead = self._state.offsets.get(key, {}), self._ahead.get(key, {})
+        return len(known) + len(ahead) < QUEUES_MAX or queue_id in known or queue_id in ahead
+
     def commit(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
         """Store an offset, which may be lower than before. The caller has checked that this node leads.
 
@@ -80,6 +87,9 @@ class ConsumerOffsets:
         self._unsent.add((key, queue_id))
         if self._timer is None:
             self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
+        elif len(self._unsent) == _OFFSETS_PER_RECORD:
+            self._timer.cancel()
+            self._timer = self._loop.call_soon(self.send)
 
     def commit_and_tell(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
         """Store an offset; `done` is called with None when it is committed, else with the refusal."""
@@ -214,6 +224,14 @@ class ConsumerOffsets:
         """Topics in which the group has stored offsets."""
         ending = OFFSET_KEY_SEPARATOR + group
         return [key.removesuffix(ending) for key in self.all() if key.endswith(ending)]
+
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Topics in which groups have stored offsets, by group."""
+        found: dict[str, list[str]] = {}
+        for key in self.all():
+            topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
+            found.setdefault(group, []).append(topic)
+        return found
 
     def send(self) -> None:
         """Append the gathered offsets now."""

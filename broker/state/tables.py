@@ -144,6 +144,22 @@ class NewerNames:
 ChangeDone = Callable[[Refusal | None], None]
 """Called once: with None when a change is committed and applied, else with the refusal."""
 
+
+def when_all(count: int, done: ChangeDone) -> ChangeDone:
+    """Return a function for the outcomes of `count` changes; `done` gets None after all, or the first refusal."""
+    waiting = count
+
+    def one_is_done(refusal: Refusal | None) -> None:
+        nonlocal waiting
+        if refusal is not None and waiting > 0:
+            done(refusal)
+        waiting = -1 if refusal is not None else waiting - 1
+        if waiting == 0:
+            done(None)
+
+    return one_is_done
+
+
 Propose = Callable[[StateChange, ChangeDone], None]
 """Appends a change to the log."""
 

@@ -12,6 +12,7 @@ Source: apache/rocketmq `common/message/MessageDecoder.java` (encodeMessage, dec
 """
 
 import struct
+import sys
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -54,11 +55,15 @@ def encode_batch(messages: Iterable[tuple[int, bytes | memoryview, bytes]]) -> b
     return b"".join(parts)
 
 
-def cut_batch(body: bytes | memoryview) -> tuple[list[Cut], list[bytes]]:
+def cut_batch(body: bytes | memoryview, most: int = sys.maxsize) -> tuple[list[Cut], list[bytes]]:
     """Where the messages of a batch body lie in it, in order; and the encoded properties of each.
 
     One loop without calls of our own: this runs per message. Bytes are copied first, as slices of them cost half of
     what those of a view do.
+
+    Args:
+        body: of a request.
+        most: stop after so many messages.
 
     Raises:
         MalformedBatchError: it breaks off, or a message's lengths contradict its total size.
@@ -68,7 +73,9 @@ def cut_batch(body: bytes | memoryview) -> tuple[list[Cut], list[bytes]]:
     cuts: list[Cut] = []
     texts: list[bytes] = []
     position, limit = 0, len(raw)
-    while position < limit:
+    for _ in range(most):
+        if position >= limit:
+            return cuts, texts
         left = limit - position
         if left < least:
             raise MalformedBatchError(position, f"{left} bytes left, a message has at least {least}")

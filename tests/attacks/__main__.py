@@ -15,7 +15,7 @@ def main(names: list[str]) -> int:
     failed = []
     for name in names or ATTACKS:
         attack = ATTACKS[name]
-        with tempfile.TemporaryDirectory() as folder, scene(Path(folder), attack.descriptors) as made:
+        with tempfile.TemporaryDirectory() as folder, scene(Path(folder), attack.descriptors, attack.topics) as made:
             toll = made.suffer(attack.run)
         seen = toll.seen
         print(

@@ -9,7 +9,8 @@ from typing import Final
 from dledger.core.messages import InstallRequest
 from dledger.peers import wire
 from tests.attacks.innocent import TOPIC
-from tests.attacks.scene import Scene
+from tests.attacks.large_requests import ask_at_once, ask_for_much, flood_one_way
+from tests.attacks.scene import Scene, send
 from tests.fuzz.nodes import LIMIT_S
 
 MIB: Final = 1 << 20
@@ -27,6 +28,7 @@ class Attack:
         leader_cpu_s, nameserver_cpu_s: most processor time while it runs, the innocent's messages included.
         leader_mib, nameserver_mib: most memory at one moment beyond that before.
         descriptors: most of each node; 0: as many as this process may have.
+        topics: most of a broker.
     """
 
     what: str
@@ -37,6 +39,7 @@ class Attack:
     nameserver_cpu_s: float = 3.0
     nameserver_mib: float = 32
     descriptors: int = 0
+    topics: int = 400
 
 
 def pull(topic: str, offset: int, *, wanted: str = "*") -> dict[str, str]:
@@ -46,11 +49,6 @@ def pull(topic: str, offset: int, *, wanted: str = "*") -> dict[str, str]:
         "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "30000", "subscription": wanted,
         "subVersion": "0", "expressionType": "TAG",
     }  # fmt: skip
-
-
-def send(topic: str) -> dict[str, str]:
-    return {"a": "strangers", "b": topic, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": "",
-            "j": "0", "k": "false", "l": "0", "m": "false"}  # fmt: skip
 
 
 def _one_big_message(scene: Scene, connections: int, pulls: int, reads: bool) -> None:
@@ -179,5 +177,27 @@ ATTACKS: Final[dict[str, Attack]] = {
         _foreign_tags,
         "4 ms a turn",
         leader_cpu_s=12,
+    ),
+    "large-requests": Attack(
+        "13 large requests one after the other: heartbeats, batches, locks, lists, moves of offsets",
+        ask_for_much,
+        "2 ms a turn; 10,000 groups of a client, 16,384 messages of a batch",
+        leader_cpu_s=60,
+        leader_mib=1200,
+        topics=30_000,
+    ),
+    "at-once": Attack(
+        "20 requests 202 for 65,536 queues at once",
+        ask_at_once,
+        "2 ms a turn",
+        leader_cpu_s=15,
+        leader_mib=300,
+    ),
+    "one-way": Attack(
+        "20,000 messages of 4 KiB and 400,000 offsets, one-way",
+        flood_one_way,
+        "65,536 queues of a topic and group",
+        leader_cpu_s=30,
+        leader_mib=200,
     ),
 }

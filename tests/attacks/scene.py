@@ -114,17 +114,24 @@ class Stranger:
         self.socket.close()
 
 
+def send(topic: str) -> dict[str, str]:
+    """The fields of a send."""
+    return {"a": "strangers", "b": topic, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": "",
+            "j": "0", "k": "false", "l": "0", "m": "false"}  # fmt: skip
+
+
 @contextlib.contextmanager
-def scene(folder: Path, descriptors: int = 0) -> Iterator[Scene]:
+def scene(folder: Path, descriptors: int = 0, topics: int = 400) -> Iterator[Scene]:
     """A group whose nameserver wants registrations signed.
 
     Args:
         folder: theirs.
         descriptors: most of each node; 0: as many as this process may have.
+        topics: most of a broker.
     """
     given = {"namesrvSecretFile": str(write_peer_secret(folder))}
     start = ("-m", "ledgermq_server") if not descriptors else ("-c", _START_WITH.format(descriptors))
-    with Group(folder, given, start, nameserver_conf=given) as group:
+    with Group(folder, given | {"maxTopics": str(topics)}, start, nameserver_conf=given) as group:
         made = Scene(group)
         try:
             yield made

@@ -18,7 +18,7 @@ _CHOSEN: Final = tuple(ATTACKS) if os.environ.get("ATTACKS") == "all" else _SLIC
 @pytest.mark.parametrize("name", _CHOSEN)
 def test_an_attack_costs_no_more_than_it_may(tmp_path: Path, name: str) -> None:
     attack = ATTACKS[name]
-    with scene(tmp_path, attack.descriptors) as made:
+    with scene(tmp_path, attack.descriptors, attack.topics) as made:
         toll = made.suffer(attack.run)
     print(toll)
     assert not faults(attack, toll)

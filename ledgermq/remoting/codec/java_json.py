@@ -70,7 +70,12 @@ def text_map(items: Iterable[tuple[str, bytes]]) -> bytes:
 
 def queue_map(items: Iterable[tuple[QueueId, Any]]) -> bytes:
     """Return a map with queues as keys."""
-    return b"{" + b",".join(orjson.dumps(key.to_json()) + b":" + orjson.dumps(value) for key, value in items) + b"}"
+    return b"{" + b",".join(queue_entry(key, value) for key, value in items) + b"}"
+
+
+def queue_entry(key: QueueId, value: Any) -> bytes:
+    """Return one entry of a map with queues as keys."""
+    return orjson.dumps(key.to_json()) + b":" + orjson.dumps(value)
 
 
 def _write(value: Any) -> str:

@@ -141,3 +141,19 @@ async def test_locks_of_an_earlier_time_as_leader_keep_nobody_out(desk: Desk, cl
     for generation, writable in ((2, False), (3, True)):
         desk.parts.on_role_change(log_state(writable=writable, generation=generation))
     assert await lock("b") == 1
+
+
+def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.groups.locks.LOCKS_MAX", 3)
+    now = [0.0]
+    locks = QueueLocks(lambda: now[0])
+    queues = [QueueId("T", "b", number) for number in range(4)]
+    assert locks.lock("g", "a", queues[:2]) == queues[:2]
+    assert locks.lock("h", "b", queues) == queues[:1]
+    assert locks.lock("g", "a", queues) == queues[:2]  # those that it has are renewed
+    locks.unlock("g", "a", queues[:1])
+    assert locks.lock("h", "b", queues[2:]) == queues[2:3]
+    locks.left("h", "b")
+    now[0] = 61
+    locks.expire()
+    assert locks.lock("g", "c", queues) == queues[:3]

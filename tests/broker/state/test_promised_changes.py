@@ -1,12 +1,10 @@
 """Changes that were answered hold: recalls, prohibitions, removed groups, moves of a group's offsets."""
 
 import asyncio
-from unittest.mock import Mock
 
 import pytest
 
-from broker.admin.offset_moves import _when_all
-from broker.state.tables import ReplicatedState, StateChange
+from broker.state.tables import ReplicatedState, StateChange, when_all
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.refusal import Cause, Refusal
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, pull_fields, send
@@ -128,14 +126,16 @@ async def test_a_timer_that_is_recalled_twice_waits_for_both(desk: Desk) -> None
 
 def test_a_change_of_several_queues_is_answered_once_when_the_last_is_good_or_one_is_not() -> None:
     told: list[str] = []
-    connection, command = Mock(), Mock()
-    connection.refuse = lambda *_: told.append("refused")
-    done = _when_all(2, connection, command, lambda: told.append("good"))
+
+    def outcome(refusal: Refusal | None) -> None:
+        told.append("good" if refusal is None else "refused")
+
+    done = when_all(2, outcome)
     done(None)
     assert told == []
     done(None)
     assert told == ["good"]
-    done = _when_all(3, connection, command, lambda: told.append("good"))
+    done = when_all(3, outcome)
     for refusal in (None, Refusal(Cause.DISK_FULL, "no"), None):
         done(refusal)
     assert told == ["good", "refused"]

@@ -1,9 +1,10 @@
-"""Spreads reads with costly filters over turns of the loop, so that all of them together block it for one slice.
+"""Spreads long work over turns of the loop, so that all of it together blocks the loop for one slice at a time.
 
-    run(read) --- the slice of this turn has time left ---> read now
-              '-- no: queued behind earlier ones      -----> the next turns
+    run(work) --- the slice of this turn has time left ---> done now
+              '-- no: queued behind earlier work      -----> the next turns
 
-A read ends within a slice (`queue_reader.FILTER_SLICE_S`); none is started when a quarter of one is used.
+Reads with costly filters and the slices of long requests end within a slice by themselves (`FILTER_SLICE_S`); none is
+started when a quarter of one is used.
 """
 
 import asyncio
@@ -16,33 +17,33 @@ from store.time_slice import TimeSlice
 
 _TURN_S: Final = FILTER_SLICE_S / 4
 
-Read = Callable[[], None]
+Work = Callable[[], None]
 
 
-class FilterTurns:
-    """The queue of waiting reads, first come, first served."""
+class Turns:
+    """The queue of waiting work, first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._line: deque[Read] = deque()
+        self._line: deque[Work] = deque()
         self._turn: TimeSlice | None = None
 
     def __len__(self) -> int:
-        """Return the number of waiting reads."""
+        """Return how much work waits."""
         return len(self._line)
 
-    def run(self, read: Read) -> None:
-        """Read now, or in a later turn. Exceptions of `read` reach the caller, or the loop in a later turn."""
+    def run(self, work: Work) -> None:
+        """Do it now, or in a later turn. Exceptions of `work` reach the caller, or the loop in a later turn."""
         if self._line or (self._turn is not None and self._turn.is_over()):
-            self._line.append(read)
+            self._line.append(work)
             return
         if self._turn is None:
             self._begin_turn()
-        read()
+        work()
 
-    def run_later(self, read: Read) -> None:
-        """Read in a later turn, after all that wait."""
-        self._line.append(read)
+    def run_later(self, work: Work) -> None:
+        """Do it in a later turn, after all that waits."""
+        self._line.append(work)
         if self._turn is None:
             self._begin_turn()
 

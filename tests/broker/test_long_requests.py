@@ -1,0 +1,127 @@
+"""Long requests: slices in turns of the loop, one of a connection at a time, bounds, closed connections."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from broker import long_requests
+from broker.long_requests import LongRequests
+from broker.turns import Turns
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from tests.broker.conftest import eventually
+
+
+class End:
+    """Stands for a connection, of which only this is read."""
+
+    is_closed = False
+
+
+def connection() -> Connection:
+    return cast(Connection, End())
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.failures: list[str] = []
+        self.long = LongRequests(
+            Turns(asyncio.get_running_loop()), lambda _connection, _command, error: self.failures.append(str(error))
+        )
+
+    def steps(self, name: str, count: int = 3, step_s: float = 0.003) -> Iterator[None]:
+        for _ in range(count):
+            self.seen.append(name)
+            end = time.thread_time() + step_s
+            while time.thread_time() < end:
+                pass
+            yield
+        self.seen.append(name.upper())
+
+    def begin(self, where: Connection, steps: Iterator[None], body: bytes = b"") -> None:
+        self.long.begin(where, Command(202, body=body), steps)
+
+
+async def test_a_short_one_is_served_at_once() -> None:
+    desk = Desk()
+    desk.begin(connection(), desk.steps("a", step_s=0))
+    assert desk.seen == ["a", "a", "a", "A"]
+
+
+async def test_long_ones_of_several_connections_take_turns_and_those_of_one_follow_each_other() -> None:
+    desk, one, other = Desk(), connection(), connection()
+    desk.begin(one, desk.steps("a"))
+    desk.begin(one, desk.steps("b"))
+    desk.begin(other, desk.steps("c"))
+    assert desk.seen == ["a"]  # its slice is used
+    await eventually(lambda: len(desk.seen) == 12)
+    assert desk.seen.index("b") > desk.seen.index("A")
+    assert desk.seen.index("c") < desk.seen.index("A")
+
+
+async def test_between_slices_the_loop_serves_others() -> None:
+    desk, ticks = Desk(), []
+
+    def tick() -> None:
+        ticks.append(len(desk.seen))
+        if "A" not in desk.seen:
+            asyncio.get_running_loop().call_soon(tick)
+
+    desk.begin(connection(), desk.steps("a", 5))
+    tick()
+    await eventually(lambda: "A" in desk.seen)
+    assert {1, 2, 3, 4} <= set(ticks)
+
+
+async def test_a_closed_connection_ends_its_requests() -> None:
+    desk, one, other = Desk(), End(), connection()
+    desk.begin(cast(Connection, one), desk.steps("a"))
+    desk.begin(cast(Connection, one), desk.steps("b"))
+    desk.begin(other, desk.steps("c"))
+    one.is_closed = True
+    await eventually(lambda: "C" in desk.seen)
+    await asyncio.sleep(0.01)
+    assert "A" not in desk.seen
+    assert "B" not in desk.seen
+
+
+async def test_what_a_step_raises_is_handed_on_and_the_next_is_served() -> None:
+    desk, one = Desk(), connection()
+
+    def failing() -> Iterator[None]:
+        yield from desk.steps("a", 1)
+        raise Refusal(Cause.TOPIC_NOT_EXIST, "no topic")
+
+    desk.begin(one, failing())
+    desk.begin(one, desk.steps("b"))
+    await eventually(lambda: "B" in desk.seen)
+    assert desk.failures == ["no topic"]
+
+
+async def test_requests_and_their_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_requests, "_COUNT_MAX", 2)
+    monkeypatch.setattr(long_requests, "_BYTES_MAX", 10)
+    desk, one = Desk(), connection()
+    desk.begin(one, desk.steps("a"), bytes(6))
+    with pytest.raises(Refusal, match="1 long requests") as too_large:
+        desk.begin(one, desk.steps("b"), bytes(5))
+    assert too_large.value.cause is Cause.BUSY
+    desk.begin(one, desk.steps("c"), bytes(4))
+    with pytest.raises(Refusal, match="2 long requests"):
+        desk.begin(one, desk.steps("d"))
+    await eventually(lambda: "C" in desk.seen)
+    desk.begin(one, desk.steps("e"), bytes(10))
+
+
+async def test_no_more_than_sixteen_are_in_progress() -> None:
+    desk = Desk()
+    for _ in range(17):
+        desk.begin(connection(), desk.steps("a"))
+    desk.begin(connection(), desk.steps("b"))
+    await eventually(lambda: "B" in desk.seen)
+    assert desk.seen.index("b") > desk.seen.index("A")
