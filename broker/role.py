@@ -13,7 +13,7 @@ class Role:
 
     Attributes:
         writable: sends and changes are taken.
-        generation: Raft term, or 0.
+        generation: Raft term, epoch of an elected master, or 0.
     """
 
     def __init__(self, config: BrokerConfig, state: LogState) -> None:
@@ -50,13 +50,13 @@ class Role:
         """RocketMQ's name of the role, as `brokerRole` has it."""
         if self.is_alone:
             return "ASYNC_MASTER"
-        if self._state.role is LogRole.MASTER:
+        if self._state.role is LogRole.MASTER and not self.generation:
             return self._config.properties.get("brokerRole", "ASYNC_MASTER")
         return "SYNC_MASTER" if self.writable else "SLAVE"
 
     @property
     def is_slave(self) -> bool:
-        """Whether this node was appointed to copy a master."""
+        """Whether this node copies a master."""
         return self._state.role is LogRole.SLAVE
 
     @property
@@ -64,7 +64,8 @@ class Role:
         """The id under which routes show this node now: 0 takes sends."""
         if self.is_alone:
             return self._config.broker_id
-        return 0 if self.writable or self._state.role is LogRole.MASTER else self._config.follower_id
+        is_appointed = self._state.role is LogRole.MASTER and not self.generation
+        return 0 if self.writable or is_appointed else self._config.follower_id
 
     @property
     def is_in_election(self) -> bool:

@@ -13,7 +13,7 @@ from cli.cluster.plan import ClusterMode
 if TYPE_CHECKING:
     from cli.demo.result import DemoResult
 
-_MODES = (ClusterMode.RAFT, ClusterMode.SYNC, ClusterMode.ASYNC)
+_MODES = (ClusterMode.RAFT, ClusterMode.SYNC, ClusterMode.ASYNC, ClusterMode.CONTROLLER)
 _LINE_SIZE_MAX_BYTES = 4 << 20
 
 

@@ -2,11 +2,15 @@
 
 import ipaddress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from ha.core.copies import CopyRules
-from ha.core.handshake import MasterWelcome, SlaveHello
+from ha.core.epochs import Epochs, to_text
+from ha.core.handshake import MasterWelcome, SlaveHello, Tail
 from ledgermq.remoting.proof import Secrets
 
+WINDOW_BYTES: Final = 16 << 20
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -38,8 +42,8 @@ class GroupConfig:
         """The one that proves; empty where there is none."""
         return self.secrets[0] if self.secrets else b""
 
-    def hello(self, nonce: bytes, min_offset: int, tail_start: int, end: int, tail_crc: int) -> SlaveHello:
-        """What a slave says."""
+    def hello(self, nonce: bytes, min_offset: int, tail: Tail, epoch: int = 0, epochs: Epochs = ()) -> SlaveHello:
+        """What a slave says; with epochs where masters are elected."""
         return SlaveHello(
             cluster=self.cluster,
             name=self.name,
@@ -48,20 +52,32 @@ class GroupConfig:
             client_address=self.client_address,
             broker_id=self.broker_id,
             min_offset=min_offset,
-            tail_start=tail_start,
-            end=end,
-            tail_crc=tail_crc,
+            tail_start=tail.start,
+            end=tail.end,
+            tail_crc=tail.crc,
+            epoch=epoch,
+            epochs=to_text(epochs),
         )
 
-    def welcome(self, nonce: bytes, start: int, snapshot_size: int, *, wants_durable: bool) -> MasterWelcome:
-        """What a master says."""
+    def welcome(
+        self,
+        nonce: bytes,
+        start: int,
+        snapshot_size: int,
+        *,
+        wants_durable: bool,
+        epoch: int = 0,
+        epochs: Epochs = (),
+    ) -> MasterWelcome:
+        """What a master says; with epochs where it was elected."""
         return MasterWelcome(
             cluster=self.cluster,
             name=self.name,
             file_size=self.file_size,
             nonce=nonce.hex(),
             client_address=self.client_address,
-            epoch=0,
+            epoch=epoch,
+            epochs=to_text(epochs),
             start=start,
             snapshot_size=snapshot_size,
             wants_durable=wants_durable,
@@ -80,7 +96,7 @@ class MasterConfig:
         plain_slaves: hosts that may speak RocketMQ's dialect, which proves nothing.
         is_insecure: where there is no secret, slaves on other machines are believed, too.
         batch_bytes: most bytes of the log in one frame.
-        window_bytes: most bytes sent to a slave and not reported by it.
+        window_bytes: most bytes sent to a slave and not reported by it; more than the largest record.
     """
 
     group: GroupConfig
@@ -91,7 +107,7 @@ class MasterConfig:
     plain_slaves: tuple[Network, ...] = ()
     is_insecure: bool = False
     batch_bytes: int = 256 << 10
-    window_bytes: int = 16 << 20
+    window_bytes: int = WINDOW_BYTES
 
     def needs_proof(self, host: str) -> bool:
         """Whether a slave of ours at this address must prove that it has the secret."""
@@ -118,3 +134,26 @@ class SlaveConfig:
     group: GroupConfig
     master_address: str = ""
     speaks_plainly: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """A replica whose master is elected by controllers.
+
+    Attributes:
+        master: for when it is master; its group has the id that the controllers gave.
+        ha_host: host at which slaves reach this node.
+        root: folder of the store.
+        controllers: `host:port` of each controller.
+        silence_ms: after which the controllers take this broker for dead.
+        priority: smaller is preferred among equals when a master is elected.
+        poll_s: longest time between two questions for the controllers' decisions.
+    """
+
+    master: MasterConfig
+    ha_host: str
+    root: Path
+    controllers: tuple[str, ...]
+    silence_ms: int
+    priority: int
+    poll_s: float = 5.0

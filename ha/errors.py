@@ -4,7 +4,8 @@ HaError
 |- HaProtocolError    the other end's: bytes that are no frame, or a report or an offset that cannot be
 |- StrangerError      another cluster, broker name, file size or version, or no proof of the cluster's secret
 |- RefusedError       the master will not serve this slave; carries the reason that it gave
-'- HistoryError       the two logs differ: this slave's bytes are not the master's
+|- HistoryError       the two logs differ: this slave's bytes are not the master's
+'- EpochFileError     the file of epochs, or of this broker's id, is damaged
 """
 
 
@@ -51,3 +52,7 @@ class HistoryError(HaError):
     def __init__(self, what: str, detail: str) -> None:
         super().__init__(f"{what}: {detail}")
         self.what = what
+
+
+class EpochFileError(HaError):
+    """The file that says which master wrote which part of the log, or which id this broker has, is damaged."""

@@ -10,11 +10,12 @@ import contextlib
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ha.config import MasterConfig
 from ha.core.copies import Copies, Copy
+from ha.core.epochs import Epochs
 from ha.errors import HaError
 from ha.sender import SlaveLink
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
@@ -43,18 +44,35 @@ class Master:
 
     Args:
         machine: the broker's state, for slaves that begin in the middle of the log.
+        copies: which slaves count; None: those that the configuration's rules name.
 
     Attributes:
         refused_count: connections refused, or closed for what was said on them.
+        is_active: slaves are served. Appointed masters always are, elected ones between `begin` and `end`.
+        epoch: of an elected master; 0 of an appointed one.
+        epochs: of the log; none where masters are appointed.
+        on_judged: called when the copies have changed, or may have.
+        on_newer_epoch: called when a slave knows of a newer master.
     """
 
-    def __init__(self, config: MasterConfig, loop: asyncio.AbstractEventLoop, machine: StateMachine) -> None:
+    def __init__(
+        self,
+        config: MasterConfig,
+        loop: asyncio.AbstractEventLoop,
+        machine: StateMachine,
+        copies: Copies | None = None,
+    ) -> None:
         self.config = config
         self.limit_s = config.limit_s
         self.refused_count = 0
+        self.is_active = copies is None
+        self.epoch = 0
+        self.epochs: Epochs = ()
+        self.on_judged: Callable[[], None] = _nothing
+        self.on_newer_epoch: Callable[[], None] = _nothing
         self._loop = loop
         self._machine = machine
-        self._copies = Copies(config.rules)
+        self._copies = copies if copies is not None else Copies(config.rules)
         self._links: dict[SlaveLink, None] = {}
         self._server: asyncio.Server | None = None
         self._log: CommitLog | None = None
@@ -83,6 +101,23 @@ class Master:
         )
         self._timer = self._loop.call_later(LOOK_S, self._look)
         _log.info("slaves are listened to at %s:%d", config.listen_host, self.port)
+
+    def begin(self, epoch: int, epochs: Epochs) -> None:
+        """This node was elected: serve slaves from now on. What is confirmed already is acknowledged, too."""
+        self.epoch, self.epochs = epoch, epochs
+        self._acknowledged = self._confirmed = self.confirm_offset
+        self.is_active = True
+
+    def end(self) -> None:
+        """Another node was elected: serve slaves no more."""
+        self.is_active = False
+        for link in list(self._links):
+            link.close()
+
+    @property
+    def acknowledged(self) -> int:
+        """Senders of records up to here are answered."""
+        return self._acknowledged
 
     @property
     def port(self) -> int:
@@ -128,8 +163,7 @@ class Master:
                 self._loop.call_later(_TELL_S, self._tell_confirmed)
         shortfall = None
         if lacks_slaves:
-            wanted = self.config.rules.wanted
-            text = f"stored here; {wanted} copies are wanted, and no slave is in sync"
+            text = f"stored here; {self._copies.wanted} copies are wanted, and no slave is in sync"
             shortfall = Refusal(Cause.SLAVE_NOT_AVAILABLE, text)
         own = int(flushed >= acknowledged)
         return Settlement(confirmed, acknowledged, AppendReceipt(0, 1 + received, own + durable, shortfall))
@@ -138,12 +172,12 @@ class Master:
         """See `Part`: FLUSH_SLAVE_TIMEOUT where slaves are waited for, and the own flush is not what is late."""
         limit_ms = int((self.limit_s or 0) * 1000)
         copied = self._copies.promise(self.queue.max_offset, self._acknowledged).acknowledged
-        if self.config.rules.wanted <= 1 or copied > self._acknowledged:
+        if self._copies.wanted <= 1 or copied > self._acknowledged:
             return flush_timeout(limit_ms)
         there = self._copies.in_sync_count
         return Refusal(
             Cause.REPLICA_TIMEOUT,
-            f"stored here; no {self.config.rules.wanted} copies within {limit_ms} ms, {there} are in sync",
+            f"stored here; no {self._copies.wanted} copies within {limit_ms} ms, {there} are in sync",
         )
 
     def on_flushed(self) -> None:
@@ -229,6 +263,9 @@ class Master:
     def admit(self, link: SlaveLink) -> None:
         """Somebody connected; a host that opens too many connections without saying who it is loses its oldest."""
         self._links[link] = None
+        if not self.is_active:
+            link.close()
+            return
         unknown = [other for other in self._links if other.copy is None]
         host, most = Counter(other.host for other in unknown).most_common(1)[0]
         if most > _UNKNOWN_PER_HOST_MAX or len(unknown) > _UNKNOWN_MAX:
@@ -251,6 +288,10 @@ class Master:
         self._judge()
         self._settle_log()
 
+    def newer_epoch(self, link: SlaveLink) -> None:
+        """See `LinkOwner`."""
+        self.on_newer_epoch()
+
     def complain(self, link: SlaveLink, error: Exception) -> None:
         """Count and log why a connection is closed."""
         self.refused_count += 1
@@ -265,6 +306,7 @@ class Master:
         if link.copy is not None and self._copies.slaves.get(link.copy.name) is link.copy:
             self._copies.leave(link.copy)
             _log.warning("slave %s is gone at %d; %d copies are in sync", *self._where(link.copy))
+            self.on_judged()
             self._settle_log()
 
     def observe_lag(self, seconds: float) -> None:
@@ -281,6 +323,7 @@ class Master:
         for copy in self._copies.look(self.queue.committed_offset, self.confirm_offset, self._loop.time()):
             text = "slave %s joins the copies in sync" if copy.in_sync else "slave %s falls behind and does not count"
             _log.info(text + ", at %d; they are %d", *self._where(copy))
+        self.on_judged()
 
     def _tell_confirmed(self) -> None:
         self._is_telling = False
@@ -289,6 +332,8 @@ class Master:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
+        if not self.is_active:
+            return
         now_s = self._loop.time()
         self._judge()
         for link in list(self._links):
@@ -296,5 +341,9 @@ class Master:
         self._settle_log()
 
     def _settle_log(self) -> None:
-        if self._log is not None and not self._is_closing:
+        if self._log is not None and self.is_active and not self._is_closing:
             self._log.settle()
+
+
+def _nothing() -> None:
+    pass

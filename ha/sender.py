@@ -16,6 +16,7 @@ from typing import Final, Protocol, cast
 
 from ha.config import MasterConfig
 from ha.core.copies import Copy
+from ha.core.epochs import Epochs
 from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
 from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header
 from ha.errors import HaError, HaProtocolError, HistoryError, StrangerError
@@ -37,6 +38,8 @@ class LinkOwner(Protocol):
     """What a link needs of the master."""
 
     config: MasterConfig
+    epoch: int
+    epochs: Epochs
 
     @property
     def queue(self) -> MappedFileQueue:
@@ -57,6 +60,9 @@ class LinkOwner(Protocol):
 
     def reported(self, link: "SlaveLink") -> None:
         """Its copy has moved."""
+
+    def newer_epoch(self, link: "SlaveLink") -> None:
+        """Its slave was told of a newer master by the controllers."""
 
     def complain(self, link: "SlaveLink", error: Exception) -> None:
         """Why a connection is closed."""
@@ -202,7 +208,8 @@ class SlaveLink(asyncio.Protocol):
         dialect = self._dialect
         confirm = self._told_confirm = self._owner.confirm_offset
         crc = crc32(data) if dialect.has_crc else None
-        transport.writelines((dialect.header(Header(copy.sent, len(data), 0, confirm, crc)), data))
+        header = Header(copy.sent, len(data), self._owner.epoch, confirm, crc)
+        transport.writelines((dialect.header(header), data))
         self._sent_s = self._loop.time()
         copy.on_sent(len(data))
 
@@ -245,16 +252,22 @@ class SlaveLink(asyncio.Protocol):
             raise stranger
         hello = SlaveHello.decode(said)
         nonce = bytes.fromhex(hello.nonce)
-        queue = self._owner.queue
+        queue, epoch, epochs = self._owner.queue, self._owner.epoch, self._owner.epochs
+        if hello.epoch > epoch:
+            self._owner.newer_epoch(self)
+        if hello.epoch != epoch:
+            raise HaError(f"it follows the master of epoch {hello.epoch}, and this one has epoch {epoch}")
         try:
             group.welcome(self._nonce, 0, 0, wants_durable=False).check(hello)
-            start = join_offset(hello, queue.min_offset, queue.committed_offset, self._crc_of)
+            start = join_offset(hello, queue.min_offset, queue.committed_offset, self._crc_of, epochs)
         except (StrangerError, HistoryError) as error:
             self._refuse(error, nonce, secret)
             raise
         snapshot = self._owner.snapshot() if start == queue.min_offset != 0 else b""
         wants_durable = self._owner.config.rules.counts_durable
-        welcome = group.welcome(self._nonce, start, len(snapshot), wants_durable=wants_durable).encode()
+        welcome = group.welcome(
+            self._nonce, start, len(snapshot), wants_durable=wants_durable, epoch=epoch, epochs=epochs
+        ).encode()
         self._transport.write(seal(welcome, prove(secret, LISTENER, nonce, welcome)) + snapshot)
         self.hello, self.address = hello, hello.client_address
         self._is_restoring = bool(snapshot)

@@ -9,20 +9,23 @@ enough, the slave stands still and says so.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from ha.config import SlaveConfig
+from ha.core.epochs import Epochs, from_text
 from ha.core.handshake import TAIL_BYTES, MasterWelcome, Tail
 from ha.core.record_ends import last_record_end
 from ha.core.stream import Header, Report
-from ha.errors import HaProtocolError, HistoryError
+from ha.errors import HaError, HaProtocolError, HistoryError
 from ha.receiver import Receiver
 from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.remoting.proof import make_nonce
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.directory.checkpoint import StoreCheckpoint
+from store.errors import StateUnknownError
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.commit_log import CommitLog
 from store.log.flusher import FlushMode
@@ -30,9 +33,21 @@ from store.log.part import Settlement
 from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
 from telemetry.families import Family
 
+_MARKS_MAX: Final = 1 << 16
 _NOT_ASKED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
 
 _log = logging.getLogger(__name__)
+
+
+class History(Protocol):
+    """Which master wrote which part of the log, kept on disk."""
+
+    @property
+    def epochs(self) -> Epochs:
+        """Of the log."""
+
+    def take_over(self, epochs: Epochs) -> None:
+        """Replace them by the master's; durable on return. Raises `StoreError`, `OSError`."""
 
 
 class Slave:
@@ -40,15 +55,25 @@ class Slave:
 
     Args:
         machine: the broker's state, which a master's snapshot replaces.
+        history: the epochs of the log, where masters are elected; None where they are appointed.
 
     Attributes:
         limit_s: nobody waits here.
+        epoch: of the elected master that this slave follows; 0 of an appointed one.
         receiver: the stream.
         trouble: why it does not copy; None while it does, or before it was tried.
     """
 
-    def __init__(self, config: SlaveConfig, loop: asyncio.AbstractEventLoop, machine: StateMachine) -> None:
+    def __init__(
+        self,
+        config: SlaveConfig,
+        loop: asyncio.AbstractEventLoop,
+        machine: StateMachine,
+        history: History | None = None,
+    ) -> None:
         self.config = config
+        self.epoch = 0
+        self._history = history
         self.limit_s: float | None = None
         self.receiver = Receiver(self, loop)
         self.trouble: str | None = None
@@ -61,6 +86,8 @@ class Slave:
         self._master_confirmed = 0
         self._is_streaming = False
         self._has_diverged = False
+        self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS_MAX)  # ends of frames, and of the records in them
+        self._durable = 0
         self._lacks_state = False  # the log began anew, and the master's snapshot is not restored yet
         self._wants_durable = False
         self._own_nonce = make_nonce()
@@ -81,6 +108,42 @@ class Slave:
         if self.config.speaks_plainly:
             self._hint = LeaderHint(f"{self.config.group.name}/0", client_address)
 
+    def follow_elected(self, epoch: int, ha_address: str, hint: LeaderHint | None) -> None:
+        """The controllers have named a master, or none: copy the log of that one from now on.
+
+        Args:
+            epoch: of the master.
+            ha_address: where it listens to slaves; empty: it is not known yet, or there is none.
+            hint: the master for clients; None: there is none.
+        """
+        if epoch != self.epoch:
+            self.receiver.address = ""
+        self.epoch, self._hint = epoch, hint
+        self.receiver.address = ha_address
+
+    def stop_following(self) -> None:
+        """Take nothing more from a master; a record that has not arrived whole is dropped.
+
+        Raises:
+            DiskFailedError: the disk refused to drop it.
+        """
+        self.receiver.address = ""
+        self._is_streaming = False
+        if self._record_end < self._queue.max_offset:
+            self._attached.cut(self._record_end)
+
+    def resume(self) -> None:
+        """This node was master up to now: its log ends with a whole record."""
+        self._found_end = self._queue.max_offset
+        self._ends_at(self._found_end)
+        self._master_confirmed = self._attached.confirm_offset
+        self.trouble, self._has_diverged = None, False
+
+    @property
+    def lacks_state(self) -> bool:
+        """The log began anew, and the master's snapshot is not restored yet: this node must not be master."""
+        return self._lacks_state
+
     # ---- the part of the log
 
     def state(self, refusal: Refusal | None) -> LogState:
@@ -88,14 +151,15 @@ class Slave:
         if refusal is None:
             where = "its master" if self._hint is None else f"its master at {self._hint.address}"
             refusal = Refusal(Cause.NOT_LEADER, f"this broker is a slave: send to {where}", leader_hint=self._hint)
-        return LogState(LogRole.SLAVE, 0, self._hint, refusal)
+        return LogState(LogRole.SLAVE, self.epoch, self._hint, refusal)
 
     def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
         """What was dispatched is confirmed for certain; what lies behind is read once the master confirms it.
 
         RocketMQ's master does not tell what it confirmed: everything whole counts.
         """
-        self._record_end = self._found_end = end
+        self._found_end = end
+        self._ends_at(end)
         progress = checkpoint.progress
         if self.config.speaks_plainly or progress is None:
             confirmed = end
@@ -173,32 +237,41 @@ class Slave:
         self._own_nonce = nonce
         queue = self._queue
         if self._lacks_state:
-            return self.config.group.hello(nonce, 0, 0, 0, 0).encode()
+            return self.config.group.hello(nonce, 0, Tail(start=0, end=0, crc=0), self.epoch).encode()
         if self._record_end < queue.max_offset:  # the last stream ended inside a record
             self._attached.cut(self._record_end)
-        tail = tail_of(queue)
-        return self.config.group.hello(nonce, queue.min_offset, tail.start, tail.end, tail.crc).encode()
+        epochs = () if self._history is None else self._history.epochs
+        hello = self.config.group.hello(nonce, queue.min_offset, tail_of(queue), self.epoch, epochs)
+        return hello.encode()
 
     def check_welcome(self, welcome: MasterWelcome) -> None:
         """See `CopiedLog`."""
         self.config.group.welcome(self._own_nonce, 0, 0, wants_durable=False).check(welcome)
+        if welcome.epoch != self.epoch:
+            raise HaError(f"the master there has epoch {welcome.epoch}, the one to follow has {self.epoch}")
 
     def begin(self, welcome: MasterWelcome | None, snapshot: bytes) -> None:
         """See `CopiedLog`."""
         queue, log = self._queue, self._attached
         if welcome is not None:
+            if self._history is not None:
+                self._cut_what_differs(welcome, begins_anew=bool(snapshot))
             if snapshot or welcome.start != queue.max_offset:
                 _log.warning("begins anew at %d; had %d to %d", welcome.start, queue.min_offset, queue.max_offset)
                 self._lacks_state = bool(snapshot)
                 log.restart(welcome.start)
-                self._record_end = self._found_end = self._master_confirmed = welcome.start
+                self._found_end = self._master_confirmed = welcome.start
+                self._ends_at(welcome.start)
                 if snapshot:
                     self._machine.restore(snapshot)
             self._lacks_state = False
+            if self._history is not None:
+                self._history.take_over(_epochs_of(welcome))
             self._wants_durable = welcome.wants_durable
             if self._wants_durable:
                 log.local.sync(queue.max_offset, self._on_durable)  # what an earlier stream did not ask to be flushed
-            self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address)
+            if self._history is None:
+                self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address)
         else:
             self._hint = self._hint or LeaderHint(f"{self.config.group.name}/0", self.receiver.address)
         self._is_streaming, self._has_diverged = True, False
@@ -214,10 +287,12 @@ class Slave:
             if end or not self.config.speaks_plainly:
                 raise HaProtocolError(f"the master sends from {header.offset}, the log here ends at {end}")
             log.restart(header.offset)  # RocketMQ's master begins where it likes with a slave that has nothing
-            self._record_end = self._found_end = self._master_confirmed = header.offset
+            self._found_end = self._master_confirmed = header.offset
+            self._ends_at(header.offset)
         if header.size:
             end = log.receive(data)
             self._find_record_end(end)
+            self._marks.append((end, self._record_end))
         self._master_confirmed = end if header.confirm_offset is None else header.confirm_offset
         if header.size and self._wants_durable and log.config.flush_mode is FlushMode.ASYNC:
             log.local.sync(end, self._on_durable)
@@ -225,13 +300,16 @@ class Slave:
             log.settle()
 
     def report(self) -> Report:
-        """See `CopiedLog`. To RocketMQ's master, with SYNC_FLUSH, only what is durable."""
+        """See `CopiedLog`. To RocketMQ's master, with SYNC_FLUSH, only what is durable.
+
+        To ours both are ends of records: what it confirms by them is an offset at which other slaves may stop.
+        """
+        if not self.config.speaks_plainly:
+            return Report(self._record_end, self._durable_end())
         queue = self._queue
         received = queue.max_offset
         durable = min(queue.flushed_offset, received)
-        if self.config.speaks_plainly and self._attached.config.flush_mode is FlushMode.SYNC:
-            return Report(durable, durable)
-        return Report(received, durable)
+        return Report(durable if self._attached.config.flush_mode is FlushMode.SYNC else received, durable)
 
     def resolve(self, error: HistoryError) -> bool:
         """See `CopiedLog`."""
@@ -240,7 +318,7 @@ class Slave:
         if log.max_offset > keep:
             _log.warning("%s; cut back from %d to %d, below which it may be confirmed", error, log.max_offset, keep)
             log.cut(keep)
-            self._record_end = keep
+            self._ends_at(keep)
             return True
         self._has_diverged = True
         return False
@@ -262,6 +340,31 @@ class Slave:
 
     # ---- inside
 
+    def _cut_what_differs(self, welcome: MasterWelcome, *, begins_anew: bool) -> None:
+        """Cut what an elected master has not. Its epochs are taken over later: the old ones say that the log differs.
+
+        Raises:
+            HaError: the log was cut; dial again, so that its new end is compared.
+            HistoryError: the tables that belong to the cut are not known here, and the master sends none.
+            StoreError: the disk refused.
+        """
+        queue = self._queue
+        start, end = welcome.start, queue.max_offset
+        if self._lacks_state and not begins_anew:
+            raise HistoryError("no state", f"the log begins anew at {start}, and the master sends no tables for it")
+        if begins_anew or not queue.min_offset <= start < end:
+            return
+        _log.warning("the log of the master of epoch %d differs from %d on; had %d", welcome.epoch, start, end)
+        try:
+            self._attached.cut_back(start)
+        except StateUnknownError:
+            self._lacks_state = True
+            raise
+        self._found_end = start
+        self._ends_at(start)
+        self._master_confirmed = min(self._master_confirmed, start)
+        raise HaError(f"cut back from {end} to {start}, where the master's log differs")
+
     @property
     def _attached(self) -> CommitLog:
         assert self._log is not None, "attach() comes first"
@@ -271,8 +374,24 @@ class Slave:
     def _queue(self) -> MappedFileQueue:
         return self._attached.local.queue
 
+    def _durable_end(self) -> int:
+        """End of the last record that is durable here, as far as it is known."""
+        flushed, marks = self._queue.flushed_offset, self._marks
+        if flushed >= self._queue.max_offset:
+            marks.clear()
+            self._durable = self._record_end
+        while marks and marks[0][0] <= flushed:
+            self._durable = marks.popleft()[1]
+        return min(self._durable, self._record_end)
+
     def _on_durable(self, _flushed_offset: int) -> None:
         self.receiver.report()
+
+    def _ends_at(self, end: int) -> None:
+        """The log was cut, or began anew: it ends with a whole record."""
+        self._record_end = end
+        self._durable = min(self._durable, end)
+        self._marks.clear()
 
     def _find_record_end(self, written: int) -> None:
         """Move on over the whole records that have arrived.
@@ -305,3 +424,10 @@ def tail_of(queue: MappedFileQueue) -> Tail:
     assert file is not None, "the byte before the end lies in a file"
     start = max(end - TAIL_BYTES, file.start_offset)
     return Tail(start=start, end=end, crc=crc32(queue.slice(start, end - start)))
+
+
+def _epochs_of(welcome: MasterWelcome) -> Epochs:
+    try:
+        return from_text(welcome.epochs)
+    except ValueError as error:
+        raise HaProtocolError(f"the master tells of epochs {welcome.epochs[:80]!r}: {error}") from error

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 
 from broker.admin.live_config import Keep, LiveConfig
 from broker.admin.master_tables import POLL_SECONDS, MasterTables
-from broker.admin.registration import Registration
+from broker.admin.registration import Registration, broker_credentials
 from broker.config_kinds import MetricsExporter
 from broker.context import wall_clock_ms
 from broker.delay.timer_files import CLEAN_SECONDS
@@ -24,10 +24,13 @@ from broker.metrics.broker_metrics import flush_histogram, register_metrics
 from broker.metrics.page import MetricsPage
 from broker.parts import Parts
 from broker.state.saver import StateSaver
+from broker.subsystem import Serve
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.server import RemotingServer
@@ -87,6 +90,9 @@ class Broker:
         self._page: MetricsPage | None = None
         self._tls = broker.tls.incoming()
         self._client = RemotingClient(tls=broker.tls.outgoing())
+        self._controllers = RemotingClient(
+            tls=broker.tls.outgoing(), credentials=broker_credentials(broker.namesrv_secret_file)
+        )
         self._port = broker.listen_port
         self._address = ""
         self._open: OpenStore | None = None
@@ -146,7 +152,7 @@ class Broker:
         self._address = f"{config.advertised_host}:{advertised_port}"
         store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
         self._follower = follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
-        chosen = await open_store_of(self._node, store_host, self._address, follower)
+        chosen = await open_store_of(self._node, store_host, self._address, follower, self._controllers)
         self._open, self._follow = chosen.store, chosen.follow
         self._ha_address = "" if chosen.ha_port is None else f"{config.inside_host}:{chosen.ha_port}"
         self._parts, self._saver = follower.parts, follower.saver
@@ -156,7 +162,7 @@ class Broker:
         self._parts.passing.open(
             config.tls.outgoing(), peer_secrets(self._node), trusts_all=self._node.raft.insecure_peers
         )
-        await self._listen()
+        await self._listen(chosen.hear_of_news)
         self._run_timers(timers)
         await self._serve_metrics()
         self._collector.begin()
@@ -186,6 +192,7 @@ class Broker:
             await self._parts.passing.close()
         if self._open is not None:
             await self._open.close()
+        await self._controllers.close()
         for pages in (self._prometheus, self._health):
             if pages is not None:
                 await pages.close()
@@ -196,12 +203,14 @@ class Broker:
 
     # ---- start
 
-    async def _listen(self) -> None:
+    async def _listen(self, hear_of_news: Callable[[], None] | None) -> None:
         config, parts = self._config, self.parts
         limits = config.limits
         is_super = parts.auth.guard.is_super if parts.auth.guard.is_needed else lambda _: True
         live = LiveConfig(config, BROKER_KEYS, self._keep_settings, self._on_changed, is_super)
         parts.handler.serve({RequestCode.UPDATE_BROKER_CONFIG: live.update})
+        if hear_of_news is not None:
+            parts.handler.serve({RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _noticed(hear_of_news)})
         self._server = self._make_server(parts, limits)
         await self._server.start(config.listen_host, self._port)
         await self._listen_for_vip(parts, limits)
@@ -323,6 +332,17 @@ class Broker:
         if not role.is_known:
             return False, role.refusal().remark
         return True, f"{role.name}, term {role.generation}, confirmed up to {store.log.confirm_offset}"
+
+
+def _noticed(hear_of_news: Callable[[], None]) -> Serve:
+    """Serves 1008. The notice is not believed, it makes the broker ask."""
+
+    def serve(connection: Connection, command: Command) -> None:
+        hear_of_news()
+        if not command.is_oneway:
+            connection.respond(command, ResponseCode.SUCCESS)
+
+    return serve
 
 
 def _free_port(host: str) -> int:

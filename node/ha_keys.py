@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ha.config import GroupConfig, MasterConfig, Network, SlaveConfig
+from ha.config import WINDOW_BYTES, GroupConfig, MasterConfig, Network, SlaveConfig
 from ha.core.copies import ALONE, CopyRules
 from ledgermq.remoting.config_key import (
     BOOL,
@@ -169,8 +169,12 @@ class HaKeys:
         limit_s: float | None,
         rules: CopyRules,
         is_insecure: bool,
+        record_max_bytes: int,
     ) -> MasterConfig:
-        """For a master that listens at `listen_host:listen_port`; a batch waits `limit_s` at most."""
+        """For a master that listens at `listen_host:listen_port`; a batch waits `limit_s` at most.
+
+        Slaves report whole records, so more than one of `record_max_bytes` must be allowed on the way.
+        """
         return MasterConfig(
             group=group,
             listen_host=listen_host,
@@ -180,6 +184,7 @@ class HaKeys:
             plain_slaves=self.plain_slaves,
             is_insecure=is_insecure,
             batch_bytes=self.batch_bytes,
+            window_bytes=max(WINDOW_BYTES, 2 * record_max_bytes + (1 << 20)),
         )
 
     def rules(self, *, waits: bool, counts_durable: bool) -> CopyRules:

@@ -9,10 +9,21 @@ from dledger.config import RaftConfig
 from dledger.log.identity import directory_of
 from dledger.log.raft_files import open_files
 from dledger.raft_log import RaftLog
+from ha.elected.controllers import Controllers
+from ha.elected.files import IdentityFiles
+from ha.elected.member import Member
 from ha.master import Master
 from ha.slave import Slave
+from ledgermq.remoting.client import RemotingClient
 from node.node_config import LogMode, NodeConfig
-from node.store_settings import commit_log_config, group_config, master_config, raft_config, store_config
+from node.store_settings import (
+    commit_log_config,
+    group_config,
+    master_config,
+    member_config,
+    raft_config,
+    store_config,
+)
 from store.directory.store_directory import StoreDirectory
 from store.files.disk import require_first_file
 from store.log.commit_log import CommitLog
@@ -46,18 +57,23 @@ class ChosenLog:
         store: open.
         ha_port: where this node listens to slaves; None where it does not.
         follow: tells a slave where its master listens to slaves, and where it serves clients; None at others.
+        hear_of_news: tells an elected replica that the controllers have decided something; None at others.
     """
 
     store: OpenStore
     ha_port: int | None = None
     follow: Callable[[str, str], None] | None = None
+    hear_of_news: Callable[[], None] | None = None
 
 
-async def open_store_of(config: NodeConfig, store_host: bytes, client_address: str, follower: Follower) -> ChosenLog:
+async def open_store_of(
+    config: NodeConfig, store_host: bytes, client_address: str, follower: Follower, client: RemotingClient
+) -> ChosenLog:
     """Recover and start the store that `config` asks for.
 
     Args:
         config: whose `mode` decides.
+        client: of which an elected replica asks the controllers; not owned.
         store_host: encoded address that records carry.
         client_address: `host:port` that peers give to clients when this node leads.
         follower: prepared before the store starts.
@@ -86,11 +102,34 @@ async def open_store_of(config: NodeConfig, store_host: bytes, client_address: s
         opened = await _open_classic_store(settings, log_settings, follower, slave)
         slave.start()
         return ChosenLog(opened, follow=slave.follow)
+    if config.mode is LogMode.ELECTED:
+        return await _open_elected_store(config, settings, log_settings, client_address, follower, client)
     return ChosenLog(await _open_classic_store(settings, log_settings, follower, None))
 
 
+async def _open_elected_store(
+    config: NodeConfig,
+    settings: StoreConfig,
+    log_settings: CommitLogConfig,
+    client_address: str,
+    follower: Follower,
+    client: RemotingClient,
+) -> ChosenLog:
+    """Get an id from the controllers, if there is none yet, then as the others; waits until a controller answers."""
+    broker = config.broker
+    settings.root.mkdir(parents=True, exist_ok=True)
+    controllers = Controllers(config.elected.controllers, client, broker.cluster_name, broker.broker_name)
+    identity = await controllers.enrol(IdentityFiles(settings.root), client_address)
+    broker.follower_id = identity.broker_id
+    member_settings = member_config(config, client_address, identity.broker_id)
+    member = Member(member_settings, asyncio.get_running_loop(), follower, controllers)
+    opened = await _open_classic_store(settings, log_settings, follower, member)
+    await _started(opened, member.start())
+    return ChosenLog(opened, ha_port=member.master.port, hear_of_news=member.hear_of_news)
+
+
 async def _open_classic_store(
-    settings: StoreConfig, log_settings: CommitLogConfig, follower: Follower, part: Master | Slave | None
+    settings: StoreConfig, log_settings: CommitLogConfig, follower: Follower, part: Master | Slave | Member | None
 ) -> OpenStore:
     """Recover the classic log and the store on it."""
 

@@ -23,6 +23,7 @@ from ledgermq.remoting.config_key import (
     section,
 )
 from node.addresses import is_loopback
+from node.elected_keys import ElectedKeys
 from node.ha_keys import HaKeys
 from store.log.commit_log_config import CommitLogConfig
 
@@ -34,6 +35,7 @@ class LogMode(enum.StrEnum):
     RAFT = "raft"
     MASTER = "master"
     SLAVE = "slave"
+    ELECTED = "elected"
 
 
 def _read_peers(text: str) -> tuple[PeerAddress, ...]:
@@ -154,6 +156,7 @@ class NodeConfig:
     log: CommitLogConfig = section(CommitLogConfig)
     raft: RaftKeys = section(RaftKeys)
     ha: HaKeys = section(HaKeys)
+    elected: ElectedKeys = section(ElectedKeys)
     notices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -169,6 +172,8 @@ class NodeConfig:
         """How the log is replicated."""
         if self.raft_enable:
             return LogMode.RAFT
+        if self.elected.enable:
+            return LogMode.ELECTED
         if self.broker_role == "SLAVE":
             return LogMode.SLAVE
         return LogMode.STANDALONE if self.ha_port is None else LogMode.MASTER
@@ -181,9 +186,9 @@ class NodeConfig:
     @property
     def ha_port(self) -> int | None:
         """Where this node listens to slaves, 0 for any port; None where it does not."""
-        if self.raft_enable or self.broker_role == "SLAVE":
+        if self.raft_enable or (self.broker_role == "SLAVE" and not self.elected.enable):
             return None
-        if self.ha.listen_port is not None or self.broker_role == "ASYNC_MASTER":
+        if self.ha.listen_port is not None or (self.broker_role == "ASYNC_MASTER" and not self.elected.enable):
             return self.ha.listen_port
         return self.broker.listen_port + 1 if self.broker.listen_port else 0
 
@@ -199,13 +204,17 @@ class NodeConfig:
             found += self.raft.problems()
         elif self.mode is not LogMode.STANDALONE:
             found += self._ha_problems()
+        if self.raft_enable and self.elected.enable:
+            found.append(("enableControllerMode", "is true, and so is enableDLegerCommitLog: choose one"))
+        elif self.elected.enable:
+            found += self.elected.problems()
         return found
 
     def _ha_problems(self) -> Iterator[tuple[str, str]]:
         is_slave = self.mode is LogMode.SLAVE
         if is_slave and self.broker.broker_id == 0:
             yield "brokerId", "is 0, the master's: a SLAVE needs 1 or more"
-        if not is_slave and self.broker.broker_id != 0:
+        if self.mode is LogMode.MASTER and self.broker.broker_id != 0:
             yield "brokerId", f"is {self.broker.broker_id}: a master has 0"
         yield from self.ha.problems(
             is_slave=is_slave,

@@ -119,12 +119,13 @@ def _start_errors() -> tuple[type[Exception], ...]:
     """Errors that are explained in one line; any other one is a bug and shows its traceback."""
     from dledger.errors import DLedgerError
     from ha.controller.errors import QuorumError
+    from ha.errors import HaError
     from ledgermq.remoting.errors import RemotingError
     from ledgermq.remoting.refusal import Refusal
     from store.errors import StoreError
     from telemetry.health import HealthListenError
 
-    return OSError, StoreError, DLedgerError, QuorumError, RemotingError, Refusal, HealthListenError
+    return OSError, StoreError, DLedgerError, HaError, QuorumError, RemotingError, Refusal, HealthListenError
 
 
 def _explain(error: Exception) -> str:

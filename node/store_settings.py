@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dledger.config import RaftConfig
-from ha.config import GroupConfig, MasterConfig
+from ha.config import GroupConfig, MasterConfig, MemberConfig
 from ha.core.copies import ALONE
 from ledgermq.remoting.proof import Secrets, read_secrets
 from node.node_config import LogMode, NodeConfig
@@ -29,9 +29,9 @@ def store_config(config: NodeConfig, topic_attributes: TopicAttributes) -> Store
 def commit_log_config(config: NodeConfig, store_host: bytes) -> CommitLogConfig:
     """For a broker with the classic log; `store_host` is its address as records hold it.
 
-    A slave has no transient pool, as in RocketMQ.
+    A slave, and whoever may become one, has no transient pool, as in RocketMQ.
     """
-    has_pool = config.log.transient_pool and config.mode is not LogMode.SLAVE
+    has_pool = config.log.transient_pool and config.mode not in (LogMode.SLAVE, LogMode.ELECTED)
     return replace(config.log, directory=config.commit_log_path, store_host=store_host, transient_pool=has_pool)
 
 
@@ -68,6 +68,7 @@ def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
         limit_s=None if limit_ms is None else limit_ms / 1000,
         rules=rules,
         is_insecure=config.raft.insecure_peers,
+        record_max_bytes=config.broker.max_message_size_bytes,
     )
 
 
@@ -79,6 +80,19 @@ def peer_secrets(config: NodeConfig) -> Secrets:
     """
     secret_file = config.raft.peer_secret_file
     return () if secret_file is None else read_secrets(secret_file)
+
+
+def member_config(config: NodeConfig, client_address: str, broker_id: int) -> MemberConfig:
+    """For a replica to which the controllers gave `broker_id`. Raises as `group_config`."""
+    master = master_config(config, client_address)
+    master = replace(
+        master,
+        group=replace(master.group, broker_id=broker_id),
+        rules=replace(master.rules, least=config.ha.min_in_sync_replicas),
+        limit_s=config.raft.append_timeout_ms / 1000,
+        plain_slaves=(),
+    )
+    return config.elected.member_config(master, config.broker.inside_host, config.broker.store.root)
 
 
 def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> RaftConfig:

@@ -88,7 +88,7 @@ class Registration:
         self._client = client
         self._describe = describe
         self._revision = 0
-        self._credentials = _credentials(config.namesrv_secret_file)
+        self._credentials = broker_credentials(config.namesrv_secret_file)
         self._bodies = RegistrationBodies(lambda: config.broker_permission)
         self._links = [_Link(self, namesrv) for namesrv in config.namesrv_addrs]
 
@@ -334,6 +334,12 @@ class _Link:
             self._signer.sign(command)
 
 
-def _credentials(secret_file: Path | None) -> Credentials | None:
-    """Return the credentials that sign registrations. The nameserver checks only the secret; the name is for logs."""
+def broker_credentials(secret_file: Path | None) -> Credentials | None:
+    """Return the credentials that sign registrations and requests to controllers; None without a secret.
+
+    Only the secret is checked; the name is for logs.
+
+    Raises:
+        SecretFileError: the file cannot be used.
+    """
     return None if secret_file is None else Credentials("broker", as_secret_key(read_secrets(secret_file)[0]))

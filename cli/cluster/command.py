@@ -18,10 +18,11 @@ _VERBS = {
     "resume": "SIGCONT a node (or: paused)",
     "transfer": "hand leadership to a node",
 }
-_NODE_HELP = "n0, n1, ..., namesrv, an address, leader, dead or paused"
+_NODE_HELP = "n0, n1, ..., namesrv, c0, an address, leader, dead or paused"
 _EXAMPLES = """examples:
   ledgermq cluster up --mode raft --nodes 3
   ledgermq cluster up --mode sync --slaves 1
+  ledgermq cluster up --mode controller --slaves 2
   ledgermq cluster kill leader
   ledgermq cluster start dead
 """
@@ -65,9 +66,9 @@ def _add_verb(
 
 def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     up = _add_verb(verbs, "up", "start a cluster; it runs until Ctrl-C or SIGTERM", _up)
-    up.add_argument("--mode", choices=["raft", "standalone", "async", "sync"], default="raft")
+    up.add_argument("--mode", choices=["raft", "standalone", "async", "sync", "controller"], default="raft")
     up.add_argument("--nodes", type=int, help="brokers (raft 3, standalone 1)")
-    up.add_argument("--slaves", type=int, help="slaves of the master, in modes async and sync (1)")
+    up.add_argument("--slaves", type=int, help="slaves of the master, in modes async and sync (1) and controller (2)")
     up.add_argument(
         "--base-port", type=int, metavar="P", help="first port (default: the last one used, or a free block)"
     )
@@ -85,7 +86,7 @@ def _status(arguments: argparse.Namespace) -> int:
     elif arguments.addresses:
         print("\n".join(node["address"] for node in status["nodes"]))
     else:
-        _print_rows([status["nameserver"], *status["nodes"]])
+        _print_rows([status["nameserver"], *status.get("controllers", ()), *status["nodes"]])
     return 0
 
 

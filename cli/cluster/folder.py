@@ -3,6 +3,7 @@
     DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
     DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
     DIR/peer-secret    random, made once; nodes that share a log know each other by it
+    DIR/controller-secret random, made once; controllers know each other by it
     DIR/namesrv-secret random, made once; the nameserver knows the brokers by it
 
 A folder with a lock file was made by `cluster up`. Any other folder that is not empty is refused.
@@ -72,7 +73,8 @@ class ClusterFolder:
     def write_configuration(self, plan: ClusterPlan) -> None:
         """Write every node's configuration file, and the secrets that are not there."""
         of_peers = () if plan.mode is ClusterMode.STANDALONE else (plan.peer_secret_path,)
-        for path in (*of_peers, plan.namesrv_secret_path):
+        of_controllers = (plan.controller_secret_path,) if plan.controllers else ()
+        for path in (*of_peers, *of_controllers, plan.namesrv_secret_path):
             if not path.exists():
                 _write_secret(path)
         for node in plan.nodes:

@@ -3,6 +3,9 @@
     base + 0    nameserver            base + 20 + 20 i + 0    broker i, for clients
     base + 1    its health port                        + 10   its listener for Raft peers or slaves
                                                        + 11   its health port
+    base + 4 + 3 i + 0    controller i, for brokers
+                   + 1    its listener for controllers
+                   + 2    its health port
 
 The gaps follow RocketMQ's conventions: clients may try the port two below a broker's, and slaves the one above.
 """
@@ -26,19 +29,27 @@ class ClusterMode(enum.StrEnum):
     STANDALONE = "standalone"
     ASYNC = "async"
     SYNC = "sync"
+    CONTROLLER = "controller"
 
     @property
     def has_master(self) -> bool:
         """The first broker is the master, the others are its slaves."""
         return self in (ClusterMode.ASYNC, ClusterMode.SYNC)
 
+    @property
+    def has_slaves(self) -> bool:
+        """One broker, appointed or elected, is the master, the others are its slaves."""
+        return self.has_master or self is ClusterMode.CONTROLLER
+
 
 NAMESERVER = "namesrv"
 _PEER_SECRET = "peer-secret"
 _NAMESRV_SECRET = "namesrv-secret"
+_CONTROLLER_SECRET = "controller-secret"
 _OF_NAMESERVER = frozenset({"insecureRegistration"})
 CLUSTER_NAME = "DefaultCluster"
 _FIRST_BROKER, _STRIDE, _RAFT, _HEALTH = 20, 20, 10, 11
+_CONTROLLERS, _FIRST_CONTROLLER, _CONTROLLER_STRIDE = 3, 4, 3
 _NODES_MAX = 9
 # Each of three nodes allocates two files at once: too much disk for a laptop at RocketMQ's default of 1 GiB.
 _COMMIT_LOG_FILE_SIZE_BYTES = 256 << 20
@@ -46,7 +57,7 @@ _COMMIT_LOG_FILE_SIZE_BYTES = 256 << 20
 _OURS = frozenset(
     {"brokerClusterName", "brokerName", "brokerId", "bindAddress", "brokerIP1", "brokerIP2", "listenPort", "healthPort"}
     | {"namesrvAddr", "storePathRootDir", "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"}
-    | {"brokerRole", "haListenPort", "haMasterAddress"}
+    | {"brokerRole", "haListenPort", "haMasterAddress", "enableControllerMode", "controllerAddr"}
 )
 
 
@@ -55,8 +66,8 @@ class NodePlan:
     """One process of the cluster.
 
     Attributes:
-        name: for the user: `namesrv`, `n0`, `n1`, ...
-        command: `nameserver` or `broker`.
+        name: for the user: `namesrv`, `c0`, ..., `n0`, `n1`, ...
+        command: `nameserver`, `controller` or `broker`.
         conf: its configuration by key; written to `conf_path`.
     """
 
@@ -83,7 +94,9 @@ class NodePlan:
 
     @property
     def log_directory(self) -> Path:
-        """Folder of a broker's log files."""
+        """Folder of a broker's log files; of other processes all that they have."""
+        if self.command != "broker":
+            return self.directory
         store = Path(self.conf.get("storePathRootDir", self.directory))
         return store / (f"dledger-{self.conf['dLegerSelfId']}/data" if "dLegerSelfId" in self.conf else "commitlog")
 
@@ -100,12 +113,16 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A nameserver and its brokers. Standalone ones have a broker name each, all others share one."""
+    """A nameserver, its brokers, and in mode controller their controllers.
+
+    Standalone brokers have a broker name each, all others share one.
+    """
 
     mode: ClusterMode
     base_port: int
     directory: Path
     nameserver: NodePlan
+    controllers: tuple[NodePlan, ...]
     brokers: tuple[NodePlan, ...]
 
     @property
@@ -119,9 +136,14 @@ class ClusterPlan:
         return self.directory / _NAMESRV_SECRET
 
     @property
+    def controller_secret_path(self) -> Path:
+        """The file by which the controllers know each other."""
+        return self.directory / _CONTROLLER_SECRET
+
+    @property
     def nodes(self) -> tuple[NodePlan, ...]:
         """Every process, in the order of starting."""
-        return (self.nameserver, *self.brokers)
+        return (self.nameserver, *self.controllers, *self.brokers)
 
     @property
     def broker_names(self) -> list[str]:
@@ -135,9 +157,15 @@ _ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio
 
 def used_offsets(mode: ClusterMode, node_count: int) -> list[int]:
     """Offsets from the base port that a cluster listens at."""
-    per_broker = (0, _RAFT, _HEALTH) if mode is ClusterMode.RAFT else (0, _HEALTH)
+    per_broker = (0, _RAFT, _HEALTH) if mode in (ClusterMode.RAFT, ClusterMode.CONTROLLER) else (0, _HEALTH)
     brokers = [_FIRST_BROKER + _STRIDE * number + offset for number in range(node_count) for offset in per_broker]
-    return [0, 1, *brokers, *([_FIRST_BROKER + _RAFT] if mode.has_master else [])]
+    controllers = [port + offset for port in _controller_ports(mode, 0) for offset in range(_CONTROLLER_STRIDE)]
+    return [0, 1, *controllers, *brokers, *([_FIRST_BROKER + _RAFT] if mode.has_master else [])]
+
+
+def _controller_ports(mode: ClusterMode, base_port: int) -> list[int]:
+    count = _CONTROLLERS if mode is ClusterMode.CONTROLLER else 0
+    return [base_port + _FIRST_CONTROLLER + _CONTROLLER_STRIDE * number for number in range(count)]
 
 
 def block_size(node_count: int) -> int:
@@ -180,11 +208,37 @@ def plan_cluster(
         raise UsageError(f"--base-port {base_port} is out of range: ports {base_port} to {last_port} are needed")
     nameserver = _plan_nameserver(base_port, directory / NAMESERVER, settings)
     ports = [base_port + _FIRST_BROKER + _STRIDE * number for number in range(node_count)]
+    controllers = _plan_controllers(_controller_ports(mode, base_port), directory)
+    addresses = ";".join(one.address for one in controllers)
     brokers = tuple(
-        _plan_broker(mode, number, ports, directory / f"n{number}", nameserver.address, settings)
+        _plan_broker(mode, number, ports, directory / f"n{number}", nameserver.address, addresses, settings)
         for number in range(node_count)
     )
-    return ClusterPlan(mode, base_port, directory, nameserver, brokers)
+    return ClusterPlan(mode, base_port, directory, nameserver, controllers, brokers)
+
+
+def _plan_controllers(ports: Sequence[int], directory: Path) -> tuple[NodePlan, ...]:
+    peers = ";".join(f"c{number}-{HOST}:{port}" for number, port in enumerate(ports))
+    return tuple(
+        NodePlan(
+            name,
+            "controller",
+            directory / name,
+            port,
+            port + 2,
+            {
+                "bindAddress": HOST,
+                "healthPort": str(port + 2),
+                "controllerDLegerPeers": peers,
+                "controllerDLegerSelfId": name,
+                "controllerQuorumPortOffset": "1",
+                "controllerStorePath": str(directory / name),
+                "controllerSecretFile": str(directory / _CONTROLLER_SECRET),
+                "namesrvSecretFile": str(directory / _NAMESRV_SECRET),
+            },
+        )
+        for name, port in ((f"c{number}", port) for number, port in enumerate(ports))
+    )
 
 
 def _plan_nameserver(port: int, directory: Path, settings: Mapping[str, str]) -> NodePlan:
@@ -201,7 +255,13 @@ def _plan_nameserver(port: int, directory: Path, settings: Mapping[str, str]) ->
 
 
 def _plan_broker(
-    mode: ClusterMode, number: int, ports: Sequence[int], directory: Path, namesrv: str, settings: Mapping[str, str]
+    mode: ClusterMode,
+    number: int,
+    ports: Sequence[int],
+    directory: Path,
+    namesrv: str,
+    controllers: str,
+    settings: Mapping[str, str],
 ) -> NodePlan:
     port, name = ports[number], f"n{number}"
     conf = {
@@ -226,6 +286,14 @@ def _plan_broker(
             "dLegerPeers": ";".join(f"n{i}-{HOST}:{p + _RAFT}" for i, p in enumerate(ports)),
             "dLegerPeerSecretFile": str(directory.parent / _PEER_SECRET),
             "dLegerSelfId": name,
+        }
+    if mode is ClusterMode.CONTROLLER:
+        conf |= {
+            "enableControllerMode": "true",
+            "controllerAddr": controllers,
+            "haListenPort": str(port + _RAFT),
+            "haPeerSecretFile": str(directory.parent / _PEER_SECRET),
+            "slaveReadEnable": "true",
         }
     if mode.has_master:
         conf |= {

@@ -3,6 +3,8 @@
 Source: RocketMQ `RouteInfoManager.getAllClusterInfo` (request 106).
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.admin.transfer import TRANSFER_LEADERSHIP
@@ -71,6 +73,45 @@ async def ask_copies(client: RemotingClient, master: str, *, timeout_s: float = 
         return {str(slave["addr"]): CopyState(bool(slave["inSync"]), int(slave["diff"])) for slave in slaves}
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{master} answered with a state of its slaves that cannot be read: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a controller tells of a broker name: the controller that leads, the master's epoch, who is in sync.
+
+    Attributes:
+        leader: address of the leading controller.
+        in_sync: addresses of the in-sync set.
+    """
+
+    leader: str
+    epoch: int
+    in_sync: tuple[str, ...]
+
+
+async def ask_controllers(
+    client: RemotingClient, controllers: Sequence[str], name: str, *, timeout_s: float = 1.0
+) -> Decided:
+    """What the controllers have decided of broker name `name`.
+
+    Raises:
+        CommandError: none of them answers that leads.
+    """
+    error = CommandError("there are no controllers")
+    body = json.dumps([name]).encode()
+    for address in controllers:
+        try:
+            answer = await _request(
+                client, address, Command(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body), timeout_s
+            )
+            group = loads(answer.body)["replicasInfoTable"].get(name, {})
+            in_sync = tuple(str(one["brokerAddress"]) for one in group.get("inSyncReplicas", ()))
+            return Decided(address, int(group.get("masterEpoch", 0)), in_sync)
+        except CommandError as failure:
+            error = failure
+        except (ValueError, KeyError, TypeError, AttributeError) as failure:
+            error = CommandError(f"controller {address} answered what cannot be read: {failure!r}")
+    raise error
 
 
 async def transfer_leadership(client: RemotingClient, leader: str, target: str, *, timeout_s: float = 5.0) -> None:

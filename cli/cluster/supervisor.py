@@ -15,7 +15,14 @@ from typing import Any
 from cli.cluster.child import Child, ChildState, our_argv
 from cli.cluster.control import Answer, ControlServer
 from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
-from cli.cluster.roles import BrokerTable, CopyState, ask_brokers, ask_copies, transfer_leadership
+from cli.cluster.roles import (
+    BrokerTable,
+    CopyState,
+    ask_brokers,
+    ask_controllers,
+    ask_copies,
+    transfer_leadership,
+)
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
@@ -78,7 +85,7 @@ class Supervisor:
         await self._control.start()
 
     async def stop(self) -> bool:
-        """Stop every child: all brokers together, then the nameserver, so that brokers can unregister.
+        """Stop every child: all brokers together, then the others, so that brokers can unregister.
 
         Returns:
             Whether all of them ended by themselves; the others were killed, and `say` was called for each.
@@ -86,39 +93,65 @@ class Supervisor:
         await self._control.close()
         self._expected_to_end.update(self._children)
         brokers = await asyncio.gather(*(self._stop_child(broker.name) for broker in self._plan.brokers))
-        nameserver = await self._stop_child(NAMESERVER)
+        others = (NAMESERVER, *(controller.name for controller in self._plan.controllers))
+        stopped = await asyncio.gather(*map(self._stop_child, others))
         await self._client.close()
-        return all(brokers) and nameserver
+        return all(brokers) and all(stopped)
 
     async def describe(self) -> Answer:
         """Return what `up` prints: addresses for clients, each node, and commands to break and repair the cluster."""
         status = await self.status()
         told = ("name", "address", "pid", "role", "in_sync", "lag_bytes")
         nodes = [{key: node[key] for key in told if key in node} for node in status["nodes"]]
-        return {"namesrv": status["namesrv"], "mode": status["mode"], "nodes": nodes} | {
-            "nameserver": {key: status["nameserver"][key] for key in ("name", "address", "pid")},
-            "dir": str(self._plan.directory),
-            "faults": {
-                "kill-master": self._command("kill", "leader"),
-                "stop-master": self._command("pause", "leader"),
-                "start-dead": self._command("start", "dead"),
-                "resume-stopped": self._command("resume", "paused"),
-            },
-            "checks": {"digest": self._command("digest")},
-        }
+        elected = {key: status[key] for key in ("controllers", "epoch") if key in status}
+        return (
+            {"namesrv": status["namesrv"], "mode": status["mode"], "nodes": nodes}
+            | elected
+            | {
+                "nameserver": {key: status["nameserver"][key] for key in ("name", "address", "pid")},
+                "dir": str(self._plan.directory),
+                "faults": {
+                    "kill-master": self._command("kill", "leader"),
+                    "stop-master": self._command("pause", "leader"),
+                    "start-dead": self._command("start", "dead"),
+                    "resume-stopped": self._command("resume", "paused"),
+                },
+                "checks": {"digest": self._command("digest")},
+            }
+        )
 
     async def status(self) -> Answer:
         """Return each node with its pid, state and role."""
         table = await self._table_or_none()
-        copies = await self._copies_or_none()
+        master = self._master_of(table)
+        copies = await self._copies_or_none(master)
         return {
             "namesrv": self._plan.nameserver.address,
             "mode": self._plan.mode.value,
             "dir": str(self._plan.directory),
             "pid": os.getpid(),
             "nameserver": self._row(self._plan.nameserver, table),
-            "nodes": [self._row(broker, table) | self._copy_of(broker, copies) for broker in self._plan.brokers],
-        }
+            "nodes": [
+                self._row(broker, table) | self._copy_of(broker, master, copies) for broker in self._plan.brokers
+            ],
+        } | await self._elected()
+
+    async def _elected(self) -> Answer:
+        """The controllers, the master's epoch and the names of the in-sync set; nothing in other modes."""
+        plan = self._plan
+        if not plan.controllers:
+            return {}
+        rows = [self._row(controller, _NO_TABLE) for controller in plan.controllers]
+        try:
+            addresses = [controller.address for controller in plan.controllers]
+            decided = await ask_controllers(self._client, addresses, plan.broker_names[0])
+        except CommandError:
+            return {"controllers": rows, "epoch": None, "in_sync": None}
+        for row in rows:
+            if row["role"] != "down":
+                row["role"] = "leader" if row["address"] == decided.leader else "follower"
+        in_sync = [broker.name for broker in plan.brokers if broker.address in decided.in_sync]
+        return {"controllers": rows, "epoch": decided.epoch, "in_sync": in_sync}
 
     async def _await_writable(self, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -139,12 +172,12 @@ class Supervisor:
         absent = [broker.name for broker in self._plan.brokers if table.role_of(broker.address) == "unknown"]
         if absent:
             return f"{', '.join(absent)} not registered at the nameserver"
-        if self._plan.mode.has_master:
-            return await self._missing_copies()
+        if self._plan.mode.has_slaves:
+            return await self._missing_copies(self._node_at(table.masters()[0]))
         return None
 
-    async def _missing_copies(self) -> str | None:
-        master, *slaves = self._plan.brokers
+    async def _missing_copies(self, master: NodePlan) -> str | None:
+        slaves = [broker for broker in self._plan.brokers if broker is not master]
         try:
             copies = await ask_copies(self._client, master.address)
         except CommandError as error:
@@ -152,20 +185,27 @@ class Supervisor:
         late = [node.name for node in slaves if node.address not in copies or not copies[node.address].in_sync]
         return f"{', '.join(late)} not in sync with {master.name}" if late else None
 
-    async def _copies_or_none(self) -> dict[str, CopyState]:
+    def _master_of(self, table: BrokerTable) -> NodePlan | None:
+        """The broker with slaves; None where there is none at this moment."""
+        if self._plan.mode.has_master:
+            return self._plan.brokers[0]
+        masters = table.masters() if self._plan.mode.has_slaves else []
+        return self._node_at(masters[0]) if masters else None
+
+    async def _copies_or_none(self, master: NodePlan | None) -> dict[str, CopyState]:
         """By address, what the master says of its slaves; nothing where there is no master, or it does not answer."""
-        if not self._plan.mode.has_master:
+        if master is None:
             return {}
         try:
-            return await ask_copies(self._client, self._plan.brokers[0].address)
+            return await ask_copies(self._client, master.address)
         except CommandError:
             return {}
 
-    def _copy_of(self, node: NodePlan, copies: dict[str, CopyState]) -> Answer:
+    def _copy_of(self, node: NodePlan, master: NodePlan | None, copies: dict[str, CopyState]) -> Answer:
         """Whether a master or slave counts, and the bytes that it lacks; None where the master does not say."""
-        if not self._plan.mode.has_master:
+        if not self._plan.mode.has_slaves:
             return {}
-        if node is self._plan.brokers[0]:
+        if node is master:
             is_up = self._children[node.name].state is ChildState.UP
             return {"in_sync": is_up, "lag_bytes": 0 if is_up else None}
         copy = copies.get(node.address)

@@ -19,12 +19,12 @@ from ledgermq.remoting.errors import TlsFileError
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource, TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
-from node.config import load_broker_config
+from node.config import load_broker_config, load_controller_config
 from node.errors import UsageError
 from node.run import stop_signal
 
 _DEFAULT_NODE_COUNT = {ClusterMode.RAFT: 3, ClusterMode.STANDALONE: 1}
-_DEFAULT_SLAVE_COUNT = 1
+_DEFAULT_SLAVE_COUNT = {ClusterMode.ASYNC: 1, ClusterMode.SYNC: 1, ClusterMode.CONTROLLER: 2}
 _ANY_BASE_PORT = 1024
 
 
@@ -90,16 +90,18 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
     plan = plan_cluster(mode, node_count, block.base, shape.directory, settings)
     folder.write_configuration(plan)
     configs = [load_broker_config(broker.conf_path) for broker in plan.brokers]
+    for controller in plan.controllers:
+        load_controller_config(controller.conf_path)
     connecting = _outgoing(configs[0].broker.tls), _credentials(configs[0].broker.auth)
     folder.remember(plan)
     return plan, connecting, (folder, block)
 
 
 def _node_count(mode: ClusterMode, shape: Shape) -> int:
-    if mode.has_master:
+    if mode.has_slaves:
         if shape.node_count is not None:
             raise UsageError(f"--nodes is not for mode {mode}: say how many --slaves the master has")
-        return 1 + (_DEFAULT_SLAVE_COUNT if shape.slave_count is None else shape.slave_count)
+        return 1 + (_DEFAULT_SLAVE_COUNT[mode] if shape.slave_count is None else shape.slave_count)
     if shape.slave_count is not None:
         raise UsageError(f"--slaves is not for mode {mode}: say how many --nodes there are")
     return _DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count

@@ -138,8 +138,10 @@ class Leadership:
 
     # ---- elections
 
-    async def elect(self, name: str, asker: int, *, designated: bool, seen_epoch: int | None = None) -> Outcome:
-        """Hold an election; while a master could be deposed, only after its lease is over.
+    async def elect(
+        self, name: str, asker: int, *, designated: bool, seen_epoch: int | None = None, new_process: bool = False
+    ) -> Outcome:
+        """Hold an election, see `Elect`; while a master could be deposed, only after its lease is over.
 
         Raises:
             Refusal: as `Quorum.submit`.
@@ -153,9 +155,14 @@ class Leadership:
                 alive=() if group is None else self._live.candidates(name, group.replicas, self._now_ms()),
                 unclean=self._rules().unclean,
                 seen_epoch=seen_epoch,
+                new_process=new_process,
             )
 
-        outcome = await self._decide(name, command, lambda group: self._can_depose(group, asker, designated))
+        def can_depose(group: Group) -> bool:
+            is_renewal = new_process and asker == group.master_id
+            return is_renewal or self._can_depose(group, asker, designated)
+
+        outcome = await self._decide(name, command, can_depose)
         self._count(name, outcome)
         return outcome
 

@@ -107,12 +107,23 @@ class ControllerRequests:
             confirm_offset=long(ext, "confirmOffset", -1),
             priority=integer(ext, "electionPriority", PRIORITY),
             holds_lease=boolean(ext, "holdsLease"),
+            ha_address=ext.get("haServerAddr", "")[:_ADDRESS_MAX],
         )
         if not self._live.hear(beat, self._now_ms(), connection):
             raise Refusal(Cause.BUSY, f"{len(self._live)} brokers are alive, no more are taken")
         granted_s = self._leadership.heard(beat, time.monotonic())
-        fields = {"lease": str(round(granted_s * 1000))} if granted_s else None
-        return Answer(fields, remark="Heart beat success")
+        return Answer(self._news(beat, granted_s), remark="Heart beat success")
+
+    def _news(self, beat: Heartbeat, granted_s: float) -> dict[str, str] | None:
+        """For a broker of ours: its lease in ms, and the epochs that this controller knows, so that it asks for news.
+
+        The lease is that of the master of this epoch.
+        """
+        group = self._machine.groups.get(beat.name)
+        if not beat.holds_lease or group is None:
+            return None
+        fields = {"masterEpoch": str(group.master_epoch), "syncStateSetEpoch": str(group.set_epoch)}
+        return fields | ({"lease": str(round(granted_s * 1000))} if granted_s else {})
 
     def _metadata(self, connection: Connection, command: Command) -> Answer:
         config, status = self._settings.config, self._quorum.status
@@ -149,6 +160,7 @@ class ControllerRequests:
             set_epoch=_whole(body.get("syncStateSetEpoch")),
             wanted=_ids(body.get("syncStateSet")),
             alive=self._alive(name),
+            renew=boolean(ext, "renew"),
         )
         group = _accepted(await self._quorum.submit(alter))
         return Answer({"newSyncStateSetEpoch": str(group.set_epoch)}, set_body(group))
@@ -156,7 +168,9 @@ class ControllerRequests:
     async def _elect(self, command: Command) -> Answer:
         ext = command.ext
         name, designated = _name(ext, "brokerName"), boolean(ext, "designateElect")
-        outcome = await self._leadership.elect(name, long(ext, "brokerId"), designated=designated)
+        outcome = await self._leadership.elect(
+            name, long(ext, "brokerId"), designated=designated, new_process=boolean(ext, "newProcess")
+        )
         if outcome.cause is Cause.CONTROLLER_MASTER_STILL_EXISTS and outcome.group is not None:
             fields, body = master_fields(outcome.group), election_body(outcome.group, is_new=False)
             return Answer(fields, body, outcome.cause.code, outcome.remark)
@@ -178,7 +192,11 @@ class ControllerRequests:
         group = self._machine.groups.get(_name(command.ext, "brokerName"))
         if group is None:
             raise Refusal(Cause.CONTROLLER_METADATA_NOT_EXIST, "Broker metadata is not existed")
-        return Answer(master_fields(group, with_set_epoch=False), set_body(group))
+        fields = master_fields(group, with_set_epoch=False)
+        beat = None if group.master_id is None else self._live.last(group.name, group.master_id)
+        if beat is not None and beat.ha_address:
+            fields["haServerAddr"] = beat.ha_address  # RocketMQ's brokers learn it from a nameserver
+        return Answer(fields, set_body(group))
 
     async def _sync_state_data(self, command: Command) -> Answer:
         await self._read()

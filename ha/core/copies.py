@@ -159,6 +159,11 @@ class Copies:
         return changed
 
     @property
+    def wanted(self) -> int:
+        """Copies, the own included, that an acknowledgement waits for."""
+        return self.rules.wanted
+
+    @property
     def in_sync_count(self) -> int:
         """Copies that count, the own included."""
         return 1 + sum(copy.in_sync for copy in self.slaves.values())

@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Final, Self
 
+from ha.core.epochs import Epochs, common_end, from_text
 from ha.errors import HaProtocolError, HistoryError, RefusedError, StrangerError
 from ledgermq.remoting.proof import NONCE_SIZE
 
-PROTOCOL_VERSION: Final = 1
-MESSAGE_LIMIT_BYTES: Final = 4096
+PROTOCOL_VERSION: Final = 2
+MESSAGE_LIMIT_BYTES: Final = 64 << 10
 TAIL_BYTES: Final = 2 * ((4 << 20) + (64 << 10))
 """Most bytes of a tail: a record of 4 MiB, and a filler that was left for want of room for such a record."""
 _SIZES: Final = struct.Struct(">IB")
@@ -109,6 +110,8 @@ class SlaveHello(_Said):
         broker_id: which copy this is, 1 or more. A newer connection of the same id replaces the older.
         min_offset: where its log begins.
         tail_start, end, tail_crc: the log's `Tail`.
+        epoch: of the master that the controllers named to it; 0 where masters are appointed.
+        epochs: of its log, see `ha.core.epochs.to_text`; empty where masters are appointed.
     """
 
     broker_id: int
@@ -116,6 +119,8 @@ class SlaveHello(_Said):
     tail_start: int
     end: int
     tail_crc: int
+    epoch: int
+    epochs: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +129,9 @@ class MasterWelcome(_Said):
 
     Attributes:
         epoch: of the master; 0 where it was appointed.
-        start: offset of the first byte that it will send. The slave begins anew there if it is not the slave's end, or
-            if a snapshot comes.
+        epochs: of its log, see `ha.core.epochs.to_text`; empty where it was appointed.
+        start: offset of the first byte that it will send. If that is not the slave's end, or if a snapshot comes, the
+            slave begins anew there; under an elected master it cuts its log there, if it lies in it.
         snapshot_size: bytes of state (topics, groups, offsets) that follow this message, before the stream; for a
             slave that begins anew behind the start of the log.
         wants_durable: only what the slave reports as durable counts.
@@ -133,6 +139,7 @@ class MasterWelcome(_Said):
     """
 
     epoch: int
+    epochs: str
     start: int
     snapshot_size: int
     wants_durable: bool
@@ -146,23 +153,39 @@ def refusal(error: StrangerError | HistoryError) -> bytes:
     return json.dumps({"refused": error.field}).encode()
 
 
-def join_offset(hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[int, int], int | None]) -> int:
+def join_offset(
+    hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[int, int], int | None], epochs: Epochs = ()
+) -> int:
     """Where a slave's copy goes on: at its end, or at `min_offset` if it has nothing or fell behind the oldest file.
 
     At `min_offset` it begins anew: the bytes before, which would show that the logs agree, are not there any more.
+    The log of an elected master has epochs. They say up to where the slave's log agrees; it drops the rest, since
+    everything acknowledged is on every replica that could be elected.
 
     Args:
         hello: the slave's.
         min_offset: where the master's log begins.
         end: where it ends.
         crc_of: CRC-32 of a range of the master's log, in one file; None where the range is no such.
+        epochs: of the master's log; none where it was appointed.
 
     Raises:
         HistoryError: the slave has what the master has not.
-        HaProtocolError: the tail is longer than `TAIL_BYTES`, or none.
+        HaProtocolError: the tail is longer than `TAIL_BYTES`, or none; or its epochs are none.
     """
     if not 0 <= hello.end - hello.tail_start <= TAIL_BYTES:
         raise HaProtocolError(f"a tail from {hello.tail_start} to {hello.end}; it may have {TAIL_BYTES} bytes")
+    theirs = _epochs_of(hello)
+    if epochs and theirs and hello.end > max(hello.min_offset, min_offset):
+        agreed = common_end(theirs, hello.end, epochs, end)
+        if agreed is None or agreed < max(hello.min_offset, min_offset):
+            if min_offset < hello.min_offset:
+                raise HistoryError(
+                    "other bytes", f"the logs differ before {hello.min_offset}, where the slave's begins"
+                )
+            return min_offset
+        if agreed < hello.end:
+            return agreed
     if hello.end > end:
         raise HistoryError("longer", f"the slave has {hello.end} bytes, the master {end}")
     if hello.end == hello.min_offset or hello.end <= min_offset:
@@ -172,6 +195,13 @@ def join_offset(hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[
             "other bytes", f"the logs differ before {hello.end}, in the last bytes from {hello.tail_start}"
         )
     return hello.end
+
+
+def _epochs_of(hello: SlaveHello) -> Epochs:
+    try:
+        return from_text(hello.epochs)
+    except ValueError as error:
+        raise HaProtocolError(f"the handshake has epochs {hello.epochs[:80]!r}: {error}") from error
 
 
 def seal(said: bytes, proof: bytes = b"") -> bytes:

@@ -193,6 +193,20 @@ class CommitLog:
             self._fail(error)
             raise
 
+    def cut_back(self, offset: int) -> None:
+        """As `cut`, also below the confirm offset: another node's log goes on there. This node must not be writable.
+
+        Raises:
+            StateUnknownError: see `LogListener.on_truncated`; the log is not cut.
+            StoreError: as `cut`.
+        """
+        self._confirm_offset = min(self._confirm_offset, offset)
+        self.cut(offset)
+
+    def stop_writing(self, refusal: Refusal) -> None:
+        """Refuse the batches that wait: another node writes from now on, and decides what becomes of them."""
+        self._waiting.refuse_all(refusal)
+
     def restart(self, start_offset: int) -> None:
         """Drop everything; the log goes on at `start_offset`, the start of a file, which is confirmed."""
         self.local.queue.reset_to(start_offset)

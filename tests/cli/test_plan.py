@@ -44,6 +44,9 @@ def test_the_ports_that_are_checked_are_those_that_the_nodes_listen_at(mode: Clu
         listened |= {int(peer.rsplit(":", 1)[1]) for peer in plan.brokers[0].conf["dLegerPeers"].split(";")}
     if mode.has_master:
         listened.add(int(plan.brokers[0].conf["haListenPort"]))
+    if mode is ClusterMode.CONTROLLER:
+        listened |= {int(broker.conf["haListenPort"]) for broker in plan.brokers}
+        listened |= {node.port + int(node.conf["controllerQuorumPortOffset"]) for node in plan.controllers}
     assert {21000 + offset for offset in used_offsets(mode, 3)} == listened
     assert max(listened) < 21000 + block_size(3)
 
@@ -95,3 +98,14 @@ def test_a_raft_cluster_gets_a_secret_once_which_its_owner_alone_can_read(tmp_pa
     folder.write_configuration(plan)
     assert read_secrets(path) != first
     assert first[0].decode() not in "".join(broker.conf_text() for broker in plan.brokers)
+
+
+def test_three_controllers_elect_the_master_of_brokers_that_share_a_name() -> None:
+    plan = plan_cluster(ClusterMode.CONTROLLER, 3, 21000, Path("/d"), {})
+    assert [node.name for node in plan.nodes] == ["namesrv", "c0", "c1", "c2", "n0", "n1", "n2"]
+    addresses = ";".join(node.address for node in plan.controllers)
+    for broker in plan.brokers:
+        assert broker.conf["enableControllerMode"] == "true" and broker.conf["controllerAddr"] == addresses
+        assert "brokerRole" not in broker.conf
+    assert plan.broker_names == ["broker-a"]
+    assert plan_cluster(ClusterMode.RAFT, 3, 21000, Path("/d"), {}).controllers == ()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -384,7 +385,7 @@ async def test_histories_that_differ_in_the_head_of_a_long_last_record_differ(tm
 async def test_a_record_that_has_not_arrived_whole_is_dropped_before_the_slave_says_where_it_ends(
     tmp_path: Path,
 ) -> None:
-    async with master(tmp_path, batch_bytes=150, window_bytes=150) as first, slave(tmp_path, port(first)) as second:
+    async with master(tmp_path, batch_bytes=150, window_bytes=400) as first, slave(tmp_path, port(first)) as second:
         whole = first.put(100)
         await copied(first, second)
         part = second.part
@@ -393,8 +394,9 @@ async def test_a_record_that_has_not_arrived_whole_is_dropped_before_the_slave_s
         part.begin = lambda welcome, snapshot: (ends.append(second.log.max_offset), begin(welcome, snapshot))[1]  # type: ignore[method-assign,func-returns-value]
         part.report = lambda: Report(whole, whole)  # type: ignore[method-assign]
         first.put(1000)
-        await eventually(lambda: second.log.max_offset == whole + 150)
+        await eventually(lambda: second.log.max_offset == whole + 400)
         del part.report
+        first.part.config = replace(first.part.config, window_bytes=1 << 20)  # type: ignore[arg-type]
         next(iter(first.part._links)).close()  # type: ignore[union-attr]
         await copied(first, second)
         assert ends == [whole]
@@ -450,3 +452,39 @@ async def test_a_full_disk_at_the_slave_is_no_harm_to_the_master_and_ends_by_its
         monkeypatch.setattr(second.log.local, "append_bytes", real)
         await copied(first, second)
         await in_sync(first)
+
+
+class Confirmed:
+    """Listens to a log: all its confirm offsets."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def on_confirmed(self, confirm_offset: int) -> None:
+        self.offsets.append(confirm_offset)
+
+    def on_role_change(self, state: object) -> None: ...
+
+    def on_truncated(self, max_offset: int) -> None: ...
+
+
+@pytest.mark.parametrize("flush_mode", [FlushMode.ASYNC, FlushMode.SYNC])
+async def test_frames_that_end_inside_records_confirm_whole_records_everywhere(
+    tmp_path: Path, flush_mode: FlushMode
+) -> None:
+    rules = CopyRules(wanted=3, counts_durable=flush_mode is FlushMode.SYNC)
+    async with (
+        master(tmp_path, rules, flush_mode, batch_bytes=150, window_bytes=800) as first,
+        slave(tmp_path, port(first), "one") as second,
+        slave(tmp_path, port(first), "two", broker_id=2) as third,
+    ):
+        await in_sync(first, 2)
+        seen = [Confirmed() for _ in range(3)]
+        for node, listener in zip((first, second, third), seen, strict=True):
+            node.log.add_listener(listener)
+        ends = {first.put(size) for size in (90, 300, 10, 500, 250, 40)}
+        await copied(first, second)
+        await copied(first, third)
+        ends |= {file.start_offset for file in first.log.local.queue.files}
+        for listener in seen:
+            assert listener.offsets and set(listener.offsets) <= ends

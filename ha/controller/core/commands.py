@@ -117,6 +117,8 @@ class AlterSet(Command):
         set_epoch: of the set that the master knows. Whoever changed it meanwhile has made another epoch, so of two
             proposals for one epoch only the first counts.
         alive: who is alive by the leading controller's heartbeats.
+        renew: the set may be the present one; it gets another epoch, so that earlier proposals cannot be decided any
+            more. RocketMQ's brokers never ask for that.
     """
 
     KIND = "alter-set"
@@ -125,6 +127,7 @@ class AlterSet(Command):
     set_epoch: int
     wanted: frozenset[int]
     alive: frozenset[int]
+    renew: bool = False
 
     def apply(self, group: Group | None) -> Applied:
         if group is None:
@@ -138,7 +141,7 @@ class AlterSet(Command):
     def _problem(self, group: Group) -> tuple[Cause, str] | None:
         """The first objection, in the order in which RocketMQ has them."""
         rejecting = "Rejecting alter syncStateSet request because"
-        if group.in_sync == self.wanted:
+        if group.in_sync == self.wanted and not self.renew:
             remark = "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
             return Cause.CONTROLLER_ALTER_FAILED, remark
         if group.master_id != self.master_id:
@@ -176,6 +179,9 @@ class Elect(Command):
         unclean: whether replicas outside the in-sync set may win, which loses what they lack.
         seen_epoch: master epoch on which the leading controller decided that the master is lost; an election in
             between makes the decision void. None when a broker or an administrator asks.
+        new_process: the asker is master, and its process is not the one that was elected. It is a candidate like any
+            other then, since its log may have lost its end; whoever wins gets another epoch. RocketMQ's brokers never
+            ask so.
     """
 
     KIND = "elect"
@@ -184,6 +190,7 @@ class Elect(Command):
     alive: tuple[Candidate, ...]
     unclean: bool
     seen_epoch: int | None = None
+    new_process: bool = False
 
     def apply(self, group: Group | None) -> Applied:
         if group is None:
@@ -198,7 +205,7 @@ class Elect(Command):
         chosen = self.asker if is_first else self._choose(group)
         if chosen is None:
             return self._without_master(group)
-        if chosen == group.master_id:
+        if chosen == group.master_id and not self._is_renewal(group):
             remark = f"The old master {chosen} is still alive, not need to elect new master for broker {self.name}"
             return group, Outcome(Cause.CONTROLLER_MASTER_STILL_EXISTS, remark, group)
         group = replace(
@@ -210,6 +217,9 @@ class Elect(Command):
         )
         return group, Outcome(group=group)
 
+    def _is_renewal(self, group: Group) -> bool:
+        return self.new_process and self.asker == group.master_id
+
     def _choose(self, group: Group) -> int | None:
         pools = [[one for one in self.alive if one.broker_id in group.in_sync]]
         if self.unclean:
@@ -220,7 +230,7 @@ class Elect(Command):
             if is_designated:
                 if self.asker in ids:
                     return self.asker
-            elif group.master_id in ids:
+            elif group.master_id in ids and not self._is_renewal(group):
                 return group.master_id
             elif pool:
                 return min(pool, key=lambda one: one.rank).broker_id

@@ -31,6 +31,7 @@ class Heartbeat:
         epoch: of its last record; -1 when it did not say.
         end_offset: end of its log; -1 likewise.
         holds_lease: whether it acknowledges only while it holds a lease. RocketMQ's own brokers do not.
+        ha_address: `host:port` at which it listens to slaves; empty when it did not say.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Heartbeat:
     confirm_offset: int = -1
     priority: int = PRIORITY
     holds_lease: bool = False
+    ha_address: str = ""
 
 
 @dataclass(slots=True)

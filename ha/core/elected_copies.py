@@ -1,0 +1,165 @@
+"""The copies of an elected master's log: a promise holds when every member of the in-sync set has it.
+
+The controllers decide who is in the set; the master proposes. What it proposed may have been decided before it hears of
+it, so both sets count until then:
+
+    near the end --> joining: counts already --has all that is confirmed--> asked --controllers agree--> agreed
+    agreed       --disconnected, or behind for too long--> asked without it --controllers agree--> not a member
+
+An answer that was lost leaves its set in doubt. It counts until the set has another epoch: a proposal names the epoch
+of the set that it replaces, so then it cannot be decided any more.
+
+Times are seconds of a monotonic clock, offsets physical.
+"""
+
+from typing import Final, NamedTuple
+
+from ha.core.copies import Copies, Copy, CopyRules, Promise
+
+_NEAR_BYTES: Final = 1 << 20
+"""A slave that lacks no more than this may join; confirming waits until it has the rest."""
+_JOINING_SILENCE_S: Final = 1.0
+"""A slave that is to join and reports nothing for so long does not hold the others up any longer."""
+_NOBODY: Final = frozenset[int]()
+
+
+class Proposal(NamedTuple):
+    """An in-sync set for the controllers to agree to.
+
+    Attributes:
+        ids: of the set, the master's own included.
+        set_epoch: of the set that it replaces.
+        renews: it is the present set; to be decided all the same, under another epoch.
+    """
+
+    ids: frozenset[int]
+    set_epoch: int
+    renews: bool
+
+
+class ElectedCopies(Copies):
+    """All slaves of a master that controllers have elected. Slaves are named `broker name/id`.
+
+    Attributes:
+        own_id: the master's id.
+        agreed: ids of the in-sync set, as the controllers have decided it.
+        set_epoch: its epoch.
+    """
+
+    def __init__(self, rules: CopyRules) -> None:
+        super().__init__(rules)
+        self.own_id = 0
+        self.agreed = _NOBODY
+        self.set_epoch = 0
+        self._start = 0
+        self._joining = _NOBODY
+        self._asked: Proposal | None = None
+        self._doubtful = _NOBODY
+
+    # ---- what the controllers say
+
+    def begin(self, own_id: int, ids: frozenset[int], set_epoch: int, start: int) -> None:
+        """This node is master from now on, with a log that ends at `start`; it has no slaves yet."""
+        self.own_id, self.agreed, self.set_epoch, self._start = own_id, ids, set_epoch, start
+        self.slaves = {}
+        self._joining = self._doubtful = _NOBODY
+        self._asked = None
+
+    def learn(self, ids: frozenset[int], set_epoch: int) -> None:
+        """The controllers have decided this set; older news than what is known changes nothing."""
+        if set_epoch <= self.set_epoch:
+            return
+        self.agreed, self.set_epoch = ids, set_epoch
+        self._doubtful = _NOBODY
+        self._asked = None
+        self._joining -= ids
+
+    def refused(self, proposal: Proposal) -> None:
+        """The controllers have decided against the proposal."""
+        if self._asked == proposal:
+            self._asked = None
+
+    def doubt(self, proposal: Proposal) -> None:
+        """Nobody knows whether the controllers have agreed, or will."""
+        if self._asked == proposal:
+            self._asked = None
+            self._doubtful |= proposal.ids
+
+    # ---- who counts
+
+    @property
+    def counted(self) -> frozenset[int]:
+        """Ids of all whose copies a promise needs, the own one among them."""
+        asked = _NOBODY if self._asked is None else self._asked.ids
+        return self.agreed | asked | self._doubtful | self._joining | {self.own_id}
+
+    def look(self, end: int, confirmed: int, now_s: float) -> list[Copy]:
+        """See `Copies.look`; a copy is in sync when it is in the set that the controllers have agreed to."""
+        members = {id_of(copy): copy for copy in self.slaves.values()}
+        self._joining = frozenset(
+            broker_id
+            for broker_id, copy in members.items()
+            if broker_id not in self.agreed and self._may_join(copy, end, now_s)
+        )
+        changed = []
+        for broker_id, copy in members.items():
+            in_sync = broker_id in self.agreed
+            if in_sync != copy.in_sync:
+                copy.in_sync = in_sync
+                changed.append(copy)
+        return changed
+
+    def propose(self, end: int, confirmed: int, now_s: float) -> Proposal | None:
+        """The set to ask the controllers for; None while one is asked for, or the present one is right.
+
+        The caller reports the outcome: `learn`, `refused` or `doubt`.
+        """
+        if self._asked is not None:
+            return None
+        wanted = {self.own_id}
+        for copy in self.slaves.values():
+            broker_id = id_of(copy)
+            has_all = self._acked(copy) >= max(confirmed, self._start)
+            is_member = broker_id in self.agreed and self._keeps_up(copy, end, now_s)
+            if is_member or (broker_id in self._joining and has_all):
+                wanted.add(broker_id)
+        ids = frozenset(wanted)
+        if ids == self.agreed and not self._doubtful:
+            return None
+        self._asked = Proposal(ids, self.set_epoch, renews=ids == self.agreed)
+        return self._asked
+
+    @property
+    def wanted(self) -> int:
+        """See `Copies.wanted`: all that count."""
+        return len(self.counted)
+
+    @property
+    def in_sync_count(self) -> int:
+        """Members of the set."""
+        return len(self.agreed)
+
+    def promise(self, local: int, acknowledged: int) -> Promise:
+        """See `Copies.promise`; where a member is not connected, nothing more is promised."""
+        acks = {id_of(copy): self._acked(copy) for copy in self.slaves.values()}
+        others = self.counted - {self.own_id}
+        if not others <= acks.keys():
+            return Promise(acknowledged, acknowledged, False)
+        confirmed = min([local, *(acks[broker_id] for broker_id in others)])
+        return Promise(confirmed, confirmed, False)
+
+    def _acked(self, copy: Copy) -> int:
+        return copy.acked(durable=self.rules.counts_durable)
+
+    def _keeps_up(self, copy: Copy, end: int, now_s: float) -> bool:
+        acked = self._acked(copy)
+        is_well = acked >= end or now_s - copy.caught_up_s <= self.rules.catch_up_s
+        return is_well and end - acked <= self.rules.gap_max_bytes
+
+    def _may_join(self, copy: Copy, end: int, now_s: float) -> bool:
+        return end - self._acked(copy) <= _NEAR_BYTES and now_s - copy.reported_s <= _JOINING_SILENCE_S
+
+
+def id_of(copy: Copy) -> int:
+    """The broker id of a slave of ours."""
+    return int(copy.name.rpartition("/")[2])

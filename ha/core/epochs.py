@@ -1,0 +1,126 @@
+"""The epochs of a log: which master wrote which part of it, and up to where two logs agree.
+
+    epoch 1 from 0    epoch 2 from 500    epoch 4 from 900, to the end of the log
+
+An epoch in which nothing was written takes up no part of a log. The next epoch begins at the same offset and takes its
+place, so the list has one entry a part and no two entries with one start; its last entry is the newest epoch.
+
+Two logs agree up to the end of the newest part that both have with the same epoch and the same start, in the one in
+which that part is shorter: one master wrote both.
+
+The file is RocketMQ's `epochFileCheckpoint`: the number of entries, a CRC-32 of what follows (sign bit cleared; 0 means
+unchecked), then a line `epoch-startOffset` for each entry.
+
+Source: apache/rocketmq `store/.../ha/autoswitch/EpochFileCache.java`,
+`common/.../common/utils/CheckpointFile.java` (5.3.3).
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ha.errors import EpochFileError
+from ledgermq.message.crc import crc32
+
+SENT_MAX: Final = 1000
+"""Most epochs that a handshake tells of, the newest ones."""
+_CRC_MASK: Final = 0x7FFFFFFF
+_EPOCH_MAX: Final = (1 << 31) - 1
+_OFFSET_MAX: Final = (1 << 63) - 1
+
+
+class Epoch(NamedTuple):
+    """One master's part of the log: its number, and the physical offset at which it begins."""
+
+    number: int
+    start: int
+
+
+Epochs = tuple[Epoch, ...]
+"""Oldest first; numbers and starts rise."""
+
+
+def begun(epochs: Epochs, number: int, start: int) -> Epochs:
+    """The epochs of a log that ends at `start`, where epoch `number` begins.
+
+    Raises:
+        ValueError: there is an epoch of that number or a higher one already.
+    """
+    if epochs and epochs[-1].number >= number:
+        raise ValueError(f"epoch {number} cannot begin: the log has epoch {epochs[-1].number}")
+    return (*(epoch for epoch in epochs if epoch.start < start), Epoch(number, start))
+
+
+def up_to(epochs: Epochs, end: int) -> Epochs:
+    """The epochs of a log that was cut at `end`; one that begins there stays, and is empty."""
+    return tuple(epoch for epoch in epochs if epoch.start <= end)
+
+
+def number_at(epochs: Epochs, end: int) -> int:
+    """The newest epoch of a log that ends at `end`; 0 where it has none."""
+    return max((epoch.number for epoch in epochs if epoch.start <= end), default=0)
+
+
+def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> int | None:
+    """Up to where two logs agree; None when they have no epoch in common."""
+    their_ends = dict(zip(theirs, _ends(theirs, their_end), strict=True))
+    for epoch, end in reversed(list(zip(ours, _ends(ours, our_end), strict=True))):
+        if epoch in their_ends and epoch.start <= min(our_end, their_end):
+            return min(end, their_ends[epoch])
+    return None
+
+
+def _ends(epochs: Epochs, end: int) -> Sequence[int]:
+    return [min(epoch.start, end) for epoch in epochs[1:]] + [end] if epochs else []
+
+
+def to_text(epochs: Epochs) -> str:
+    """The newest epochs as a handshake has them: `1-0;2-500`."""
+    return ";".join(f"{number}-{start}" for number, start in epochs[-SENT_MAX:])
+
+
+def from_text(text: str) -> Epochs:
+    """What `to_text` wrote.
+
+    Raises:
+        ValueError: it is none, or numbers or starts do not rise.
+    """
+    return _checked(text.split(";") if text else [])
+
+
+def encode_file(epochs: Epochs) -> bytes:
+    """The file's bytes."""
+    lines = "".join(f"{number}-{start}\n" for number, start in epochs).encode()
+    return b"%d\n%d\n%b" % (len(epochs), crc32(lines) & _CRC_MASK, lines)
+
+
+def decode_file(data: bytes) -> Epochs:
+    """What `encode_file`, or RocketMQ's broker, wrote.
+
+    Raises:
+        EpochFileError: it is damaged.
+    """
+    head, _, rest = data.partition(b"\n")
+    checksum, _, lines = rest.partition(b"\n")
+    try:
+        count, crc = int(head), int(checksum)
+        epochs = _checked(lines.decode("ascii").split())
+    except ValueError as error:
+        raise EpochFileError(f"the file of epochs cannot be read: {error}") from error
+    if len(epochs) != count:
+        raise EpochFileError(f"the file of epochs has {len(epochs)} entries, its first line says {count}")
+    if crc and crc != crc32(lines) & _CRC_MASK:
+        raise EpochFileError(f"the file of epochs has CRC {crc32(lines) & _CRC_MASK}, its second line says {crc}")
+    return epochs
+
+
+def _checked(words: Sequence[str]) -> Epochs:
+    epochs: list[Epoch] = []
+    for word in words:
+        number, _, start = word.partition("-")
+        epoch = Epoch(int(number), int(start))
+        if not 0 < epoch.number <= _EPOCH_MAX or not 0 <= epoch.start <= _OFFSET_MAX:
+            raise ValueError(f"epoch {word[:80]!r} is out of range")
+        if epochs and not (epochs[-1].number < epoch.number and epochs[-1].start < epoch.start):
+            raise ValueError(f"epoch {word[:80]!r} follows {epochs[-1].number}-{epochs[-1].start}")
+        epochs.append(epoch)
+    return tuple(epochs)

@@ -1,0 +1,111 @@
+"""What a broker knows of its place among the replicas of its name, and which part it has to play.
+
+    controllers' answer --told()--> nothing new | a part to play: master of an epoch | slave of a master | neither
+                        --election()--> whether to ask the controllers for a master, and why
+
+News travel by several ways and may be old: the master's epoch never goes back. A process that has just started is not
+what the process before it was, though it has the same id. It never takes up an epoch in which the one before it was
+master, since the end of the log may be missing; it asks to be elected again, and another replica may win.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Decided(NamedTuple):
+    """What the controllers have decided of one broker name.
+
+    Attributes:
+        master_id: None while there is no master.
+        master_address: where it serves clients; empty without a master.
+        ha_address: where it listens to slaves; empty while that is not known.
+        ids: the in-sync set.
+        set_epoch: of the set.
+    """
+
+    master_id: int | None
+    master_address: str
+    ha_address: str
+    master_epoch: int
+    ids: frozenset[int]
+    set_epoch: int
+
+
+class Play(enum.Enum):
+    """A part in replication."""
+
+    NEITHER = enum.auto()
+    """There is no master, or none that this broker may follow."""
+    MASTER = enum.auto()
+    SLAVE = enum.auto()
+
+
+class Election(enum.Enum):
+    """Why a broker asks for an election."""
+
+    NO_MASTER = enum.auto()
+    NEW_PROCESS = enum.auto()
+    """This broker is master, and its process is not the one that was elected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From now on this broker plays this part. `known` says in which epoch, and after whom."""
+
+    play: Play
+    known: Decided
+
+
+NOTHING = Decided(None, "", "", 0, frozenset(), 0)
+
+
+class Standing:
+    """The state of one process. It begins without a part.
+
+    Attributes:
+        own_id: given by the controllers.
+        known: the newest that is known of the controllers' decisions.
+        play: the present part.
+    """
+
+    def __init__(self, own_id: int) -> None:
+        self.own_id = own_id
+        self.known = NOTHING
+        self.play = Play.NEITHER
+        self._lost_epoch = -1  # of which the process before was master
+
+    def told(self, news: Decided) -> Change | None:
+        """The controllers have answered; returns the part to change to, None where the present one goes on.
+
+        A master that goes on may have another in-sync set; a slave that goes on, another address of its master.
+        """
+        before = self.known
+        if news.master_epoch < before.master_epoch:
+            return None
+        if before is NOTHING and news.master_id == self.own_id:
+            self._lost_epoch = news.master_epoch
+        self.known = news
+        play = self._play_for(news)
+        is_same_master = (news.master_epoch, news.master_id) == (before.master_epoch, before.master_id)
+        if play is self.play and (is_same_master or play is Play.NEITHER):
+            return None
+        self.play = play
+        return Change(play, news)
+
+    def election(self) -> Election | None:
+        """Why the controllers are to be asked for an election now; None where there is no reason."""
+        if self.known is NOTHING:
+            return None
+        if self.known.master_id is None:
+            return Election.NO_MASTER
+        if self.known.master_id == self.own_id and self.known.master_epoch == self._lost_epoch:
+            return Election.NEW_PROCESS
+        return None
+
+    def _play_for(self, news: Decided) -> Play:
+        if news.master_id is None:
+            return Play.NEITHER
+        if news.master_id != self.own_id:
+            return Play.SLAVE
+        return Play.NEITHER if news.master_epoch == self._lost_epoch else Play.MASTER

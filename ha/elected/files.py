@@ -1,0 +1,104 @@
+"""What an elected replica keeps beside its log: the epochs, and the id that the controllers gave to it.
+
+    epochFileCheckpoint    which master wrote which part of the log     brokerIdentity       cluster#name#id
+                                                                        brokerIdentity-temp  cluster#name#id#check code
+
+All of them are RocketMQ's. Each is replaced as a whole and durable on return. RocketMQ's file of epochs is overwritten
+in place.
+
+Source: apache/rocketmq `store/.../ha/autoswitch/{EpochFileCache,BrokerMetadata,TempBrokerMetadata}.java` (5.3.3).
+"""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ha.core.epochs import Epochs, begun, decode_file, encode_file, up_to
+from ha.errors import EpochFileError
+from store.directory.config_file import write_config
+
+_EPOCHS: Final = "epochFileCheckpoint"
+_IDENTITY: Final = "brokerIdentity"
+_CANDIDATE: Final = "brokerIdentity-temp"
+_FIRST_ID: Final = 1
+
+
+class EpochFile:
+    """The epochs of the log in `directory`, the store's root; empty before `load`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _EPOCHS
+        self.epochs: Epochs = ()
+
+    def load(self, end: int) -> None:
+        """Read the file; epochs that begin behind `end`, the end of the log, are of bytes that are gone.
+
+        Raises:
+            EpochFileError: it is damaged.
+            OSError: it cannot be read.
+        """
+        if self._path.exists():
+            try:
+                self.epochs = up_to(decode_file(self._path.read_bytes()), end)
+            except EpochFileError as error:
+                raise EpochFileError(f"{self._path}: {error}") from error
+
+    def begin(self, number: int, start: int) -> None:
+        """Epoch `number` begins, in which this node is master, with a log that ends at `start`.
+
+        Raises:
+            ValueError: the log has this epoch or a newer one.
+            StoreError, OSError: the disk refused.
+        """
+        self.take_over(begun(up_to(self.epochs, start), number, start))
+
+    def take_over(self, epochs: Epochs) -> None:
+        """Replace them by those of the master's log. Raises `StoreError`, `OSError`: the disk refused."""
+        if epochs != self.epochs:
+            write_config(self._path, encode_file(epochs))
+            self.epochs = epochs
+
+
+class Identity(NamedTuple):
+    """Who this broker is among its replicas; with the check code while the id is not confirmed."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    check_code: str = ""
+
+
+class IdentityFiles:
+    """The files in `directory`, the store's root."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path, self._candidate = directory / _IDENTITY, directory / _CANDIDATE
+
+    def identity(self) -> Identity | None:
+        """The one that was confirmed; None when there is none.
+
+        Raises:
+            EpochFileError: the file is damaged.
+        """
+        return _read(self._path, 3)
+
+    def candidate(self) -> Identity | None:
+        """The one that was asked for last; None when there is none, or it was confirmed. Raises as `identity`."""
+        return _read(self._candidate, 4)
+
+    def ask(self, identity: Identity) -> None:
+        """Note what is about to be asked for. Raises `StoreError`, `OSError`."""
+        write_config(self._candidate, "#".join(map(str, identity)).encode())
+
+    def confirm(self, identity: Identity) -> None:
+        """The controllers have given the id. Raises `StoreError`, `OSError`."""
+        write_config(self._path, "#".join(map(str, identity[:3])).encode())
+        self._candidate.unlink(missing_ok=True)
+
+
+def _read(path: Path, count: int) -> Identity | None:
+    if not path.exists():
+        return None
+    words = path.read_text("utf-8", "replace").strip().split("#")
+    if len(words) != count or not words[2].isascii() or not words[2].isdigit() or int(words[2]) < _FIRST_ID:
+        raise EpochFileError(f"{path} has {'#'.join(words)[:200]!r}, expected cluster#name#id")
+    return Identity(words[0], words[1], int(words[2]), *words[3:])

@@ -1,0 +1,380 @@
+"""The part of a replica whose master is elected: master now, slave then, and never without the controllers' word.
+
+    heartbeats --> lease --.
+    controllers' decisions --> Standing --> Master or Slave <-- CommitLog
+    Master's slaves --> in-sync set proposed --> controllers --> in-sync set agreed
+
+A master confirms and acknowledges only while it has a lease: a successor is elected after the end of the lease. It
+takes records as soon as everything that it found in its log is confirmed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ha.config import MemberConfig, SlaveConfig
+from ha.core.elected_copies import ElectedCopies, Proposal
+from ha.core.epochs import number_at
+from ha.core.lease import Lease
+from ha.core.standing import NOTHING, Decided, Election, Play, Standing
+from ha.elected.controllers import Controllers, NoControllerError
+from ha.elected.files import EpochFile
+from ha.errors import EpochFileError, HaProtocolError
+from ha.master import Master
+from ha.slave import Slave
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.seldom import SeldomLog
+from store.directory.checkpoint import StoreCheckpoint
+from store.errors import StoreError
+from store.log.commit_log import CommitLog
+from store.log.part import Settlement
+from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
+from telemetry.families import Family
+
+_BEAT_OF_MASTER_S: Final = 0.06
+_BEAT_S: Final = 0.5
+_RETRY_S: Final = 0.1
+_PATIENCE_S: Final = 1.0
+"""Time without a lease after which a master takes no more records; until then they wait for the lease."""
+
+_NOT_NOW: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
+
+_log = logging.getLogger(__name__)
+
+
+class Member:
+    """`store.log.part.Part` of an elected replica. `attach` its log, then `start`."""
+
+    def __init__(
+        self, config: MemberConfig, loop: asyncio.AbstractEventLoop, machine: StateMachine, controllers: Controllers
+    ) -> None:
+        group = config.master.group
+        self.config = config
+        self.limit_s = config.master.limit_s
+        self._loop = loop
+        self._controllers = controllers
+        self._copies = ElectedCopies(config.master.rules)
+        self._history = EpochFile(config.root)
+        self.master = Master(config.master, loop, machine, self._copies)
+        self.slave = Slave(SlaveConfig(group=group), loop, machine, self._history)
+        self.master.on_judged = self._propose_if_needed
+        self.master.on_newer_epoch = self.hear_of_news
+        self._acting: Master | Slave = self.slave
+        self._standing = Standing(group.broker_id)
+        self._own_hint = LeaderHint(f"{group.name}/{group.broker_id}", group.client_address)
+        self._lease = Lease()
+        self._is_open = False  # as master: all that was in the log is confirmed, and records are taken
+        self._is_proposing = False
+        self._log: CommitLog | None = None
+        self._news = asyncio.Event()
+        self._beats = {address: asyncio.Event() for address in controllers.addresses}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._trouble = SeldomLog(_log)
+
+    def attach(self, log: CommitLog) -> None:
+        """The log whose part this is."""
+        self._log = log
+        self.master.attach(log)
+        self.slave.attach(log)
+
+    async def start(self) -> None:
+        """Listen to slaves, begin to ask the controllers; returns before there is a master.
+
+        Raises:
+            OSError: the port is taken, or the address is not ours.
+            EpochFileError: the file of epochs is damaged.
+        """
+        self._history.load(self._attached.max_offset)
+        await self.master.start()
+        self.slave.start()
+        self._spawn(self._govern())
+        for address, hurry in self._beats.items():
+            self._spawn(self._beat(address, hurry))
+
+    def hear_of_news(self) -> None:
+        """The controllers may have decided something: ask them. Whoever says so need not be believed."""
+        self._news.set()
+
+    # ---- the part of the log
+
+    def state(self, refusal: Refusal | None) -> LogState:
+        """See `Part`."""
+        if self._acting is self.slave:
+            return self.slave.state(refusal)
+        if refusal is None and not self._is_open:
+            text = f"elected master of epoch {self.master.epoch}, and not everything in the log is confirmed yet"
+            refusal = Refusal(Cause.RECOVERING, text, retry_after_ms=100)
+        return LogState(LogRole.MASTER, self.master.epoch, self._own_hint, refusal)
+
+    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+        """See `Part`: as a slave, what was dispatched is confirmed."""
+        return self.slave.recovered(end, checkpoint)
+
+    def check(self) -> None:
+        """See `Part`: a slave refuses, and so does a master without a lease."""
+        self._acting.check()
+        overdue_s = time.monotonic() - self._lease.ends_s
+        if overdue_s > _PATIENCE_S:
+            text = f"the lease of this master ended {overdue_s:.1f} s ago: no controller that leads answers"
+            raise Refusal(Cause.NO_QUORUM, f"{text}; nothing was stored", retry_after_ms=1000)
+
+    def on_placed(self) -> None:
+        """See `Part`."""
+        self._acting.on_placed()
+
+    def settle(self, local: int, flushed: int) -> Settlement:
+        """See `Part`: without a lease nothing is confirmed or acknowledged."""
+        if self._acting is self.slave:
+            return self.slave.settle(local, flushed)
+        if not self._lease.holds(time.monotonic()):
+            return Settlement(self._attached.confirm_offset, self.master.acknowledged, _NOT_NOW)
+        settlement = self.master.settle(local, flushed)
+        if not self._is_open and settlement.confirmed >= self._attached.max_offset:
+            self._loop.call_soon(self._open, self.master.epoch)
+        return settlement
+
+    def late(self) -> Refusal:
+        """See `Part`."""
+        if self._acting is self.master and not self._lease.holds(time.monotonic()):
+            text = "stored here; no controller that leads has answered in time, and another master may be elected"
+            return Refusal(Cause.REPLICA_TIMEOUT, text)
+        return self._acting.late()
+
+    def on_flushed(self) -> None:
+        """More is durable here."""
+        self._acting.on_flushed()
+
+    def needed_offset(self) -> int | None:
+        """See `Part`."""
+        return self._acting.needed_offset()
+
+    def readiness(self) -> Readiness:
+        """See `Part`: a master is ready while it takes records."""
+        if self._standing.play is Play.NEITHER:
+            return Readiness(False, "no master is elected, or no controller has answered yet")
+        if self._acting is self.slave:
+            return self.slave.readiness()
+        if not self._is_open or not self._lease.holds(time.monotonic()):
+            return Readiness(False, f"master of epoch {self.master.epoch}, without a lease")
+        return self.master.readiness()
+
+    def generations(self) -> Sequence[Generation]:
+        """See `Part`: the epochs of the log."""
+        return [Generation(number, start) for number, start in self._history.epochs]
+
+    def replicas(self) -> Sequence[Replica]:
+        """See `Part`."""
+        return self._acting.replicas()
+
+    def metrics(self) -> Iterator[Family]:
+        """See `Part`: those of the present part; the epoch, and whether there is a lease."""
+        yield from self._acting.metrics()
+        epoch = self._standing.known.master_epoch
+        yield Family("ledgermq_master_epoch", "gauge", "Newest epoch of a master known.", [((), epoch)])
+        holds = int(self._lease.holds(time.monotonic()))
+        yield Family("ledgermq_master_lease", "gauge", "1 while this master has a lease.", [((), holds)])
+
+    async def drain(self) -> None:
+        """See `Part`: ask the controllers no more, then as the present part does."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.slave.drain()
+        await self.master.drain()
+
+    async def close(self) -> None:
+        """See `Part`."""
+        await self.master.close()
+
+    # ---- the controllers
+
+    async def _govern(self) -> None:
+        group = self.config.master.group
+        is_registered = False
+        while True:
+            self._news.clear()
+            pause_s = self.config.poll_s
+            try:
+                if not is_registered:
+                    await self._controllers.register(group.broker_id, group.client_address)
+                    is_registered = True
+                self._take(await self._controllers.decided())
+                if (election := self._standing.election()) is not None:
+                    pause_s = _RETRY_S
+                    beat = self._heartbeat()  # not that of an earlier process is to be judged
+                    await asyncio.gather(*(self._controllers.beat(address, beat) for address in self._beats))
+                    await self._controllers.elect(group.broker_id, is_new_process=election is Election.NEW_PROCESS)
+                    continue
+                if self._acting is self.slave and not self.slave.receiver.address:
+                    pause_s = _RETRY_S  # it is not known yet where the master listens to slaves
+            except (NoControllerError, HaProtocolError) as error:
+                self._trouble.warning("the part of this broker is not known anew: %s", error)
+                pause_s = _RETRY_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._news.wait()
+
+    async def _beat(self, address: str, hurry: asyncio.Event) -> None:
+        while True:
+            hurry.clear()
+            asked_s = time.monotonic()
+            self._beaten(asked_s, await self._controllers.beat(address, self._heartbeat()))
+            pause_s = _BEAT_OF_MASTER_S if self._acting is self.master else _BEAT_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, asked_s + pause_s - time.monotonic())):
+                    await hurry.wait()
+
+    def _heartbeat(self) -> Mapping[str, object]:
+        log, group, config = self._attached, self.config.master.group, self.config
+        return {
+            "brokerId": group.broker_id,
+            "brokerAddr": group.client_address,
+            "epoch": number_at(self._history.epochs, log.max_offset),
+            "maxOffset": log.max_offset,
+            "confirmOffset": log.confirm_offset,
+            "heartbeatTimeoutMills": config.silence_ms,
+            "electionPriority": config.priority,
+            "holdsLease": "true",
+            "haServerAddr": f"{config.ha_host}:{self.master.port}",
+        }
+
+    def _beaten(self, asked_s: float, answer: Mapping[str, str]) -> None:
+        """A controller has answered a heartbeat that was sent at `asked_s`."""
+        try:
+            epochs = int(answer.get("masterEpoch", 0)), int(answer.get("syncStateSetEpoch", 0))
+            length_ms = int(answer.get("lease", 0))
+        except ValueError:
+            return
+        known = self._standing.known
+        if known is not NOTHING and epochs > (known.master_epoch, known.set_epoch):
+            self._news.set()
+        if length_ms and self._acting is self.master and epochs[0] == self.master.epoch:
+            held = self._lease.holds(time.monotonic())
+            self._lease.grant(asked_s, length_ms / 1000)
+            if not held:
+                self._attached.settle()
+
+    # ---- changes of the part
+
+    def _take(self, news: Decided) -> None:
+        change = self._standing.told(news)
+        if change is None:
+            known = self._standing.known
+            if self._acting is self.master and known.master_epoch == self.master.epoch:
+                self._learn_set(known.ids, known.set_epoch)
+            elif known.master_epoch == news.master_epoch:
+                self.slave.follow_elected(known.master_epoch, *self._master_of(known))
+            return
+        try:
+            if change.play is Play.MASTER:
+                self._lead(change.known)
+            else:
+                self._follow(change.known)
+        except (StoreError, OSError, ValueError) as error:
+            _log.error("the change to epoch %d failed, and is tried again: %s", change.known.master_epoch, error)
+            self._standing.play = Play.NEITHER
+
+    def _lead(self, known: Decided) -> None:
+        log = self._attached
+        if self.slave.lacks_state:
+            raise EpochFileError("elected master, and the log here has begun anew without the tables that belong to it")
+        if self._acting is self.master:
+            self._stop_leading()
+        self.slave.stop_following()
+        end = log.max_offset
+        self._history.begin(known.master_epoch, end)
+        self._lease.give_up()
+        self._is_open = False
+        self._copies.begin(self._standing.own_id, known.ids, known.set_epoch, end)
+        self.master.begin(known.master_epoch, self._history.epochs)
+        self._acting = self.master
+        _log.info("elected master of epoch %d, with a log that ends at %d", known.master_epoch, end)
+        log.tell_role()
+        log.local.sync(end, lambda _: log.settle())
+        for hurry in self._beats.values():
+            hurry.set()
+
+    def _open(self, epoch: int) -> None:
+        if self._acting is self.master and self.master.epoch == epoch and not self._is_open:
+            self._is_open = True
+            self._attached.tell_role()
+
+    def _follow(self, known: Decided) -> None:
+        if self._acting is self.master:
+            self._stop_leading()
+        self.slave.follow_elected(known.master_epoch, *self._master_of(known))
+        whom = "nobody" if known.master_id is None else f"broker {known.master_id} at {known.master_address}"
+        _log.info("follows %s, epoch %d", whom, known.master_epoch)
+        self._attached.tell_role()
+
+    def _stop_leading(self) -> None:
+        """What was not acknowledged may be cut: the next master decides."""
+        self._lease.give_up()
+        self.master.end()
+        self.slave.resume()
+        self._acting, self._is_open = self.slave, False
+        log = self._attached
+        log.tell_role()
+        text = f"this broker was master of epoch {self.master.epoch}, and another one has been elected"
+        log.stop_writing(Refusal(Cause.LEADER_CHANGED, f"{text} before the messages were acknowledged"))
+
+    def _master_of(self, known: Decided) -> tuple[str, LeaderHint | None]:
+        """Where the master listens to slaves, and where it serves clients."""
+        if known.master_id is None or known.master_id == self._standing.own_id:
+            return "", None
+        name = f"{self.config.master.group.name}/{known.master_id}"
+        return known.ha_address, LeaderHint(name, known.master_address)
+
+    # ---- the in-sync set
+
+    def _propose_if_needed(self) -> None:
+        if self._acting is not self.master or self._is_proposing:
+            return
+        log = self._attached
+        proposal = self._copies.propose(log.committed_offset, log.confirm_offset, self._loop.time())
+        if proposal is not None:
+            self._is_proposing = True
+            self._spawn(self._propose(proposal, self.master.epoch))
+
+    async def _propose(self, proposal: Proposal, epoch: int) -> None:
+        try:
+            verdict = await self._controllers.propose(self._standing.own_id, epoch, proposal)
+            if self._acting is not self.master or self.master.epoch != epoch:
+                return
+            if verdict.ids is not None:
+                self._learn_set(verdict.ids, verdict.set_epoch)
+                return
+            if verdict.is_certain:
+                self._copies.refused(proposal)
+            else:
+                self._copies.doubt(proposal)
+            self._news.set()
+            await asyncio.sleep(_RETRY_S)
+        finally:
+            self._is_proposing = False
+
+    def _learn_set(self, ids: frozenset[int], set_epoch: int) -> None:
+        if set_epoch > self._copies.set_epoch:
+            self._copies.learn(ids, set_epoch)
+            _log.info("in-sync set %s, epoch %d", sorted(ids), set_epoch)
+            self._attached.settle()
+
+    # ---- inside
+
+    @property
+    def _attached(self) -> CommitLog:
+        assert self._log is not None, "attach() comes first"
+        return self._log
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a task of the replica's part has failed", exc_info=error)
