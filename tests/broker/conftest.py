@@ -14,6 +14,7 @@ from broker.state.files import encode_files, write_files
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.record import Record, decode_records
+from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
@@ -166,7 +167,8 @@ class Desk:
         self._timers = Timers(asyncio.get_running_loop())
         flushes = Registry().histogram("flush_seconds", "Unused here.")
         self.follower = follower = LogFollower(self.config, STORE_HOST, self, self._timers, flushes)
-        self._opened = (await open_store_of(self.node_config, STORE_HOST, "127.0.0.1:10911", follower)).store
+        chosen = await open_store_of(self.node_config, STORE_HOST, "127.0.0.1:10911", follower, RemotingClient())
+        self._opened = chosen.store
         self._parts = follower.parts
         await eventually(lambda: self.parts.context.role.writable, "the broker takes messages")
 

@@ -50,9 +50,13 @@ class Desk:
         candidates = tuple(one if isinstance(one, Candidate) else Candidate(one, 1, 100, 5) for one in alive)
         return self.do(Elect(name=A, asker=asker, alive=candidates, **given))
 
-    def alter(self, wanted: set[int], alive: set[int] | None = None, **others: int) -> Outcome:
+    def alter(self, wanted: set[int], alive: set[int] | None = None, **others: Any) -> Outcome:
         group = self.group
-        now = {"master_id": group.master_id or 0, "master_epoch": group.master_epoch, "set_epoch": group.set_epoch}
+        now: dict[str, Any] = {
+            "master_id": group.master_id or 0,
+            "master_epoch": group.master_epoch,
+            "set_epoch": group.set_epoch,
+        }
         living = frozenset(group.replicas if alive is None else alive)
         return self.do(AlterSet(name=A, wanted=frozenset(wanted), alive=living, **(now | others)))
 
@@ -251,7 +255,24 @@ def test_a_decision_on_an_old_epoch_is_void(three: Desk) -> None:
     assert (late.cause, three.group) == (Cause.CONTROLLER_FENCED_MASTER_EPOCH, before)
 
 
+def test_a_new_process_of_the_master_is_a_candidate_like_the_others(three: Desk) -> None:
+    short, long = Candidate(1, 1, 80, 5), Candidate(2, 1, 100, 5)
+    assert three.elect(1, alive=[short, long]).cause is Cause.CONTROLLER_MASTER_STILL_EXISTS
+    assert three.elect(2, alive=[short, long], new_process=True).cause is Cause.CONTROLLER_MASTER_STILL_EXISTS
+    assert three.elect(1, alive=[short, long], new_process=True).cause is None
+    assert (three.group.master_id, three.group.master_epoch) == (2, 2), "the log of 1 has lost its end"
+    assert three.elect(2, alive=[short, long], new_process=True).cause is None
+    assert (three.group.master_id, three.group.master_epoch, three.group.in_sync) == (2, 3, frozenset({2}))
+
+
 # ---- the in-sync set
+
+
+def test_a_set_that_is_renewed_makes_earlier_proposals_void(three: Desk) -> None:
+    epoch = three.group.set_epoch
+    assert three.alter({1, 2, 3}, renew=True).cause is None
+    assert (three.group.in_sync, three.group.set_epoch) == (frozenset({1, 2, 3}), epoch + 1)
+    assert three.alter({1, 2}, set_epoch=epoch).cause is Cause.CONTROLLER_FENCED_SET_EPOCH
 
 
 def test_two_proposals_for_one_epoch_make_one_set(three: Desk) -> None:

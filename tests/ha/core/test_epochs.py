@@ -5,6 +5,7 @@ import pytest
 from ha.core.epochs import (
     SENT_MAX,
     Epoch,
+    Epochs,
     begun,
     common_end,
     decode_file,
@@ -16,7 +17,7 @@ from ha.core.epochs import (
 )
 from ha.errors import EpochFileError
 
-TWO = (Epoch(1, 0), Epoch(2, 500))
+TWO: Epochs = (Epoch(1, 0), Epoch(2, 500))
 
 
 def test_the_file_is_rocketmqs() -> None:
