@@ -24,6 +24,7 @@ Reading order: `errors`; `core` (`route`, `nameservers`, `routes`, `calls` with 
 
 from ledgermq.client.admin import (
     Admin,
+    ClusterInfo,
     ConsumerState,
     GroupConfig,
     GroupConnections,
@@ -43,7 +44,6 @@ from ledgermq.client.consumer.simple_consumer import SimpleConsumer
 from ledgermq.client.core.calls import FailedTry, OnRetry
 from ledgermq.client.core.compression import Codec
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import ClusterInfo
 from ledgermq.client.core.session import Tls
 from ledgermq.client.errors import (
     Action,

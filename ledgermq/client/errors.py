@@ -34,35 +34,9 @@ caller. `outcome_known` is False when the request may have been carried out all 
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ledgermq.remoting.errors import ConnectError, RemotingError, RequestTimeoutError
-
-
-@dataclass(frozen=True, slots=True)
-class RefusalExt:
-    """The extension fields of a refusal, read."""
-
-    cause: str | None
-    retry_after_s: float | None
-    leader_hint: str | None
-
-    @classmethod
-    def read(cls, ext: Mapping[str, str]) -> "RefusalExt":
-        """Pick the fields out of an answer's ext."""
-        retry_after = ext.get("retryAfterMs", "")
-        return cls(
-            cause=ext.get("cause") or None,
-            retry_after_s=int(retry_after) / 1000 if retry_after.isdecimal() and len(retry_after) <= 9 else None,
-            leader_hint=_address(ext.get("leaderHint", "")),
-        )
-
-
-def _address(hint: str) -> str | None:
-    """`host:port`, also when a node id stands before it (`n0@host:port`)."""
-    address = hint.rpartition("@")[2]
-    return address if address.rpartition(":")[2].isdecimal() else None
 
 
 class Action(enum.Enum):
@@ -139,17 +113,18 @@ class RefusedError(LedgerMQError):
     """
 
     def __init__(self, address: str, code: int, remark: str, ext: Mapping[str, str] | None = None) -> None:
-        hints = RefusalExt.read(ext or {})
+        ext = ext or {}
+        self.cause = ext.get("cause") or None
         super().__init__(
             f"{address} answered {code}: {remark or 'no remark'}",
             code=code,
-            outcome_known=code not in MAYBE_DONE_CODES and hints.cause not in MAYBE_DONE_CAUSES,
+            outcome_known=code not in MAYBE_DONE_CODES and self.cause not in MAYBE_DONE_CAUSES,
         )
         self.address = address
         self.remark = remark
-        self.cause = hints.cause
-        self.retry_after_s = hints.retry_after_s
-        self.leader_hint = hints.leader_hint
+        retry_ms = ext.get("retryAfterMs", "")
+        self.retry_after_s = int(retry_ms) / 1000 if retry_ms.isdecimal() and len(retry_ms) <= 9 else None
+        self.leader_hint = _leader_hint(ext)
 
 
 class NotLeaderError(RefusedError):
@@ -221,8 +196,8 @@ class NoRouteError(LedgerMQError):
             reason = "no address given is a nameserver's: give host:port of a nameserver (usually port 9876)"
         else:
             reason = "no nameserver could tell: check that the addresses are right and the nameservers run"
-        said = "; ".join(map(_route_answer, self.answers.values())) or "no nameserver was asked"
-        super().__init__(f"no route for topic {topic!r}: {reason} ({said})")
+        details = "; ".join(map(_route_answer, self.answers.values())) or "no nameserver was asked"
+        super().__init__(f"no route for topic {topic!r}: {reason} ({details})")
 
     @property
     def is_topic_unknown(self) -> bool:
@@ -405,10 +380,16 @@ def unreachable_from(address: str, error: RemotingError) -> UnreachableError:
 
 def refusal_from(address: str, code: int, remark: str | None, ext: Mapping[str, str] | None) -> RefusedError:
     """The typed error for an error answer; code 14 with a leader or the cause `not-leader` is a redirect."""
-    hints = RefusalExt.read(ext or {})
-    if code in NOT_LEADER_CODES and (hints.leader_hint is not None or hints.cause == "not-leader"):
-        return NotLeaderError(address, code, remark or "", ext)
-    return BY_CODE.get(code, ServerError)(address, code, remark or "", ext)
+    ext = ext or {}
+    is_redirect = code in NOT_LEADER_CODES and (_leader_hint(ext) is not None or ext.get("cause") == "not-leader")
+    kind = NotLeaderError if is_redirect else BY_CODE.get(code, ServerError)
+    return kind(address, code, remark or "", ext)
+
+
+def _leader_hint(ext: Mapping[str, str]) -> str | None:
+    """The hint as `host:port`, without the node id that may stand before it (`n0@host:port`); None without a port."""
+    address = ext.get("leaderHint", "").rpartition("@")[2]
+    return address if address.rpartition(":")[2].isdecimal() else None
 
 
 def another(error: LedgerMQError) -> LedgerMQError:

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client import Message, MessageQueue
+from ledgermq.client.admin.results import parse_cluster_info
 from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.answers import read_body
 from ledgermq.client.core.calls import FIRST_S, LEAST_TRY_S, LONGEST_S, _Course, back_off_s
 from ledgermq.client.core.compression import decompress
-from ledgermq.client.core.route import parse_cluster_info
 from ledgermq.client.errors import (
     Action,
     CompressionUnavailableError,
@@ -102,7 +103,7 @@ def test_a_route_of_another_shape_is_refused_by_its_topic(body: bytes) -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"brokerAddrTable":{"b":1},"clusterAddrTable":{}}', b"{}"])
 def test_cluster_information_of_another_shape_is_refused(body: bytes) -> None:
     with pytest.raises(UndecodableError, match="somebody"):
-        parse_cluster_info("somebody", body)
+        read_body("somebody", "cluster information", body, parse_cluster_info)
 
 
 def test_addresses_are_split_at_semicolons_and_commas_and_each_is_kept_once() -> None:

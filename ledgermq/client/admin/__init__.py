@@ -3,16 +3,15 @@
     async with Admin("127.0.0.1:9876") as admin:
         await admin.create_topic("orders", queue_count=8)
 
-Programs use one class; each subject has a file: `topics`, `groups`, `offsets`, `messages`, `dead_letters`, `brokers`,
-`nameservers`, `users`. All of them stand on `base`; the values that they return are in `results`.
+Programs use one class; each subject has a file: `topics`, `groups`, `offsets`, `messages`, `servers`
+(brokers and nameservers), `users`. All of them stand on `base`; the values that they return are in `results`.
 """
 
-from ledgermq.client.admin.brokers import BrokerAdmin
-from ledgermq.client.admin.dead_letters import DeadLetterAdmin
 from ledgermq.client.admin.groups import GroupAdmin
-from ledgermq.client.admin.nameservers import NameserverAdmin
+from ledgermq.client.admin.messages import MessageAdmin
 from ledgermq.client.admin.offsets import OffsetAdmin
 from ledgermq.client.admin.results import (
+    ClusterInfo,
     ConsumerState,
     GroupConfig,
     GroupConnections,
@@ -24,6 +23,7 @@ from ledgermq.client.admin.results import (
     TopicConfig,
     User,
 )
+from ledgermq.client.admin.servers import ServerAdmin
 from ledgermq.client.admin.topics import TopicAdmin
 from ledgermq.client.admin.users import UserAdmin
 
@@ -32,9 +32,8 @@ class Admin(
     TopicAdmin,
     GroupAdmin,
     OffsetAdmin,
-    DeadLetterAdmin,
-    BrokerAdmin,
-    NameserverAdmin,
+    MessageAdmin,
+    ServerAdmin,
     UserAdmin,
 ):
     """Inspects and changes a cluster.
@@ -50,6 +49,7 @@ class Admin(
 
 __all__ = [
     "Admin",
+    "ClusterInfo",
     "ConsumerState",
     "GroupConfig",
     "GroupConnections",

@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from ledgermq.client.admin.results import QueueProgress, QueueStats
-from ledgermq.client.core.bodies import read_body
+from ledgermq.client.admin.results import ClusterInfo, QueueProgress, QueueStats, parse_cluster_info
+from ledgermq.client.core.answers import ask, read_body
 from ledgermq.client.core.calls import back_off_s
-from ledgermq.client.core.checks import check_text
-from ledgermq.client.core.route import ClusterInfo, parse_cluster_info
+from ledgermq.client.core.checks import check_kind, check_text, given
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import (
     DeadlineExceededError,
@@ -20,13 +19,10 @@ from ledgermq.client.errors import (
     RefusedError,
     ServerError,
     UnreachableError,
-    refusal_from,
-    unreachable_from,
 )
 from ledgermq.client.group.queue_offsets import QueueOffsets
-from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.route import MessageQueue, TopicRoute
 from ledgermq.remoting.signature import Credentials
 
@@ -100,7 +96,7 @@ class AdminBase:
 
     async def _cluster_now(self) -> ClusterInfo:
         answer = await self._session.nameservers.request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
-        return parse_cluster_info("nameserver", answer.body)
+        return read_body("nameserver", "cluster information", answer.body, parse_cluster_info)
 
     async def _patiently(self, ask: Callable[[], Awaitable[Read]]) -> Read:
         """Ask the nameservers; retries for `deadline_s` seconds while none of them answers."""
@@ -122,11 +118,10 @@ class AdminBase:
 
     @property
     def _offsets(self) -> QueueOffsets:
-        return QueueOffsets(self._session.calls, self._session.routes)
+        return QueueOffsets(self._session.calls)
 
     async def _broker_names(self, cluster: str | None) -> tuple[str, ...]:
-        if cluster is not None:
-            check_text(cluster, "cluster")
+        check_kind(str, **given(cluster=cluster))
         info = await self.cluster()
         if cluster is None:
             return tuple(info.brokers)
@@ -188,6 +183,13 @@ class AdminBase:
         answers = await asyncio.gather(*(self._at_leader(name, code, ext, final, body=body) for name in names))
         return dict(zip(names, answers))
 
+    async def _read_at_leaders(
+        self, brokers: Iterable[str], code: int, ext: dict[str, str], what: str, parse: Callable[[Any], Read]
+    ) -> dict[str, Read]:
+        """The parsed JSON body of each leader's answer, by broker name; `what` names it in errors."""
+        answers = await self._at_leaders(brokers, code, ext)
+        return {broker: read_body(broker, what, answer.body, parse) for broker, answer in answers.items()}
+
     async def _at_any(
         self, brokers: Iterable[str], code: int, ext: dict[str, str], *, timeout_s: float | None = None
     ) -> tuple[str, Command]:
@@ -210,31 +212,19 @@ class AdminBase:
     async def _ask(
         self, address: str, code: int, ext: dict[str, str], timeout_s: float, *, body: bytes = b""
     ) -> Command:
-        try:
-            answer = await self._session.remoting.request(address, Command(code, ext=ext, body=body), timeout_s)
-        except RemotingError as error:
-            raise unreachable_from(address, error) from error
-        if answer.code != ResponseCode.SUCCESS:
-            raise refusal_from(address, answer.code, answer.remark, answer.ext)
-        return answer
+        return await ask(self._session.remoting, address, Command(code, ext=ext, body=body), timeout_s)
 
 
-def by_queue(answers: Mapping[str, Command], what: str, parse: Callable[[Any], list[Row]]) -> tuple[Row, ...]:
-    """The rows of all brokers' answers, by broker name, sorted by queue; errors as in `read_body`."""
-    rows = [row for broker, answer in answers.items() for row in read_body(broker, what, answer.body, parse)]
-    return tuple(sorted(rows, key=lambda row: row.queue))
+def by_queue(tables: Mapping[str, list[Row]]) -> tuple[Row, ...]:
+    """The rows of all brokers, sorted by queue."""
+    return tuple(sorted((row for rows in tables.values() for row in rows), key=lambda row: row.queue))
+
+
+def union(sets: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """The names that any broker has, sorted."""
+    return tuple(sorted(set[str]().union(*sets.values())))
 
 
 def flag(value: bool) -> str:
     """A boolean as header fields carry it."""
     return str(value).lower()
-
-
-def pruned(fields: Mapping[str, str | None]) -> dict[str, str]:
-    """The fields without those that are None."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def parse_table(data: Any) -> dict[str, str]:
-    """RocketMQ's KVTable."""
-    return {str(name): str(value) for name, value in data["table"].items()}

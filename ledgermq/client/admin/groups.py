@@ -1,10 +1,12 @@
 """Administration of consumer groups: settings, members, and the state of single consumers."""
 
+import contextlib
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
-from ledgermq.client.admin.base import AdminBase, flag
+from ledgermq.client.admin.base import AdminBase, flag, union
 from ledgermq.client.admin.results import (
     ConsumerState,
     GroupConfig,
@@ -15,10 +17,11 @@ from ledgermq.client.admin.results import (
     parse_consumer_state,
     parse_group_config,
     parse_members,
+    parse_names,
 )
-from ledgermq.client.admin.topics import attributes_text, parse_topic_list
-from ledgermq.client.core.bodies import read_body
-from ledgermq.client.core.checks import check_count, check_flag, check_group, check_kind, check_text_map, check_texts
+from ledgermq.client.admin.topics import attributes_text
+from ledgermq.client.core.answers import read_body
+from ledgermq.client.core.checks import check_count, check_flag, check_group, check_kind, check_text_map, given
 from ledgermq.client.core.message import Message
 from ledgermq.client.errors import (
     GroupNotFoundError,
@@ -66,21 +69,12 @@ class GroupAdmin(AdminBase):
             GroupNotFoundError: no broker knows the group.
         """
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        flags = {"may_consume": may_consume, "may_broadcast": may_broadcast, "is_ordered": is_ordered}
-        counts = {"retry_max": retry_max, "retry_queue_count": retry_queue_count}
-        check_flag(**{name: flag for name, flag in flags.items() if flag is not None})
-        for name, count in counts.items():
-            if count is not None:
-                check_count(least=0, most=I32_MAX, **{name: count})
+        flags = given(may_consume=may_consume, may_broadcast=may_broadcast, is_ordered=is_ordered)
+        counts = given(retry_max=retry_max, retry_queue_count=retry_queue_count)
+        check_flag(**flags)
+        check_count(least=0, most=I32_MAX, **counts)
         for broker, old in (await self.group_config(group)).items():
-            new = GroupConfig(
-                group,
-                may_consume=old.may_consume if may_consume is None else may_consume,
-                may_broadcast=old.may_broadcast if may_broadcast is None else may_broadcast,
-                is_ordered=old.is_ordered if is_ordered is None else is_ordered,
-                retry_max=old.retry_max if retry_max is None else retry_max,
-                retry_queue_count=old.retry_queue_count if retry_queue_count is None else retry_queue_count,
-            )
+            new = replace(old, attributes=None, **flags, **counts)
             await self._at_leader(broker, code, {}, body=_group_body(new))
 
     async def delete_group(self, group: str, *, clean_offsets: bool = False, cluster: str | None = None) -> None:
@@ -92,14 +86,9 @@ class GroupAdmin(AdminBase):
 
     async def groups(self) -> tuple[str, ...]:
         """The names of all groups that any broker has settings for, sorted."""
-        brokers = await self._broker_names(None)
-        answers = await self._at_leaders(brokers, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
-        names: set[str] = set()
-        for broker, answer in answers.items():
-            names |= read_body(
-                broker, "groups", answer.body, lambda data: set(map(str, data["subscriptionGroupTable"]))
-            )
-        return tuple(sorted(names))
+        brokers, parse = await self._broker_names(None), parse_names("subscriptionGroupTable")
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return union(await self._read_at_leaders(brokers, code, {}, "groups", parse))
 
     async def group_config(self, group: str) -> dict[str, GroupConfig]:
         """A group's settings, by the name of each broker that knows it.
@@ -124,15 +113,11 @@ class GroupAdmin(AdminBase):
     async def members(self, group: str) -> tuple[str, ...]:
         """Client ids of a consumer group's members, sorted; empty when none is connected."""
         check_group(group)
+        code, ext = RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
         found: set[str] = set()
         for broker in await self._broker_names(None):
-            try:
-                answer = await self._at_leader(
-                    broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}, ServerError
-                )
-            except ServerError:
-                continue  # `no consumer for this group`
-            found.update(read_members(broker, answer.body))
+            with contextlib.suppress(ServerError):  # `no consumer for this group`
+                found.update(read_members(broker, (await self._at_leader(broker, code, ext, ServerError)).body))
         return tuple(sorted(found))
 
     async def connections(self, group: str) -> GroupConnections:
@@ -142,18 +127,18 @@ class GroupAdmin(AdminBase):
             NotFoundError: no member is connected.
         """
         check_group(group)
-        ext = {"consumerGroup": group}
+        code, ext = RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}
         try:
-            where, answer = await self._at_any(
-                await self._broker_names(None), RequestCode.GET_CONSUMER_CONNECTION_LIST, ext
-            )
+            where, answer = await self._at_any(await self._broker_names(None), code, ext)
         except RefusedError as error:
-            raise _not_online(error) from error
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            raise NotFoundError(error.address, ResponseCode.CONSUMER_NOT_ONLINE, error.remark) from error
         return read_body(where, f"connections of {group}", answer.body, parse_connections)
 
     async def producers(self, group: str, topic: str) -> tuple[GroupMember, ...]:
         """The connected members of a producer group that send to a topic; empty when there are none."""
-        check_texts(group=group, topic=topic)
+        check_kind(str, group=group, topic=topic)
         ext = {"producerGroup": group}
         try:
             brokers = (await self.route(topic)).brokers
@@ -168,15 +153,11 @@ class GroupAdmin(AdminBase):
         Raises:
             ServerError: it is not connected, or does not answer.
         """
-        check_texts(group=group, client_id=client_id)
+        check_kind(str, group=group, client_id=client_id)
         check_flag(stacks=stacks)
         ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": flag(stacks)}
-        where, answer = await self._at_any(
-            await self._broker_names(None),
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            ext,
-            timeout_s=FORWARDED_TIMEOUT_S,
-        )
+        brokers, code = await self._broker_names(None), RequestCode.GET_CONSUMER_RUNNING_INFO
+        where, answer = await self._at_any(brokers, code, ext, timeout_s=FORWARDED_TIMEOUT_S)
         return read_body(where, f"state of {client_id}", answer.body, parse_consumer_state)
 
     async def handle_directly(self, group: str, client_id: str, message: Message) -> HandledDirectly:
@@ -185,33 +166,25 @@ class GroupAdmin(AdminBase):
         Raises:
             ServerError: it is not connected, does not answer, or has no handler.
         """
-        check_texts(group=group, client_id=client_id)
+        check_kind(str, group=group, client_id=client_id)
         check_kind(Message, message=message)
+        broker, code = message.queue.broker, RequestCode.CONSUME_MESSAGE_DIRECTLY
         ext = {
             "consumerGroup": group,
             "clientId": client_id,
             "msgId": message.offset_message_id,
-            "brokerName": message.queue.broker,
+            "brokerName": broker,
             "topic": message.queue.topic,
         }
-        answer = await self._at_leader(
-            message.queue.broker,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY,
-            ext,
-            ServerError,
-            timeout_s=FORWARDED_TIMEOUT_S,
-        )
+        answer = await self._at_leader(broker, code, ext, ServerError, timeout_s=FORWARDED_TIMEOUT_S)
         return read_body(client_id, "what a handler made of a message", answer.body, _parse_handled)
 
     async def topics_of(self, group: str) -> tuple[str, ...]:
         """The topics in which a group has committed offsets, sorted."""
         check_group(group)
-        brokers = await self._broker_names(None)
-        answers = await self._at_leaders(brokers, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group})
-        topics: set[str] = set()
-        for broker, answer in answers.items():
-            topics |= read_body(broker, f"topics of {group}", answer.body, parse_topic_list)
-        return tuple(sorted(topics))
+        brokers, parse = await self._broker_names(None), parse_names("topicList")
+        code, what = RequestCode.QUERY_TOPICS_BY_CONSUMER, f"topics of {group}"
+        return union(await self._read_at_leaders(brokers, code, {"group": group}, what, parse))
 
 
 def _group_body(config: GroupConfig) -> bytes:
@@ -222,8 +195,7 @@ def _group_body(config: GroupConfig) -> bytes:
     """
     check_flag(may_consume=config.may_consume, may_broadcast=config.may_broadcast, is_ordered=config.is_ordered)
     check_count(least=0, most=I32_MAX, retry_max=config.retry_max, retry_queue_count=config.retry_queue_count)
-    if config.attributes is not None:
-        check_text_map(attributes=config.attributes)
+    check_text_map(**given(attributes=config.attributes))
     body = {
         "brokerId": 0,
         "consumeBroadcastEnable": config.may_broadcast,
@@ -244,9 +216,3 @@ def _group_body(config: GroupConfig) -> bytes:
 
 def _parse_handled(data: Any) -> HandledDirectly:
     return HandledDirectly(str(data["consumeResult"]), str(data.get("remark") or ""), int(data["spentTimeMills"]))
-
-
-def _not_online(error: RefusedError) -> RefusedError:
-    if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-        return error
-    return NotFoundError(error.address, ResponseCode.CONSUMER_NOT_ONLINE, error.remark)

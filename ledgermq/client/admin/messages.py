@@ -1,4 +1,4 @@
-"""Looking up messages by id, key or time."""
+"""Administration of messages: looking them up by id, key or time, dead letters, and sending those again."""
 
 import asyncio
 import random
@@ -8,34 +8,39 @@ from typing import Final
 
 from ledgermq.client.admin.base import AdminBase
 from ledgermq.client.consumer.pulling import MESSAGES_MAX, PULL_CODES, Pulled, pull_command, read_pulled
-from ledgermq.client.core.calls import LeaderPlan, back_off_s
-from ledgermq.client.core.checks import check_count, check_text, check_texts, unix_ms
+from ledgermq.client.core.calls import back_off_s
+from ledgermq.client.core.checks import check_count, check_group, check_kind, check_queue, check_text, unix_ms
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import check_queue
 from ledgermq.client.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     LedgerMQError,
+    NoRouteError,
     NotFoundError,
     NotLeaderError,
     UnavailableError,
     UndecodableError,
     UnreachableError,
 )
-from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.client.group.subscription import ALL, parse_subscription
+from ledgermq.client.producer.queue_choice import QueueChoice
+from ledgermq.client.producer.send_request import copy_plan
 from ledgermq.message.errors import CorruptRecordError, InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
+from ledgermq.message.properties import DELAY, DLQ_ORIGIN_TOPIC, MAX_RECONSUME_TIMES, RECONSUME_TIME, RETRY_TOPIC
 from ledgermq.message.record import Record, decode_record, decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.route import MessageQueue
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+SENDER_GROUP: Final = "TOOLS_PRODUCER"
+DLQ_PREFIX: Final = "%DLQ%"
 FOUND_MAX: Final = 64
+_BOOKKEEPING: Final = (RETRY_TOPIC, RECONSUME_TIME, MAX_RECONSUME_TIMES, DELAY, DLQ_ORIGIN_TOPIC)
 
 
 class MessageAdmin(AdminBase):
-    """Looks up messages."""
+    """Looks up messages, reads dead letters, and sends them again."""
 
     async def view_message(self, offset_message_id: str) -> Message:
         """The message with this offset message id.
@@ -69,8 +74,8 @@ class MessageAdmin(AdminBase):
                     return Message(record, queue)
             what, rounds_count = f"message {offset_message_id}", rounds_count + 1
             if len(leaders) == len(info.brokers) and not any(map(_may_pass, map(failures.get, leaders))):
-                said = "; ".join(map(str, failures.values())) or "another message is there"
-                raise NotFoundError("cluster", ResponseCode.QUERY_NOT_FOUND, f"{what}: {said}")
+                reasons = "; ".join(map(str, failures.values())) or "another message is there"
+                raise NotFoundError("cluster", ResponseCode.QUERY_NOT_FOUND, f"{what}: {reasons}")
             if loop.time() >= deadline:
                 raise DeadlineExceededError(what, self._deadline_s, rounds_count, tuple(failures.values()))
             await asyncio.sleep(back_off_s(rounds_count, random.random))
@@ -93,14 +98,14 @@ class MessageAdmin(AdminBase):
             end: latest store time; None for no limit.
             count_max: messages per broker, at most 64.
         """
-        check_texts(topic=topic, key=key)
+        check_kind(str, topic=topic, key=key)
         check_count(count_max=count_max)
         found = await self._query(topic, key, begin, end, count_max, is_unique=False)
         return [message for message in found if key in message.keys]
 
     async def find_by_id(self, topic: str, message_id: str) -> list[Message]:
         """The stored copies of the message with this `message_id` (UNIQ_KEY); a retried send may store several."""
-        check_texts(topic=topic, message_id=message_id)
+        check_kind(str, topic=topic, message_id=message_id)
         found = await self._query(topic, message_id, None, None, FOUND_MAX, is_unique=True)
         return [message for message in found if message.message_id == message_id]
 
@@ -108,10 +113,9 @@ class MessageAdmin(AdminBase):
         """Messages stored in [begin, end), in the order of their store times; at most `count_max` of each queue."""
         check_count(count_max=count_max)
         first_ms, end_ms = unix_ms(begin, "begin"), unix_ms(end, "end")
-        offsets = QueueOffsets(self._session.calls, self._session.routes)
         found: list[Message] = []
         for queue in (await self.route(topic)).read_queues:
-            start = await offsets.at_time(queue, first_ms)
+            start = await self._offsets.at_time(queue, first_ms)
             messages = await self.read(queue, start, count_max)
             found += [message for message in messages if first_ms <= message.store_timestamp_ms < end_ms]
         return sorted(found, key=lambda message: message.store_timestamp_ms)
@@ -129,6 +133,40 @@ class MessageAdmin(AdminBase):
             messages += pulled.messages
             offset = pulled.next_offset
         return messages[:count_max]
+
+    async def dead_letters(self, group: str, count_max: int = 1000) -> list[Message]:
+        """The group's dead letters, oldest first; at most `count_max` of each queue. They are not consumed.
+
+        `topic` of each message is the topic that it was first sent to.
+        """
+        check_group(group)
+        check_count(count_max=count_max)
+        try:
+            route = await self.route(DLQ_PREFIX + group)
+        except NoRouteError as failure:
+            if not failure.is_topic_unknown:
+                raise
+            return []  # the topic is created with the first dead letter
+        letters: list[Message] = []
+        for queue in route.write_queues:
+            letters += await self.read(queue, await self._offsets.first(queue), count_max)
+        return sorted(letters, key=lambda letter: letter.store_timestamp_ms)
+
+    async def resend(self, letter: Message) -> MessageQueue:
+        """Send a dead letter to its first topic again: a new message with the same id, with all of its tries left.
+
+        Every group that reads the topic gets it.
+
+        Returns:
+            The queue that it was sent to.
+        """
+        check_kind(Message, letter=letter)
+        topic = letter.properties.get(DLQ_ORIGIN_TOPIC) or letter.topic
+        properties = {name: value for name, value in letter.properties.items() if name not in _BOOKKEEPING}
+        choice = QueueChoice(self._session.routes, may_create=False)
+        plan = copy_plan(choice, SENDER_GROUP, topic, letter, properties)
+        target = (await self._session.calls.run(plan)).target
+        return MessageQueue(topic, target.broker, target.queue_id)
 
     # -- inside
 
@@ -161,8 +199,9 @@ class MessageAdmin(AdminBase):
         """One pull that the broker answers at once."""
         subscription = parse_subscription(queue.topic, ALL, 0)
         command = pull_command(TOOLS_GROUP, queue, offset, subscription, hold=False)
-        plan = LeaderPlan(self._session.routes, queue.topic, queue.broker, command.code, command.ext, PULL_CODES)
-        answered = await self._session.calls.run(plan)
+        answered = await self._session.calls.at_leader(
+            queue.topic, queue.broker, command.code, command.ext, accepted=PULL_CODES
+        )
         return read_pulled(answered.target.address, queue, offset, subscription, answered.response)
 
     async def _view(self, address: str, physical_offset: int) -> Record:

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from ledgermq.client.admin.base import AdminBase, by_queue, flag
+from ledgermq.client.admin.base import AdminBase, by_queue
 from ledgermq.client.admin.results import QueueProgress, parse_queue_key
-from ledgermq.client.core.bodies import read_body
-from ledgermq.client.core.checks import check_count, check_group, check_texts, unix_ms
-from ledgermq.client.core.route import check_queue
+from ledgermq.client.core.answers import read_body
+from ledgermq.client.core.checks import check_count, check_group, check_kind, check_queue, unix_ms
 from ledgermq.client.errors import InvalidArgumentError, ServerError
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.route import MessageQueue
@@ -47,8 +46,8 @@ class OffsetAdmin(AdminBase):
         """The progress of a group in every queue in which it has committed an offset, sorted."""
         check_group(group)
         brokers = await self._broker_names(None)
-        answers = await self._at_leaders(brokers, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group})
-        return by_queue(answers, f"progress of {group}", _parse_progress)
+        code, what = RequestCode.GET_CONSUME_STATS, f"progress of {group}"
+        return by_queue(await self._read_at_leaders(brokers, code, {"consumerGroup": group}, what, _parse_progress))
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit an offset for a group; the next commit of a member that reads the queue now replaces it."""
@@ -66,13 +65,8 @@ class OffsetAdmin(AdminBase):
             The new offsets.
         """
         check_group(group)
-        ext = {
-            "group": group,
-            "topic": topic,
-            "timestamp": str(_timestamp_ms(to)),
-            "isForce": flag(True),
-            "queueId": "-1",
-        }
+        timestamp = str(_timestamp_ms(to))
+        ext = {"group": group, "topic": topic, "timestamp": timestamp, "isForce": "true", "queueId": "-1"}
         table: dict[MessageQueue, int] = {}
         for broker in (await self.route(topic)).brokers:
             try:
@@ -94,7 +88,7 @@ class OffsetAdmin(AdminBase):
         Raises:
             GroupNotFoundError: a broker does not know `target`.
         """
-        check_texts(source=source, target=target)
+        check_kind(str, source=source, target=target)
         check_group(target)
         table = {one.queue: one.committed for one in await self.progress(source, topic) if one.committed is not None}
         await asyncio.gather(*(self._offsets.commit(target, queue, offset) for queue, offset in table.items()))
@@ -132,13 +126,10 @@ def _timestamp_ms(where: Where) -> int:
 
 def _parse_progress(data: Any) -> list[QueueProgress]:
     return [
-        QueueProgress(parse_queue_key(key), _committed(int(one["consumerOffset"])), int(one["brokerOffset"]))
+        QueueProgress(parse_queue_key(key), committed if committed >= 0 else None, int(one["brokerOffset"]))
         for key, one in data["offsetTable"].items()
+        for committed in (int(one["consumerOffset"]),)
     ]
-
-
-def _committed(offset: int) -> int | None:
-    return None if offset < 0 else offset
 
 
 def _parse_offsets(data: Mapping[str, Any]) -> dict[MessageQueue, int]:

@@ -3,12 +3,12 @@
 Source: apache/rocketmq `remoting/.../protocol/{admin,body,subscription}`, `common/.../TopicConfig.java`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ledgermq.remoting.codec.lenient_json import loads
-from ledgermq.remoting.route import MessageQueue, parse_queue
+from ledgermq.remoting.route import BrokerRoute, MessageQueue, parse_broker, parse_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +177,23 @@ class Policy:
     is_allowed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """All registered brokers.
+
+    Attributes:
+        brokers: by broker name.
+        clusters: broker names by cluster name.
+    """
+
+    brokers: Mapping[str, BrokerRoute]
+    clusters: Mapping[str, tuple[str, ...]]
+
+    def leaders(self) -> dict[str, str]:
+        """Addresses of leaders by broker name; names without a leader are left out."""
+        return {name: broker.leader for name, broker in self.brokers.items() if broker.leader is not None}
+
+
 # -- from JSON; all raise KeyError, TypeError, ValueError or AttributeError for another shape
 
 
@@ -255,6 +272,23 @@ def parse_policies(data: Any) -> tuple[Policy, ...]:
         for policy in data["policies"]
         for entry in policy["entries"]
     )
+
+
+def parse_cluster_info(data: Any) -> ClusterInfo:
+    """RocketMQ's ClusterInfo."""
+    brokers = {str(name): parse_broker(one) for name, one in data["brokerAddrTable"].items()}
+    clusters = {str(name): tuple(map(str, names)) for name, names in data["clusterAddrTable"].items()}
+    return ClusterInfo(brokers, clusters)
+
+
+def parse_names(key: str) -> Callable[[Any], set[str]]:
+    """Returns a parser of the names in the list, or the keys in the map, under `key`."""
+    return lambda data: set(map(str, data[key]))
+
+
+def parse_table(data: Any) -> dict[str, str]:
+    """RocketMQ's KVTable."""
+    return _texts(data["table"])
 
 
 def _texts(data: Any) -> dict[str, str]:

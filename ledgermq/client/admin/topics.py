@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from ledgermq.client.admin.base import AdminBase, by_queue, flag
-from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_queue_key, parse_topic_config
-from ledgermq.client.core.bodies import read_body
-from ledgermq.client.core.checks import check_count, check_flag, check_text, check_text_map, check_topic
+from ledgermq.client.admin.base import AdminBase, by_queue, flag, union
+from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_names, parse_queue_key, parse_topic_config
+from ledgermq.client.core.answers import read_body
+from ledgermq.client.core.checks import check_count, check_flag, check_text, check_text_map, check_topic, given
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, LedgerMQError
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.route import PERM_READ, PERM_WRITE, QUEUES_MAX, TopicRoute
@@ -48,8 +48,7 @@ class TopicAdmin(AdminBase):
         check_count(most=QUEUES_MAX, queue_count=queue_count)
         check_count(least=0, most=PERM_MAX, permission=permission)
         check_flag(ordered=ordered)
-        if attributes is not None:
-            check_text_map(attributes=attributes)
+        check_text_map(**given(attributes=attributes))
         config = TopicConfig(topic, queue_count, queue_count, permission, ordered, {})
         brokers = await self._broker_names(cluster)
         added = {f"+{name}": value for name, value in (attributes or {}).items()}
@@ -82,24 +81,14 @@ class TopicAdmin(AdminBase):
         Raises:
             TopicNotFoundError: a broker of its route does not know it.
         """
-        for name, count in (("read_queue_count", read_queue_count), ("write_queue_count", write_queue_count)):
-            if count is not None:
-                check_count(least=0, most=QUEUES_MAX, **{name: count})
-        if permission is not None:
-            check_count(least=0, most=PERM_MAX, permission=permission)
-        if ordered is not None:
-            check_flag(ordered=ordered)
-        if attributes is not None:
-            check_text_map(may_delete=True, attributes=attributes)
+        counts = given(read_queue_count=read_queue_count, write_queue_count=write_queue_count)
+        check_count(least=0, most=QUEUES_MAX, **counts)
+        check_count(least=0, most=PERM_MAX, **given(permission=permission))
+        check_flag(**given(ordered=ordered))
+        check_text_map(may_delete=True, **given(attributes=attributes))
         changed = {f"{'-' if value is None else '+'}{name}": value for name, value in (attributes or {}).items()}
         for broker, old in (await self.topic_config(topic)).items():
-            new = replace(
-                old,
-                read_queue_count=old.read_queue_count if read_queue_count is None else read_queue_count,
-                write_queue_count=old.write_queue_count if write_queue_count is None else write_queue_count,
-                permission=old.permission if permission is None else permission,
-                is_ordered=old.is_ordered if ordered is None else ordered,
-            )
+            new = replace(old, **counts, **given(permission=permission, is_ordered=ordered))
             await self._put_topic(broker, new, changed)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
@@ -116,35 +105,25 @@ class TopicAdmin(AdminBase):
         else:
             check_text(cluster, "cluster")
             answer = await self._at_a_nameserver(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
-        return read_body(
-            "nameserver", "list of topics", answer.body, lambda data: tuple(sorted(map(str, data["topicList"])))
-        )
+        return tuple(sorted(read_body("nameserver", "list of topics", answer.body, parse_names("topicList"))))
 
     async def topic_config(self, topic: str) -> dict[str, TopicConfig]:
         """A topic's configuration, by the name of each broker of its route."""
         brokers = (await self.route(topic)).brokers
-        answers = await self._at_leaders(brokers, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
-        return {
-            broker: read_body(broker, f"configuration of {topic}", answer.body, parse_topic_config)
-            for broker, answer in answers.items()
-        }
+        code, what = RequestCode.GET_TOPIC_CONFIG, f"configuration of {topic}"
+        return await self._read_at_leaders(brokers, code, {"topic": topic}, what, parse_topic_config)
 
     async def topic_stats(self, topic: str) -> tuple[QueueStats, ...]:
         """First offset, end and time of the newest message of each queue of a topic, sorted."""
         brokers = (await self.route(topic)).brokers
-        answers = await self._at_leaders(brokers, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
-        return by_queue(answers, f"statistics of {topic}", _parse_stats)
+        code, what = RequestCode.GET_TOPIC_STATS_INFO, f"statistics of {topic}"
+        return by_queue(await self._read_at_leaders(brokers, code, {"topic": topic}, what, _parse_stats))
 
     async def consumers_of(self, topic: str) -> tuple[str, ...]:
         """The groups that have committed offsets in a topic or subscribe to it now, sorted."""
         brokers = (await self.route(topic)).brokers
-        answers = await self._at_leaders(brokers, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
-        groups = set()
-        for broker, answer in answers.items():
-            groups |= read_body(
-                broker, f"groups of {topic}", answer.body, lambda data: set(map(str, data["groupList"]))
-            )
-        return tuple(sorted(groups))
+        code, what = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, f"groups of {topic}"
+        return union(await self._read_at_leaders(brokers, code, {"topic": topic}, what, parse_names("groupList")))
 
     # -- inside
 
@@ -170,9 +149,7 @@ class TopicAdmin(AdminBase):
         while True:
             try:
                 route = await self.route(topic)
-                if len([queue for queue in route.write_queues if queue.broker in brokers]) >= queue_count * len(
-                    brokers
-                ):
+                if sum(queue.broker in brokers for queue in route.write_queues) >= queue_count * len(brokers):
                     return route
             except LedgerMQError:
                 if loop.time() >= deadline:
@@ -180,11 +157,6 @@ class TopicAdmin(AdminBase):
             if loop.time() >= deadline:
                 raise DeadlineExceededError(f"route of new topic {topic!r}", self._deadline_s, 0, ())
             await asyncio.sleep(ROUTE_POLL_S)
-
-
-def parse_topic_list(data: Any) -> set[str]:
-    """RocketMQ's TopicList."""
-    return set(map(str, data["topicList"]))
 
 
 def attributes_text(changed: Mapping[str, str | None]) -> str:

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal, get_args
 
 import orjson
 
-from ledgermq.client.admin.base import AdminBase, pruned
+from ledgermq.client.admin.base import AdminBase
 from ledgermq.client.admin.results import Policy, User, parse_policies
-from ledgermq.client.core.bodies import read_body
-from ledgermq.client.core.checks import check_flag, check_text, check_texts, listed
+from ledgermq.client.core.answers import read_body
+from ledgermq.client.core.checks import check_flag, check_kind, check_text, given, listed
 from ledgermq.client.errors import InvalidArgumentError, ServerError
 from ledgermq.remoting.codec.codes import RequestCode
 
@@ -29,7 +29,7 @@ class UserAdmin(AdminBase):
         Raises:
             RefusedError: the account exists already.
         """
-        check_texts(password=password, kind=kind)
+        check_kind(str, password=password, kind=kind)
         await self._put_user(RequestCode.AUTH_CREATE_USER, name, password, kind, True)
 
     async def update_user(
@@ -70,8 +70,8 @@ class UserAdmin(AdminBase):
 
     async def delete_policies(self, subject: str, resource: str | None = None) -> None:
         """Delete a subject's policy for a resource, or all of them."""
-        check_texts(subject=subject, resource="" if resource is None else resource)
-        ext = pruned({"subject": subject, "resource": resource, "policyType": "Custom" if resource else None})
+        check_kind(str, subject=subject, **given(resource=resource))
+        ext = given(subject=subject, resource=resource, policyType="Custom" if resource else None)
         await self._everywhere(RequestCode.AUTH_DELETE_ACL, ext)
 
     async def policies(self, subject_part: str = "", resource_part: str = "") -> dict[str, tuple[Policy, ...]]:
@@ -79,8 +79,8 @@ class UserAdmin(AdminBase):
 
         Only subjects that contain `subject_part` and resources that contain `resource_part` are listed.
         """
-        check_texts(subject_part=subject_part, resource_part=resource_part)
-        ext = pruned({"subjectFilter": subject_part or None, "resourceFilter": resource_part or None})
+        check_kind(str, subject_part=subject_part, resource_part=resource_part)
+        ext = given(subjectFilter=subject_part or None, resourceFilter=resource_part or None)
         where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_ACL, ext)
         if not len(answer.body):
             return {}
@@ -93,20 +93,15 @@ class UserAdmin(AdminBase):
     async def _put_user(
         self, code: int, name: str, password: str | None, kind: Kind | None, enabled: bool | None
     ) -> None:
-        check_texts(name=name, password="" if password is None else password)
+        check_kind(str, name=name, **given(password=password))
         if kind is not None and kind not in get_args(Kind):
             raise InvalidArgumentError(f"kind is {kind!r}, not one of {', '.join(get_args(Kind))}")
-        if enabled is not None:
-            check_flag(enabled=enabled)
+        check_flag(**given(enabled=enabled))
         if not name:
             raise InvalidArgumentError("a user without a name")
-        user = {
-            "username": name,
-            "password": password,
-            "userType": kind,
-            "userStatus": None if enabled is None else _ENABLED if enabled else "disable",
-        }
-        await self._everywhere(code, {"username": name}, orjson.dumps(pruned(user)))
+        status = None if enabled is None else _ENABLED if enabled else "disable"
+        user = given(username=name, password=password, userType=kind, userStatus=status)
+        await self._everywhere(code, {"username": name}, orjson.dumps(user))
 
     async def _put_policies(self, code: int, subject: str, policies: Sequence[Policy]) -> None:
         check_text(subject, "subject")

@@ -40,12 +40,13 @@ from ledgermq.client.core.checks import (
     check_count,
     check_group,
     check_kind,
+    check_queue,
     check_seconds,
     check_wait,
+    given,
     unix_ms,
 )
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import check_queue
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError, another
 from ledgermq.client.group.local_offsets import DEFAULT_DIR, LocalOffsets
@@ -145,8 +146,7 @@ class Consumer:
     ) -> None:
         check_group(group)
         check_start(start)
-        if auto_commit_s is not None:
-            check_seconds(auto_commit_s=auto_commit_s)
+        check_seconds(**given(auto_commit_s=auto_commit_s))
         check_count(prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
         check_callable(on_assigned=on_assigned, on_revoked=on_revoked)
         check_kind((str, Path, type(None)), offsets_dir=offsets_dir)
@@ -486,8 +486,7 @@ class Consumer:
         Raises:
             LedgerMQError: it could not be sent back, and is not handled: do not commit it.
         """
-        if after_s is not None:
-            check_wait(after_s=after_s)
+        check_wait(**given(after_s=after_s))
         await self._send_back(message, delay_level(after_s))
 
     async def dead_letter(self, message: Message) -> None:
@@ -536,8 +535,8 @@ class Consumer:
     def _offsets(self) -> QueueOffsets:
         session = self._session
         if self._mode == "clustering":
-            return QueueOffsets(session.calls, session.routes)
-        return LocalOffsets(self._offsets_dir / session.client_id / self._group, session.calls, session.routes)
+            return QueueOffsets(session.calls)
+        return LocalOffsets(self._offsets_dir / session.client_id / self._group, session.calls)
 
     async def _send_back(self, message: Message, level: int) -> None:
         self._opened()

@@ -24,7 +24,7 @@ from ledgermq.client.consumer.queue_reader import QueueReader
 from ledgermq.client.consumer.sending_back import BROKER_DECIDES, TO_DEAD_LETTERS, TRIES_MAX, SendingBack, delay_level
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.core.callbacks import Callback
-from ledgermq.client.core.checks import check_callable, check_count, check_seconds, check_wait
+from ledgermq.client.core.checks import check_callable, check_count, check_seconds, check_wait, given
 from ledgermq.client.core.message import Message
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
 from ledgermq.message.properties import SHARDING_KEY
@@ -63,8 +63,7 @@ class Retry(Exception):
     """
 
     def __init__(self, after_s: float | None = None) -> None:
-        if after_s is not None:
-            check_wait(after_s=after_s)
+        check_wait(**given(after_s=after_s))
         super().__init__("again" if after_s is None else f"again after {after_s:g} s")
         self.after_s = after_s
 
@@ -91,8 +90,7 @@ class HandlingOptions:
         """
         check_count(most=CONCURRENCY_MAX, concurrency=self.concurrency)
         check_seconds(timeout_s=self.timeout_s)
-        if self.tries_max is not None:
-            check_count(least=0, most=TRIES_LIMIT, tries_max=self.tries_max)
+        check_count(least=0, most=TRIES_LIMIT, **given(tries_max=self.tries_max))
         check_callable(key=self.key)
         if self.order not in ("none", "key", "queue"):
             raise InvalidArgumentError(f"order is {self.order!r}, not 'none', 'key' or 'queue'")

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ledgermq.client.core.answers import ask
 from ledgermq.client.core.message import Message
-from ledgermq.client.errors import LedgerMQError, UndecodableError, refusal_from, unreachable_from
+from ledgermq.client.errors import LedgerMQError, UndecodableError
 from ledgermq.client.group.subscription import Subscription
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import TAGS, find_property
@@ -22,7 +23,6 @@ from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.route import LEADER_ID, MessageQueue
 
 HOLD_S: Final = 15.0
@@ -141,7 +141,8 @@ class PullCall:
         """Pull once; returns the result, the error, or None when it was broken off."""
         command = pull_command(self._group, self._queue, offset, self._subscription)
         self.address = address
-        self._under_way = pull = self._loop.create_task(self._remoting.request(address, command, TIMEOUT_S))
+        asking = ask(self._remoting, address, command, TIMEOUT_S, PULL_CODES)
+        self._under_way = pull = self._loop.create_task(asking)
         try:
             await asyncio.wait((pull,))
         finally:
@@ -149,15 +150,7 @@ class PullCall:
             pull.cancel()
         if pull.cancelled():
             return None
-        failure = pull.exception()
-        if isinstance(failure, RemotingError):
-            return unreachable_from(address, failure)
-        if failure is not None:
-            raise failure
-        answer = pull.result()
-        if answer.code not in PULL_CODES:
-            return refusal_from(address, answer.code, answer.remark, answer.ext)
         try:
-            return read_pulled(address, self._queue, offset, self._subscription, answer)
-        except UndecodableError as error:
+            return read_pulled(address, self._queue, offset, self._subscription, pull.result())
+        except LedgerMQError as error:
             return error

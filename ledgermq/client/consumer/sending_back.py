@@ -11,27 +11,17 @@ Source: apache/rocketmq `client/.../impl/consumer/DefaultMQPushConsumerImpl.java
 """
 
 import bisect
-import itertools
 import logging
 from typing import Final
 
-from ledgermq.client.core.calls import LeaderPlan, Target
 from ledgermq.client.core.message import Message
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX
-from ledgermq.client.producer.send_request import send_ext
-from ledgermq.message.flags import COMPRESSED, COMPRESSION_MASK
-from ledgermq.message.properties import (
-    DELAY,
-    MAX_RECONSUME_TIMES,
-    ORIGIN_MESSAGE_ID,
-    RECONSUME_TIME,
-    RETRY_TOPIC,
-    encode_properties,
-)
+from ledgermq.client.producer.queue_choice import QueueChoice
+from ledgermq.client.producer.send_request import SendPlan, copy_plan
+from ledgermq.message.properties import DELAY, MAX_RECONSUME_TIMES, ORIGIN_MESSAGE_ID, RECONSUME_TIME, RETRY_TOPIC
 from ledgermq.remoting.codec.codes import RequestCode
-from ledgermq.remoting.codec.command import Command
 
 _log: Final = logging.getLogger(__name__)
 
@@ -60,9 +50,9 @@ class SendingBack:
     """Sends messages of one group back."""
 
     def __init__(self, session: Session, group: str) -> None:
-        self._session = session
+        self._calls = session.calls
         self._group = group
-        self._turn = itertools.count()
+        self._choice = QueueChoice(session.routes, may_create=False)
 
     async def send_back(self, message: Message, level: int, tries_max: int | None) -> None:
         """Send a message back; once this returns, the message is the broker's and counts as handled.
@@ -75,8 +65,21 @@ class SendingBack:
         Raises:
             LedgerMQError: neither the broker nor the retry topic accepted it; it is not handled.
         """
+        queue = message.queue
+        ext = {
+            "offset": str(message.record.physical_offset),
+            "group": self._group,
+            "delayLevel": str(level),
+            "originMsgId": message.message_id,
+            "originTopic": queue.topic,
+            "unitMode": "false",
+            "bname": queue.broker,
+        }
+        if tries_max is not None:
+            ext["maxReconsumeTimes"] = str(tries_max)
+        code = RequestCode.CONSUMER_SEND_MSG_BACK
         try:
-            await self._session.calls.run(self._back_plan(message, level, tries_max), deadline_s=DEADLINE_S)
+            await self._calls.at_leader(queue.topic, queue.broker, code, ext, deadline_s=DEADLINE_S)
         except LedgerMQError as failure:
             _log.warning(
                 "group %s: %r cannot be sent back and is sent to the retry topic as a new message: %s",
@@ -84,69 +87,19 @@ class SendingBack:
                 message,
                 failure,
             )
-            plan = _AnewPlan(self._session, self._group, message, level, tries_max, next(self._turn))
-            await self._session.calls.run(plan, deadline_s=DEADLINE_S)
+            plan = self._new_message(message, level, TRIES_MAX if tries_max is None else tries_max)
+            await self._calls.run(plan, deadline_s=DEADLINE_S)
 
-    def _back_plan(self, message: Message, level: int, tries_max: int | None) -> LeaderPlan:
-        ext = {
-            "offset": str(message.record.physical_offset),
-            "group": self._group,
-            "delayLevel": str(level),
-            "originMsgId": message.message_id,
-            "originTopic": message.queue.topic,
-            "unitMode": "false",
-            "bname": message.queue.broker,
+    def _new_message(self, message: Message, level: int, tries_max: int) -> SendPlan:
+        """A send of the message to the retry topic, with the properties that the broker would have given its copy."""
+        tries = tries_max + 1 if level == TO_DEAD_LETTERS else message.reconsume_times + 1
+        properties = {
+            RETRY_TOPIC: message.topic,
+            ORIGIN_MESSAGE_ID: message.offset_message_id,
+            **message.properties,  # if it has these two, they stay
+            RECONSUME_TIME: str(tries),
+            MAX_RECONSUME_TIMES: str(tries_max),
+            DELAY: str(level if level > 0 else _FIRST_RETRY_LEVEL + message.reconsume_times),
         }
-        if tries_max is not None:
-            ext["maxReconsumeTimes"] = str(tries_max)
-        queue = message.queue
-        return LeaderPlan(self._session.routes, queue.topic, queue.broker, RequestCode.CONSUMER_SEND_MSG_BACK, ext)
-
-
-class _AnewPlan:
-    """A plan that sends the message as a new one to the retry topic."""
-
-    accepted = frozenset({0, 10, 11, 12})  # stored, see SendStatus
-
-    def __init__(
-        self, session: Session, group: str, message: Message, level: int, tries_max: int | None, turn: int
-    ) -> None:
-        self.topic = RETRY_TOPIC_PREFIX + group
-        self._routes = session.routes
-        self._message = message
-        self._turn = turn
-        tries = message.reconsume_times + 1
-        limit = TRIES_MAX if tries_max is None else tries_max
-        self._ext = send_ext(group, self.topic, message.born_timestamp_ms)
-        self._ext |= {
-            "f": str(message.record.sys_flag & (COMPRESSED | COMPRESSION_MASK)),
-            "h": str(message.record.flag),
-            "i": self._properties(level, tries, limit),
-            "j": str(limit + 1 if level == TO_DEAD_LETTERS else tries),
-            "l": str(limit),
-        }
-
-    def choose(self, failed_broker: str | None) -> Target | None:
-        """A queue of the retry topic whose broker is led, another broker's first after a failure."""
-        route = self._routes.route(self.topic)
-        leaders = [(queue, self._routes.leader(queue.broker)) for queue in (route.write_queues if route else ())]
-        led = [Target(queue.broker, queue.queue_id, leader) for queue, leader in leaders if leader is not None]
-        other = [target for target in led if target.broker != failed_broker] or led
-        return other[self._turn % len(other)] if other else None
-
-    def command(self, target: Target) -> Command:
-        ext = self._ext | {"e": str(target.queue_id), "n": target.broker}
-        return Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=self._message.record.body)
-
-    def describe(self) -> str:
-        return f"{self._message!r} to {self.topic}"
-
-    def _properties(self, level: int, tries: int, limit: int) -> str:
-        message = self._message
-        properties = dict(message.properties)
-        properties.setdefault(RETRY_TOPIC, message.topic)
-        properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_message_id)
-        properties[RECONSUME_TIME] = str(limit + 1 if level == TO_DEAD_LETTERS else tries)
-        properties[MAX_RECONSUME_TIMES] = str(limit)
-        properties[DELAY] = str(level if level > 0 else _FIRST_RETRY_LEVEL + message.reconsume_times)
-        return encode_properties(properties).decode()
+        tries_ext = {"j": str(tries), "l": str(tries_max)}
+        return copy_plan(self._choice, self._group, RETRY_TOPIC_PREFIX + self._group, message, properties, tries_ext)

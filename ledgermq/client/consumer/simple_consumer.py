@@ -23,21 +23,13 @@ from ledgermq.client.consumer.popping import (
     pop_command,
     read_popped,
 )
-from ledgermq.client.core.calls import LeaderPlan
+from ledgermq.client.core.answers import ask
 from ledgermq.client.core.checks import check_count, check_flag, check_group, check_kind, check_seconds, check_wait
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
-from ledgermq.client.errors import (
-    Action,
-    InvalidArgumentError,
-    LedgerMQError,
-    another,
-    refusal_from,
-    unreachable_from,
-)
+from ledgermq.client.errors import Action, InvalidArgumentError, LedgerMQError, another
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription, Topics, consumer_heartbeat, subscribe
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.signature import Credentials
 
 PAUSE_S: Final = 0.05
@@ -254,23 +246,19 @@ class SimpleConsumer:
             is_ordered=self._ordered,
             attempt_id=attempt_id,
         )
-        answer = await self._ask(place.address, command, poll_s + ANSWER_S)
+        answer = await ask(self._session.remoting, place.address, command, poll_s + ANSWER_S, POP_CODES)
         if answer.code == ResponseCode.POLLING_FULL:
             await asyncio.sleep(PAUSE_S)
         return read_popped(place.address, place.broker, place.subscription, answer)
 
     async def _wait_for_any(self, places: list[_Place], left_s: float) -> None:
         """Return when one of them has messages, or after `left_s` seconds."""
-        questions = [
-            asyncio.ensure_future(
-                self._ask(
-                    place.address,
-                    notification_command(self._group, place.subscription.topic, left_s, is_ordered=self._ordered),
-                    left_s + ANSWER_S,
-                )
-            )
-            for place in places
-        ]
+        questions = []
+        for place in places:
+            topic = place.subscription.topic
+            command = notification_command(self._group, topic, left_s, is_ordered=self._ordered)
+            asking = ask(self._session.remoting, place.address, command, left_s + ANSWER_S, POP_CODES)
+            questions.append(asyncio.ensure_future(asking))
         try:
             done, _ = await asyncio.wait(questions, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if all(question.exception() is not None for question in done):
@@ -280,24 +268,14 @@ class SimpleConsumer:
                 question.cancel()
             await asyncio.gather(*questions, return_exceptions=True)
 
-    async def _ask(self, address: str, command: Command, timeout_s: float) -> Command:
-        try:
-            answer = await self._session.remoting.request(address, command, timeout_s)
-        except RemotingError as error:
-            raise unreachable_from(address, error) from error
-        if answer.code not in POP_CODES:
-            raise refusal_from(address, answer.code, answer.remark, answer.ext)
-        return answer
-
     async def _call(self, code: int, message: PoppedMessage, ext: dict[str, str] | None = None) -> Command:
         fields = message_ext(self._group, message) | (ext or {})
-        plan = LeaderPlan(self._session.routes, message.topic, message.queue.broker, code, fields)
-        return (await self._session.calls.run(plan)).response
+        return (await self._session.calls.at_leader(message.topic, message.queue.broker, code, fields)).response
 
     async def _ack_batch(self, broker: str, messages: list[PoppedMessage]) -> None:
         body = batch_ack_body(self._group, broker, messages)
-        plan = LeaderPlan(self._session.routes, messages[0].topic, broker, RequestCode.BATCH_ACK_MESSAGE, {}, body=body)
-        await self._session.calls.run(plan)
+        code = RequestCode.BATCH_ACK_MESSAGE
+        await self._session.calls.at_leader(messages[0].topic, broker, code, {}, body=body)
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
         return consumer_heartbeat(client_id, self._group, self._start, self._told)

@@ -15,8 +15,10 @@ import asyncio
 import collections
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from ledgermq.client.core.answers import SUCCESS
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import (
     Action,
@@ -56,7 +58,6 @@ def back_off_s(failure_count: int, jitter: Callable[[], float]) -> float:
 UNKNOWN_TOPIC_PATIENCE_S: Final = 1.5
 SECOND_THOUGHTS: Final = 2  # further tries after a refusal that may come from a broker that lags behind the others
 FAILURES_KEPT: Final = 8
-SUCCESS: Final = frozenset({0})
 ROUTE_WAIT_S: Final = 0.05
 LEAST_TRY_S: Final = 0.05  # no further try begins with less time left: its time-out would say nothing
 
@@ -134,17 +135,15 @@ class UnderWay(NamedTuple):
     address: str
 
 
+@dataclass(slots=True)
 class _Course:
     """The failures and the deadline of one call; made when its first try fails, since most calls need none."""
 
-    __slots__ = ("attempts_max", "began_at", "deadline", "failures", "failures_count")
-
-    def __init__(self, began_at: float, deadline: float, attempts_max: int | None) -> None:
-        self.began_at = began_at
-        self.deadline = deadline
-        self.attempts_max = attempts_max
-        self.failures: collections.deque[LedgerMQError] = collections.deque(maxlen=FAILURES_KEPT)
-        self.failures_count = 0
+    began_at: float
+    deadline: float
+    attempts_max: int | None
+    failures: collections.deque[LedgerMQError] = field(default_factory=lambda: collections.deque(maxlen=FAILURES_KEPT))
+    failures_count: int = 0
 
     def add(self, failure: LedgerMQError) -> None:
         """Keep a failure; once the outcome of one try is unknown, the outcome of the call is unknown."""
@@ -229,6 +228,22 @@ class Calls:
             failed_broker = target.broker
             if self._on_retry is not None:
                 self._on_retry(FailedTry(plan.describe(), plan.topic, target.broker, target.address, attempts, outcome))
+
+    async def at_leader(
+        self,
+        topic: str,
+        broker: str,
+        code: int,
+        ext: dict[str, str],
+        *,
+        body: bytes = b"",
+        accepted: frozenset[int] = SUCCESS,
+        deadline_s: float | None = None,
+    ) -> Answered:
+        """Send one request to whoever leads `broker`; the route of `topic` names the leaders. Errors as in `run`."""
+        return await self.run(
+            _LeaderPlan(self._routes, topic, broker, code, ext, body, accepted), deadline_s=deadline_s
+        )
 
     async def _try(self, plan: Plan, target: Target, deadline: float) -> Command | LedgerMQError:
         number = self._number = self._number + 1
@@ -336,46 +351,26 @@ def _deserves_second_thought(failure: LedgerMQError, course: _Course) -> bool:
     return is_doubtful and course.failures_count <= SECOND_THOUGHTS
 
 
-class LeaderPlan:
-    """A fixed request to whoever leads one broker name.
+@dataclass(slots=True)
+class _LeaderPlan:
+    """The plan of a request that does not depend on its target, to the leader of one broker name."""
 
-    Args:
-        topic: whose route names the leaders.
-        broker: broker name.
-        code: request code.
-        ext: header fields.
-        accepted: response codes that count as an answer.
-        body: of the request.
-    """
-
-    __slots__ = ("_body", "_broker", "_code", "_ext", "_routes", "accepted", "topic")
-
-    def __init__(
-        self,
-        routes: Routes,
-        topic: str,
-        broker: str,
-        code: int,
-        ext: dict[str, str],
-        accepted: frozenset[int] = SUCCESS,
-        body: bytes = b"",
-    ) -> None:
-        self.topic = topic
-        self.accepted = accepted
-        self._routes = routes
-        self._broker = broker
-        self._code = code
-        self._ext = ext
-        self._body = body
+    routes: Routes
+    topic: str
+    broker: str
+    code: int
+    ext: dict[str, str]
+    body: bytes
+    accepted: frozenset[int]
 
     def choose(self, failed_broker: str | None) -> Target | None:
         """The leader as known now."""
-        self._routes.route(self.topic)  # follows it
-        address = self._routes.leader(self._broker)
-        return None if address is None else Target(self._broker, -1, address)
+        self.routes.route(self.topic)  # follows it
+        address = self.routes.leader(self.broker)
+        return None if address is None else Target(self.broker, -1, address)
 
     def command(self, target: Target) -> Command:
-        return Command(self._code, ext=self._ext, body=self._body)
+        return Command(self.code, ext=self.ext, body=self.body)
 
     def describe(self) -> str:
-        return f"{Command(self._code).name} of topic {self.topic!r} at broker {self._broker}"
+        return f"{Command(self.code).name} of topic {self.topic!r} at broker {self.broker}"

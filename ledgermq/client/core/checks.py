@@ -1,15 +1,16 @@
 """Checks of arguments that programs give; each error names the argument, its value and what is allowed.
 
-Optional arguments are checked only when they are given: `if deadline_s is not None: check_seconds(...)`.
+Optional arguments are checked only when they are given: `check_seconds(**given(deadline_s=deadline_s))`.
 """
 
 import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final, TypeGuard, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.remoting.route import QUEUE_ID_MAX, MessageQueue
 
 SECONDS_MAX: Final = 1_000_000_000  # 31 years: more is a mistake, and does not fit into headers
 COUNT_MAX: Final = (1 << 63) - 1
@@ -18,6 +19,11 @@ GROUP_LENGTH_MAX: Final = 120
 NAME_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 Item = TypeVar("Item")
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """The arguments that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def check_seconds(**times: float | None) -> None:
@@ -71,7 +77,7 @@ def check_callable(**functions: object) -> None:
             raise InvalidArgumentError(f"{name} is {function!r}, which cannot be called")
 
 
-def check_kind(kind: type | tuple[type, ...], **values: object) -> None:
+def check_kind(kind: type | tuple[type, ...], /, **values: object) -> None:
     """Accept values of the given types.
 
     Raises:
@@ -127,12 +133,6 @@ def check_group(group: str) -> None:
     check_name(group, "group", GROUP_LENGTH_MAX)
 
 
-def check_texts(**values: object) -> None:
-    """As `check_text`, for several arguments."""
-    for name, value in values.items():
-        check_text(value, name)
-
-
 def check_text_map(*, may_delete: bool = False, **maps: object) -> None:
     """Accept mappings from str to str, and to None where that deletes a key.
 
@@ -172,6 +172,20 @@ def unix_ms(when: datetime, what: str) -> int:
     if when.tzinfo is None:
         raise InvalidArgumentError(f"{what} is {when}, without a time zone: give one, such as tzinfo=UTC")
     return int(when.timestamp() * 1000)
+
+
+def check_queue(queue: MessageQueue, what: str = "queue") -> None:
+    """Accept a MessageQueue of two texts and a queue id.
+
+    Raises:
+        InvalidArgumentError: another value; `what` names it.
+    """
+    if not isinstance(queue, MessageQueue):
+        raise InvalidArgumentError(f"{what} is {type(queue).__name__}, not a MessageQueue: {queue!r}")
+    topic, broker, number = queue
+    is_number = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= QUEUE_ID_MAX
+    if not (isinstance(topic, str) and isinstance(broker, str) and is_number):
+        raise InvalidArgumentError(f"{what} is {queue!r}: topic and broker are texts, the queue id is 0 or more")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

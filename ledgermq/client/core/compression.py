@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Final, Literal
 
-from ledgermq.client.core.checks import check_count
+from ledgermq.client.core.checks import check_count, given
 from ledgermq.client.errors import CompressionUnavailableError, InvalidArgumentError, UndecodableError
 from ledgermq.message.flags import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 
@@ -44,8 +44,7 @@ class Compression:
     """
 
     def __init__(self, codec: Codec, over_bytes: int | None) -> None:
-        if over_bytes is not None:
-            check_count(least=0, compress_over_bytes=over_bytes)
+        check_count(least=0, **given(compress_over_bytes=over_bytes))
         if not isinstance(codec, str) or codec not in _DEFLATERS:
             raise InvalidArgumentError(f"compression {codec!r} is none of {', '.join(_DEFLATERS)}")
         self._deflate, self._flag = _DEFLATERS[codec]

@@ -10,11 +10,11 @@ Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (getTopicRouteInf
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledgermq.client.errors import LedgerMQError, NoRouteError, UndecodableError, refusal_from, unreachable_from
+from ledgermq.client.core.answers import ask
+from ledgermq.client.errors import LedgerMQError, NoRouteError, UndecodableError
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.route import TopicRoute, parse_route
 
 NEVER_SEEN = "-1"  # no route has this version, so the nameserver answers at once
@@ -39,11 +39,7 @@ class RouteAnswer:
 
 
 class Nameservers:
-    """Sends requests to whichever nameserver answers.
-
-    Args:
-        addresses: at least one `host:port`.
-    """
+    """Sends requests to the nameserver that answered last; there must be at least one address (`host:port`)."""
 
     def __init__(self, remoting: RemotingClient, addresses: Sequence[str]) -> None:
         self.addresses = tuple(addresses)
@@ -64,26 +60,12 @@ class Nameservers:
         failure: LedgerMQError | None = None
         for _ in self.addresses:
             try:
-                return await self.request_at(self.addresses[self._current], code, ext, self._timeout_s)
+                return await ask(self._remoting, self.addresses[self._current], Command(code, ext=ext), self._timeout_s)
             except LedgerMQError as error:
                 failure = error
                 self.distrust()
         assert failure is not None, "there is at least one nameserver"
         raise failure
-
-    async def request_at(self, address: str, code: int, ext: dict[str, str], timeout_s: float) -> Command:
-        """The answer of one nameserver.
-
-        Raises:
-            UnreachableError, RefusedError: it does not answer, or refuses.
-        """
-        try:
-            answer = await self._remoting.request(address, Command(code, ext=ext), timeout_s)
-        except RemotingError as error:
-            raise unreachable_from(address, error) from error
-        if answer.code != ResponseCode.SUCCESS:
-            raise refusal_from(address, answer.code, answer.remark, answer.ext)
-        return answer
 
     async def route(self, topic: str) -> RouteAnswer:
         """The route of a topic, from the first nameserver that knows it.
@@ -125,7 +107,8 @@ class Nameservers:
             "waitMillis": str(max(1, int(wait_s * 1000))),
         }
         timeout_s = self._timeout_s if version == NEVER_SEEN else wait_s + self._timeout_s
-        answer = await self.request_at(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, timeout_s)
+        question = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ext)
+        answer = await ask(self._remoting, address, question, timeout_s)
         try:
             route = parse_route(topic, answer.body)
         except ValueError as error:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from ledgermq.client.core.calls import Calls
-from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import LedgerMQError, UndecodableError
 from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.remoting.codec.java_json import QueueId, queue_map
@@ -28,14 +27,14 @@ class LocalOffsets(QueueOffsets):
 
     Args:
         folder: folder of the file; made at the first write.
-        calls, routes: see `QueueOffsets`.
+        calls: see `QueueOffsets`.
 
     Raises:
         UndecodableError: the file exists but cannot be read, and neither can its older copy.
     """
 
-    def __init__(self, folder: Path, calls: Calls, routes: Routes) -> None:
-        super().__init__(calls, routes)
+    def __init__(self, folder: Path, calls: Calls) -> None:
+        super().__init__(calls)
         self._path = folder / FILE_NAME
         self._older = folder / (FILE_NAME + ".bak")
         self._table = self._load()

@@ -16,14 +16,13 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from ledgermq.client.core.bodies import read_body
+from ledgermq.client.core.answers import ask, read_body
 from ledgermq.client.core.session import Session
-from ledgermq.client.errors import LedgerMQError, refusal_from, unreachable_from
+from ledgermq.client.errors import LedgerMQError
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
 from ledgermq.remoting.allocation import allocate_averagely
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.route import MessageQueue, TopicRoute
 
 _log: Final = logging.getLogger(__name__)
@@ -33,6 +32,7 @@ SAY_AFTER_S: Final = 10.0  # without an answer about the group's members
 RETRY_S: Final = 1.0
 SETTLING_S: Final = 2.0
 TIMEOUT_S: Final = 3.0
+MEMBERS_OR_NONE: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})  # an unknown group has none
 
 OnQueues = Callable[[str, tuple[MessageQueue, ...], bool], Awaitable[None]]
 
@@ -146,15 +146,8 @@ class Membership:
 
     async def _ask(self, address: str) -> list[str]:
         command = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext={"consumerGroup": self._group})
-        try:
-            answer = await self._session.remoting.request(address, command, TIMEOUT_S)
-        except RemotingError as error:
-            raise unreachable_from(address, error) from error
-        if answer.code == ResponseCode.SYSTEM_ERROR:
-            return []  # remark: `no consumer for this group`
-        if answer.code != ResponseCode.SUCCESS:
-            raise refusal_from(address, answer.code, answer.remark, answer.ext)
-        return read_members(address, answer.body)
+        answer = await ask(self._session.remoting, address, command, TIMEOUT_S, MEMBERS_OR_NONE)
+        return [] if answer.code == ResponseCode.SYSTEM_ERROR else read_members(address, answer.body)
 
 
 class Everything:

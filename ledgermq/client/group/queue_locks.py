@@ -18,8 +18,7 @@ from typing import Final
 
 import orjson
 
-from ledgermq.client.core.bodies import read_body
-from ledgermq.client.core.calls import LeaderPlan
+from ledgermq.client.core.answers import read_body
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError
 from ledgermq.remoting.codec.codes import RequestCode
@@ -120,8 +119,10 @@ class QueueLocks:
             "mqSet": [to_wire(queue) for queue in queues],
             "onlyThisBroker": False,
         }
-        plan = LeaderPlan(self._session.routes, queues[0].topic, broker, code, {}, body=orjson.dumps(body))
-        return bytes((await self._session.calls.run(plan, deadline_s=deadline_s)).response.body)
+        answered = await self._session.calls.at_leader(
+            queues[0].topic, broker, code, {}, body=orjson.dumps(body), deadline_s=deadline_s
+        )
+        return bytes(answered.response.body)
 
 
 def to_wire(queue: MessageQueue) -> dict[str, object]:

@@ -7,8 +7,7 @@ Source: apache/rocketmq `remoting/.../protocol/header/GetMaxOffsetRequestHeader.
 
 from collections.abc import Mapping
 
-from ledgermq.client.core.calls import Calls, LeaderPlan
-from ledgermq.client.core.routes import Routes
+from ledgermq.client.core.calls import Calls
 from ledgermq.client.errors import UndecodableError
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.route import MessageQueue
@@ -19,9 +18,8 @@ FOUND_OR_NOT = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
 class QueueOffsets:
     """Asks leaders for offsets; every method raises LedgerMQError when the leader does not answer in time."""
 
-    def __init__(self, calls: Calls, routes: Routes) -> None:
+    def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._routes = routes
 
     async def first(self, queue: MessageQueue) -> int:
         """Offset of the oldest message kept; equals `end` in an empty queue."""
@@ -39,8 +37,7 @@ class QueueOffsets:
         """The offset that the group has committed, which it reads next; None when it has committed none."""
         ext = {"consumerGroup": group, "setZeroIfNotFound": "false", **_of(queue)}
         code = RequestCode.QUERY_CONSUMER_OFFSET
-        plan = LeaderPlan(self._routes, queue.topic, queue.broker, code, ext, FOUND_OR_NOT)
-        answered = await self._calls.run(plan)
+        answered = await self._calls.at_leader(queue.topic, queue.broker, code, ext, accepted=FOUND_OR_NOT)
         if answered.response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         return _offset(answered.target.address, answered.response.ext)
@@ -48,12 +45,11 @@ class QueueOffsets:
     async def commit(self, group: str, queue: MessageQueue, offset: int, *, deadline_s: float | None = None) -> None:
         """Commit an offset for the group; returns when the leader has stored it."""
         ext = {"consumerGroup": group, "commitOffset": str(offset), **_of(queue)}
-        plan = LeaderPlan(self._routes, queue.topic, queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
-        await self._calls.run(plan, deadline_s=deadline_s)
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        await self._calls.at_leader(queue.topic, queue.broker, code, ext, deadline_s=deadline_s)
 
     async def _ask(self, queue: MessageQueue, code: int, ext: dict[str, str]) -> int:
-        plan = LeaderPlan(self._routes, queue.topic, queue.broker, code, _of(queue) | ext)
-        answered = await self._calls.run(plan)
+        answered = await self._calls.at_leader(queue.topic, queue.broker, code, _of(queue) | ext)
         return _offset(answered.target.address, answered.response.ext)
 
 

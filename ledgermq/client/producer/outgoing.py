@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
-from ledgermq.client.core.checks import check_count, check_seconds
+from ledgermq.client.core.checks import check_count, check_seconds, given
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.producer.timing import Delay
 from ledgermq.message.properties import SHARDING_KEY
@@ -71,10 +71,8 @@ def check_limits(deadline_s: float | None, attempts_max: int | None) -> None:
     Raises:
         InvalidArgumentError: not a number of seconds above 0, or not a number of attempts; names the argument.
     """
-    if deadline_s is not None:
-        check_seconds(deadline_s=deadline_s)
-    if attempts_max is not None:
-        check_count(attempts_max=attempts_max)
+    check_seconds(**given(deadline_s=deadline_s))
+    check_count(**given(attempts_max=attempts_max))
 
 
 def encode_properties(
@@ -101,8 +99,8 @@ def encode_properties(
         if properties:
             parts.extend(_given_entry(name, value) for name, value in properties.items())
     except (TypeError, AttributeError) as error:
-        said = f"tags {tags!r}, keys {keys!r}, properties {properties!r}"
-        raise InvalidArgumentError(f"tags are a text, keys texts, properties text to text, not {said}") from error
+        values = f"tags {tags!r}, keys {keys!r}, properties {properties!r}"
+        raise InvalidArgumentError(f"tags are a text, keys texts, properties text to text, not {values}") from error
     if own:
         parts.append(own)
     text = "".join(parts)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Self, Unpack
 
 import orjson
 
-from ledgermq.client.core.calls import LeaderPlan, OnRetry
+from ledgermq.client.core.calls import OnRetry
 from ledgermq.client.core.checks import (
     check_callable,
     check_count,
@@ -25,6 +25,7 @@ from ledgermq.client.core.checks import (
     check_kind,
     check_seconds,
     check_wait,
+    given,
     listed,
 )
 from ledgermq.client.core.compression import Codec, Compression
@@ -50,7 +51,7 @@ from ledgermq.client.producer.queue_choice import QueueChoice
 from ledgermq.client.producer.replies import Replies
 from ledgermq.client.producer.send_request import SendResult
 from ledgermq.client.producer.sender import PLAIN, Kind, Sender
-from ledgermq.client.producer.timing import Delay, RecallHandle, timing_text
+from ledgermq.client.producer.timing import Delay, parse_recall_handle, timing_text
 from ledgermq.client.producer.transactions import Checker, Transaction, Transactions, half_text
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -141,8 +142,7 @@ class Producer:
         credentials: Credentials | None = None,
     ) -> None:
         check_group(group)
-        if linger_s is not None:
-            check_wait(linger_s=linger_s)
+        check_wait(**given(linger_s=linger_s))
         check_count(in_flight_max=in_flight_max, in_flight_bytes_max=in_flight_bytes_max)
         check_count(most=BODY_BYTES_MAX, batch_bytes=batch_bytes)
         check_flag(create_topics=create_topics)
@@ -418,8 +418,7 @@ class Producer:
             options: tags, keys, properties.
         """
         parts = self._opened()
-        if check_after_s is not None:
-            check_wait(check_after_s=check_after_s)
+        check_wait(**given(check_after_s=check_after_s))
         message_id = parts.sender.next_id()
         kind = Kind(half_text(self._group, check_after_s), TRANSACTION_PREPARED, message_id=message_id)
 
@@ -458,8 +457,7 @@ class Producer:
             LedgerMQError: as in `send`.
         """
         check_kind(Message, request=request)
-        if deadline_s is not None:
-            check_seconds(deadline_s=deadline_s)
+        check_seconds(**given(deadline_s=deadline_s))
         return await self._opened().replies.reply(request, body, deadline_s)
 
     async def recall(self, handle: SendResult | str) -> str:
@@ -479,11 +477,10 @@ class Producer:
         text = handle.recall_handle if isinstance(handle, SendResult) else handle
         if text is None:
             raise InvalidArgumentError("only a message sent with delay or deliver_at can be recalled")
-        timer = RecallHandle.decode(text)
-        ext = {"producerGroup": self._group, "topic": timer.topic, "recallHandle": text, "bname": timer.broker}
-        session = self._session
-        plan = LeaderPlan(session.routes, timer.topic, timer.broker, RequestCode.RECALL_MESSAGE, ext)
-        return (await session.calls.run(plan)).response.ext.get("msgId", "")
+        topic, broker = parse_recall_handle(text)
+        ext = {"producerGroup": self._group, "topic": topic, "recallHandle": text, "bname": broker}
+        answered = await self._session.calls.at_leader(topic, broker, RequestCode.RECALL_MESSAGE, ext)
+        return answered.response.ext.get("msgId", "")
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues with write permission, sorted by broker name and queue id, led at this moment or not.

@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.core.calls import Answered, Target
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.routes import AUTO_CREATED_QUEUE_COUNT, TEMPLATE_TOPIC
 from ledgermq.client.errors import UndecodableError
 from ledgermq.client.producer.queue_choice import QueueChoice
+from ledgermq.message.flags import COMPRESSED, COMPRESSION_MASK
+from ledgermq.message.properties import encode_properties
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.route import MessageQueue
@@ -31,6 +34,7 @@ class SendStatus(enum.Enum):
 
 STATUS_BY_CODE = {status.value: status for status in SendStatus}
 STORED_CODES = frozenset(STATUS_BY_CODE)
+_KEPT_FLAGS = COMPRESSED | COMPRESSION_MASK
 
 
 class SendResult(NamedTuple):
@@ -194,3 +198,22 @@ class SendPlan:
         response, target, attempts = answered
         queue = MessageQueue(self.topic, target.broker, target.queue_id)
         return read_results(target.address, queue, response.code, response.ext, self.message_ids, attempts)
+
+
+def copy_plan(
+    choice: QueueChoice,
+    group: str,
+    topic: str,
+    message: Message,
+    properties: Mapping[str, str],
+    ext: dict[str, str] | None = None,
+) -> SendPlan:
+    """The plan that sends a message that was read to any queue of `topic`, with these properties instead of its own.
+
+    `ext` has further header fields. The body is sent as it was stored, compressed or not.
+    """
+    fields = send_ext(group, topic, message.born_timestamp_ms, message.record.sys_flag & _KEPT_FLAGS) | (ext or {})
+    fields["h"] = str(message.record.flag)
+    fields["i"] = encode_properties(properties).decode()
+    body = message.record.body
+    return SendPlan(choice, topic, None, (message.message_id,), RequestCode.SEND_MESSAGE_V2, fields, body)

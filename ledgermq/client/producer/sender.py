@@ -15,9 +15,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ledgermq.client.core.calls import Calls
-from ledgermq.client.core.checks import check_count, check_text, check_topic
+from ledgermq.client.core.checks import check_count, check_queue, check_text, check_topic
 from ledgermq.client.core.compression import Compression
-from ledgermq.client.core.route import check_queue
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError, SendManyError
 from ledgermq.client.producer.flow import InFlight, Lanes
 from ledgermq.client.producer.outgoing import (

@@ -10,7 +10,6 @@ Source: apache/rocketmq `common/.../message/MessageConst.java`, `store/.../timer
 import base64
 import binascii
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from ledgermq.client.core.checks import check_text, check_wait, unix_ms
 from ledgermq.client.errors import InvalidArgumentError
@@ -48,31 +47,17 @@ def _delay_text(delay: Delay) -> str:
     return f"TIMER_DELAY_MS\x01{round(seconds * 1000)}\x02" if seconds else ""
 
 
-class RecallHandle(NamedTuple):
-    """The handle by which a delayed message can be recalled, as the answer to its send gave it.
+def parse_recall_handle(text: str) -> tuple[str, str]:
+    """The topic of a delayed message and the name of the broker that keeps it, from its `SendResult.recall_handle`.
 
-    Attributes:
-        text: the handle as brokers know it.
-        topic: topic of the message.
-        broker: name of the broker that keeps it.
+    Raises:
+        InvalidArgumentError: the text is not a recall handle.
     """
-
-    text: str
-    topic: str
-    broker: str
-
-    @classmethod
-    def decode(cls, text: str) -> "RecallHandle":
-        """Parse a `SendResult.recall_handle`.
-
-        Raises:
-            InvalidArgumentError: the text is not a recall handle.
-        """
-        check_text(text, "recall handle")
-        try:
-            words = base64.urlsafe_b64decode(text).decode().split(" ")
-        except (binascii.Error, ValueError) as error:
-            raise InvalidArgumentError(f"{text!r} is not a recall handle: {error}") from error
-        if len(words) < _HANDLE_WORDS:
-            raise InvalidArgumentError(f"{text!r} is not a recall handle")
-        return cls(text, words[1], words[2])
+    check_text(text, "recall handle")
+    try:
+        words = base64.urlsafe_b64decode(text).decode().split(" ")
+    except (binascii.Error, ValueError) as error:
+        raise InvalidArgumentError(f"{text!r} is not a recall handle: {error}") from error
+    if len(words) < _HANDLE_WORDS:
+        raise InvalidArgumentError(f"{text!r} is not a recall handle")
+    return words[1], words[2]

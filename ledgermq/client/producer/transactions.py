@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ledgermq.client.core.callbacks import Callback
-from ledgermq.client.core.calls import LeaderPlan
 from ledgermq.client.core.message import Message
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import (
@@ -220,8 +219,7 @@ class Transactions:
             "transactionId": half.message_id,
             "bname": half.broker,
         }
-        plan = LeaderPlan(self._session.routes, half.topic, half.broker, RequestCode.END_TRANSACTION, ext)
-        await self._session.calls.run(plan)
+        await self._session.calls.at_leader(half.topic, half.broker, RequestCode.END_TRANSACTION, ext)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)

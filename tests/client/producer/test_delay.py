@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.client import Admin, Consumer, Message, Producer
 from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError
-from ledgermq.client.producer.timing import RecallHandle, timing_text
+from ledgermq.client.producer.timing import parse_recall_handle, timing_text
 from tests.client.reading import read
 from tests.limits import WAIT_S
 
@@ -56,7 +56,7 @@ def test_a_delay_that_is_none_is_refused(
 @pytest.mark.parametrize("handle", ["", "?", "bm90IG9uZQ==", "\u00e4"])
 def test_a_recall_handle_that_is_none_is_refused(handle: str) -> None:
     with pytest.raises(InvalidArgumentError):
-        RecallHandle.decode(handle)
+        parse_recall_handle(handle)
 
 
 async def test_delayed_messages_come_when_they_are_due_and_not_before(namesrv: str) -> None:
