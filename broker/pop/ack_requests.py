@@ -15,10 +15,11 @@ from typing import Any, Final
 from broker.context import BrokerContext
 from broker.counting.statistics import GROUP_ACK_NUMS
 from broker.pop.checks import PopChecks
-from broker.pop.handles import ORDER_REVIVE_QUEUE, Handle, parse_handle, real_topic
+from broker.pop.handles import parse_handle, real_topic
 from broker.pop.progress import PopProgress
 from broker.state.pop_core import Checkpoint, checkpoint_key
 from broker.state.pop_order import order_key
+from ledgermq.message.pop_handle import ORDER_REVIVE_QUEUE, PopHandle
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import long, text
@@ -110,7 +111,7 @@ class AckRequests:
 
     # ---- inside
 
-    def _ack(self, topic: str, group: str, handle: Handle, offset: int) -> None:
+    def _ack(self, topic: str, group: str, handle: PopHandle, offset: int) -> None:
         if handle.is_ordered:
             self._ack_ordered(topic, group, handle.queue_id, offset, handle.pop_ms)
         elif self._progress.checkpoints.ack(_key(topic, group, handle), offset):
@@ -141,7 +142,7 @@ class AckRequests:
         if not self._progress.orders.is_blocked(key, "", self._clock_ms()):
             self._on_freed(topic, group, queue_id)
 
-    def _change(self, topic: str, group: str, handle: Handle, offset: int, invisible_ms: int) -> dict[str, str]:
+    def _change(self, topic: str, group: str, handle: PopHandle, offset: int, invisible_ms: int) -> dict[str, str]:
         checkpoints = self._progress.checkpoints
         pop_ms, queue_id = self._clock_ms(), handle.queue_id
         while checkpoint_key(topic, group, queue_id, offset, pop_ms) in checkpoints:
@@ -166,7 +167,7 @@ class AckRequests:
         return (self._store.reader.min_offset(queue), queue.max_offset) if queue is not None else (0, 0)
 
 
-def _key(topic: str, group: str, handle: Handle) -> str:
+def _key(topic: str, group: str, handle: PopHandle) -> str:
     return checkpoint_key(topic, group, handle.queue_id, handle.start, handle.pop_ms)
 
 
@@ -174,7 +175,7 @@ def _changed(pop_ms: int, invisible_ms: int, revive_queue: int) -> dict[str, str
     return {"popTime": str(pop_ms), "invisibleTime": str(invisible_ms), "reviveQid": str(revive_queue)}
 
 
-_Ack = tuple[str, str, Handle, int]
+_Ack = tuple[str, str, PopHandle, int]
 
 
 def _acks(command: Command) -> list[_Ack]:
@@ -192,7 +193,7 @@ def _acks(command: Command) -> list[_Ack]:
 
 def _batch(entry: Any, broker: str) -> _Ack:
     group, retry = str(entry["c"]), str(entry["r"])
-    handle = Handle(
+    handle = PopHandle(
         int(entry["so"]), int(entry["pt"]), int(entry["it"]), int(entry["rq"]), retry, broker, int(entry["q"])
     )
     return real_topic(str(entry["t"]), group, retry), group, handle, _bits(str(entry["b"]))

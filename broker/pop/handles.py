@@ -16,11 +16,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ledgermq.message import pop_handle
-from ledgermq.message.pop_handle import Taking, retry_flag, retry_topic
+from ledgermq.message.pop_handle import PopHandle, retry_flag, retry_topic
 from ledgermq.remoting.refusal import Cause, Refusal
-
-ORDER_REVIVE_QUEUE: Final = 999
-"""The revive queue in handles of messages that are taken in order."""
 
 ANY_QUEUE: Final = -1
 """The queue id that means all queues of a broker."""
@@ -28,39 +25,27 @@ ANY_QUEUE: Final = -1
 _SHOWN_MAX: Final = 100
 
 
-class Handle(Taking):
-    """The receipt handle that a consumer sends back to acknowledge a message."""
-
-    __slots__ = ()
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether it was taken in order."""
-        return self.revive_queue == ORDER_REVIVE_QUEUE
-
-
-def parse_handle(text: str) -> Handle:
+def parse_handle(text: str) -> PopHandle:
     """Read the field `extraInfo`.
 
     Raises:
         Refusal: MALFORMED_FIELD, not a handle.
     """
     try:
-        taking, _ = pop_handle.parse_handle(text)
+        return pop_handle.parse_handle(text)
     except ValueError:
         shown = f"field extraInfo is no POP handle: {text[:_SHOWN_MAX]!r}"
         raise Refusal(Cause.MALFORMED_FIELD, shown) from None
-    return Handle(*taking)
 
 
-def handle_text(handle: Handle, topic: str, offset: int) -> str:
+def handle_text(handle: PopHandle, topic: str, offset: int) -> str:
     """The property `POP_CK` of one message of `topic`, which may be a retry topic."""
     head = f"{handle.start} {handle.pop_ms} {handle.invisible_ms} {handle.revive_queue}"
     return f"{head} {retry_flag(topic)} {handle.broker} {handle.queue_id} {offset}"
 
 
 def retry_topics(topic: str, group: str, *, newer: bool, older: bool) -> tuple[str, ...]:
-    """The retry topics in which messages of `topic` that `group` did not acknowledge may lie.
+    """The retry topics that may have messages of `topic` that `group` did not acknowledge.
 
     Args:
         topic: the topic itself.

@@ -13,12 +13,12 @@ from typing import Final
 
 from broker.context import BrokerContext
 from broker.groups.subscription import Subscription
-from broker.pop.handles import Handle, count_info, handle_text, offsets_info, start_info
+from broker.pop.handles import count_info, handle_text, offsets_info, start_info
 from broker.pop.progress import PopProgress
 from broker.state.pop_core import Checkpoint
-from broker.state.pop_order import Given, order_key
+from broker.state.pop_order import OrderedBatch, order_key
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.pop_handle import POP_CK, is_retry_topic
+from ledgermq.message.pop_handle import POP_CK, PopHandle, is_retry_topic
 from ledgermq.message.properties import decode_properties, encode_properties
 from ledgermq.message.record import MAGIC_V1, MAGIC_V2, decode_record, encode_record, needs_v2, record_size
 from store.queues.consume_queue import ConsumeQueue
@@ -207,7 +207,7 @@ class PopReader:
 
     def _shown(self, batch: PopBatch, queue: ConsumeQueue, start: int, record: memoryview) -> bytes:
         """A record of a retry topic with the topic that was asked for and the property `POP_CK`."""
-        handle = Handle(
+        handle = PopHandle(
             start,
             batch.pop_ms,
             batch.invisible_ms,
@@ -229,7 +229,7 @@ class PopReader:
             return bytes(record)
 
 
-def _counts(topic: str, queue_id: int, given: Given) -> str:
+def _counts(topic: str, queue_id: int, given: OrderedBatch) -> str:
     counts = given.counts
     least = min(counts.values(), default=0) if len(counts) == len(given.offsets) else 0
     return count_info(topic, queue_id, sorted(counts.items()), least)

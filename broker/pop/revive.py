@@ -41,7 +41,7 @@ class ReviveService:
 
     Attributes:
         revived: messages stored again.
-        dropped: messages that could not be, since they or their topic were gone.
+        dropped: messages that could not be, since they or their topic were removed.
     """
 
     def __init__(self, context: BrokerContext, progress: PopProgress, deliveries: Deliveries) -> None:
@@ -139,7 +139,8 @@ class ReviveService:
         drafts = [self._draft(name, record, checkpoint.pop_ms) for record in records]
 
         def done(is_placed: bool) -> None:
-            self._deliveries.end(Kind.REVIVE, checkpoint.key)  # the closing lies in the log before any later mark
+            # the record that closes it is in the log before any later mark
+            self._deliveries.end(Kind.REVIVE, checkpoint.key)
             if is_placed:
                 self.revived += len(drafts)
                 self._events.revive_retries.add((group, topic, "PUT_OK"), len(drafts))

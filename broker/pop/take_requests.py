@@ -14,10 +14,11 @@ from broker.context import BrokerContext
 from broker.groups.subscription import ALL, SQL, TAG, Subscription, asked_subscription
 from broker.pop.alarms import OrderAlarms
 from broker.pop.checks import PopChecks
-from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topics
+from broker.pop.handles import retry_topics
 from broker.pop.reading import PopBatch, PopReader
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.state.settings import TopicConfig
+from ledgermq.message.pop_handle import ORDER_REVIVE_QUEUE
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, boolean, integer, long, text

@@ -113,7 +113,7 @@ class HeldPops:
                 self.wake_any(*self._retries[topic])
 
     def wake_any(self, topic: str, group: str) -> None:
-        """Let the group's requests at the topic try again, whatever queue they wait for, until one is answered."""
+        """Let the group's requests at any queue of the topic try again, until one is answered."""
         for queue_id in list(self._held.get(topic, {}).get(group, ())):
             if self.wake_next(topic, group, queue_id):
                 return

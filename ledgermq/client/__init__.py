@@ -15,15 +15,15 @@
     async with Admin("127.0.0.1:9876") as admin:                            admin/
         await admin.create_topic("orders", queue_count=8)
 
-Reading order: `errors`; `core` (`route`, `nameservers`, `routes`, `calls` with retries and redirects, `session` with
+Reading order: `errors`; `core` (`answers`, `nameservers`, `routes`, `calls` with retries and redirects, `session` with
 `heartbeats` and `stall_watch`); `producer` (`producer`, `sender`, `send_request`, `queue_choice`, `batcher`,
 `transactions`, `replies`, `faults`); `group` (`membership`, `queue_locks`, offsets); `consumer` (`consumer`,
-`assigned`, `turns`, `queue_reader`, `backlog`, `commits`, `handling`, `sending_back`, `serving`, and apart from these
-`simple_consumer` with `popping`); `admin`. Every error is exported here, too.
+`settings`, `assigned`, `turns`, `queue_reader`, `backlog`, `commits`, `handling`, `sending_back`, `serving`, and
+apart from these `simple_consumer` with `popping`); `admin`. Every error is exported here, too.
 """
 
-from ledgermq.client.admin import (
-    Admin,
+from ledgermq.client.admin import Admin
+from ledgermq.client.admin.results import (
     ClusterInfo,
     ConsumerState,
     GroupConfig,
@@ -36,10 +36,10 @@ from ledgermq.client.admin import (
     TopicConfig,
     User,
 )
-from ledgermq.client.consumer.assigned import OnQueuesChanged
 from ledgermq.client.consumer.consumer import Consumer
 from ledgermq.client.consumer.handling import DeadLetter, Handler, KeyOf, Order, Retry
 from ledgermq.client.consumer.popping import PoppedMessage
+from ledgermq.client.consumer.settings import OnQueuesChanged
 from ledgermq.client.consumer.simple_consumer import SimpleConsumer
 from ledgermq.client.core.calls import FailedTry, OnRetry
 from ledgermq.client.core.compression import Codec

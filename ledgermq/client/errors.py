@@ -180,7 +180,7 @@ class NotSupportedError(RefusedError):
 
 
 class NoRouteError(LedgerMQError):
-    """No nameserver told where the topic is; the text says whether it is unknown or nobody could be asked.
+    """No nameserver returned a route for the topic; the text says whether it is unknown or none could be asked.
 
     Attributes:
         topic: the topic's name.
@@ -195,7 +195,7 @@ class NoRouteError(LedgerMQError):
         elif self.was_answered:
             reason = "no address given is a nameserver's: give host:port of a nameserver (usually port 9876)"
         else:
-            reason = "no nameserver could tell: check that the addresses are right and the nameservers run"
+            reason = "no nameserver answered: check that the addresses are right and the nameservers run"
         details = "; ".join(map(_route_answer, self.answers.values())) or "no nameserver was asked"
         super().__init__(f"no route for topic {topic!r}: {reason} ({details})")
 
@@ -231,7 +231,7 @@ class DeadlineExceededError(LedgerMQError):
     def __init__(self, what: str, seconds: float, attempts: int, failures: Sequence[LedgerMQError]) -> None:
         refusal = next((failure for failure in reversed(failures) if isinstance(failure, RefusedError)), None)
         last = failures[-1] if failures else None
-        nobody = "no broker to ask: no nameserver has told a route, or no queue of it has a leader"
+        nobody = "no broker to ask: no nameserver has returned a route, or no queue of the topic has a leader"
         reason = nobody if last is None else str(refusal or last)
         if refusal is not None and last is not refusal:
             reason += f"; after that: {last}"

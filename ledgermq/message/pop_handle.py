@@ -1,4 +1,4 @@
-"""What POP's handle says, and how the topics are called to which it may point. Pure.
+"""POP's handles, and the names of the topics to which they may point. Pure.
 
     handle      start popTime invisibleTime reviveQueue retry broker queue [offset]
     retry       0 the topic itself, 1 and 2 the group's retry topic of it, by its older and newer name
@@ -13,21 +13,27 @@ POP_CK: Final = "POP_CK"
 
 RETRY_PREFIX: Final = "%RETRY%"
 
+ORDER_REVIVE_QUEUE: Final = 999
+"""The revive queue in handles of messages that are taken in order."""
+
 _FIELDS: Final = 7
+_OFFSET_DIGITS_MAX: Final = 19
 _I32_MAX: Final = (1 << 31) - 1
 _I64_MAX: Final = (1 << 63) - 1
 
 
-class Taking(NamedTuple):
-    """Which taking of messages of a queue it was.
+class PopHandle(NamedTuple):
+    """What a POP handle says about the delivery of a message.
 
     Attributes:
-        start: queue offset at which it begins.
-        pop_ms: when, ms since the epoch.
-        invisible_ms: for how long nobody else gets them.
-        revive_queue: where the broker keeps its checkpoint.
-        retry: which topic is meant.
-        broker: name.
+        start: queue offset at which the messages of the POP request begin.
+        pop_ms: time of the request, Unix milliseconds.
+        invisible_ms: milliseconds for which no other consumer gets the messages.
+        revive_queue: queue in which a Java broker keeps the checkpoint; `ORDER_REVIVE_QUEUE` for ordered POP.
+        retry: flag of the topic, see the module.
+        broker: broker name.
+        queue_id: of that topic.
+        offset: the message's queue offset; -1 in handles without one.
     """
 
     start: int
@@ -37,10 +43,19 @@ class Taking(NamedTuple):
     retry: str
     broker: str
     queue_id: int
+    offset: int = -1
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the messages were taken in order."""
+        return self.revive_queue == ORDER_REVIVE_QUEUE
 
 
-def parse_handle(text: str) -> tuple[Taking, str]:
-    """The taking, and the message's offset as it is written; empty when there is none.
+def parse_handle(text: str) -> PopHandle:
+    """Parse a handle; an offset that is not a number counts as missing.
 
     Raises:
         ValueError: not a handle.
@@ -51,11 +66,14 @@ def parse_handle(text: str) -> tuple[Taking, str]:
     start, pop_ms, invisible_ms, revive_queue, queue_id = map(int, (*parts[:4], parts[6]))
     if max(abs(start), abs(pop_ms), abs(invisible_ms)) > _I64_MAX or max(abs(revive_queue), abs(queue_id)) > _I32_MAX:
         raise ValueError("has a number that is out of range")
-    return Taking(start, pop_ms, invisible_ms, revive_queue, parts[4], parts[5], queue_id), "".join(parts[_FIELDS:8])
+    offset = parts[_FIELDS] if len(parts) > _FIELDS else ""
+    if not offset.isdecimal() or len(offset) > _OFFSET_DIGITS_MAX:
+        offset = "-1"
+    return PopHandle(start, pop_ms, invisible_ms, revive_queue, parts[4], parts[5], queue_id, int(offset))
 
 
 def retry_topic(topic: str, group: str, *, is_v2: bool) -> str:
-    """Where messages of `topic` go that `group` took and did not acknowledge."""
+    """The topic for messages of `topic` that `group` took and did not acknowledge."""
     return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
 
 
@@ -64,7 +82,7 @@ def is_retry_topic(topic: str) -> bool:
 
 
 def retry_flag(topic: str) -> str:
-    """0, 1 or 2."""
+    """The flag of a topic in handles: 0, 1 or 2."""
     if not is_retry_topic(topic):
         return "0"
     return "2" if "+" in topic else "1"

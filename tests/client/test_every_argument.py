@@ -32,9 +32,9 @@ from ledgermq.client import (
     Retry,
     SimpleConsumer,
 )
-from ledgermq.client.consumer.popping import Handle
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.message.hosts import Host
+from ledgermq.message.pop_handle import PopHandle
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import Record
 from tests.client.fake import FakeCluster
@@ -45,7 +45,7 @@ NOW = datetime.now().astimezone()
 NAMESRV = "127.0.0.1:9876"
 QUEUE = MessageQueue("T", "b", 0)
 RECORD = Record("T", 0, 0, 0, 0, 0, 1, Host("127.0.0.1", 1), 2, Host("127.0.0.1", 1), 0, 0, b"x", b"", 0, 100)
-POPPED = PoppedMessage(RECORD, QUEUE, Handle(0, 1, 2, 0, "0", "b", 0, 0), None)
+POPPED = PoppedMessage(RECORD, QUEUE, PopHandle(0, 1, 2, 0, "0", "b", 0, 0), None)
 NAIVE = datetime(2026, 1, 1)  # wrong on purpose
 WRONG_QUEUE = MessageQueue(5, 5, "x")  # type: ignore[arg-type]  # on purpose
 ASKED = encode_properties({"CLUSTER": "C", "REPLY_TO_CLIENT": "c", "CORRELATION_ID": "1"})

@@ -14,7 +14,7 @@ from ledgermq.client import Message, MessageQueue
 from ledgermq.client.admin.results import parse_cluster_info
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.answers import read_body
-from ledgermq.client.core.calls import FIRST_S, LEAST_TRY_S, LONGEST_S, _Course, back_off_s
+from ledgermq.client.core.calls import FIRST_S, LEAST_TRY_S, LONGEST_S, _CallState, back_off_s
 from ledgermq.client.core.compression import decompress
 from ledgermq.client.errors import (
     Action,
@@ -240,5 +240,5 @@ def test_a_message_from_the_retry_topic_has_the_topic_it_was_sent_to() -> None:
 
 
 def test_no_try_begins_that_has_too_little_time_for_an_answer() -> None:
-    course = _Course(began_at=0.0, deadline=1.0, attempts_max=None)
-    assert [course.is_over(now) for now in (0.9, 1.0 - LEAST_TRY_S / 2, 1.0)] == [False, True, True]
+    state = _CallState(began_at=0.0, deadline=1.0, attempts_max=None)
+    assert [state.is_over(now) for now in (0.9, 1.0 - LEAST_TRY_S / 2, 1.0)] == [False, True, True]

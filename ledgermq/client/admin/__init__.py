@@ -10,19 +10,6 @@ Programs use one class; each subject has a file: `topics`, `groups`, `offsets`, 
 from ledgermq.client.admin.groups import GroupAdmin
 from ledgermq.client.admin.messages import MessageAdmin
 from ledgermq.client.admin.offsets import OffsetAdmin
-from ledgermq.client.admin.results import (
-    ClusterInfo,
-    ConsumerState,
-    GroupConfig,
-    GroupConnections,
-    GroupMember,
-    HandledDirectly,
-    Policy,
-    QueueProgress,
-    QueueStats,
-    TopicConfig,
-    User,
-)
 from ledgermq.client.admin.servers import ServerAdmin
 from ledgermq.client.admin.topics import TopicAdmin
 from ledgermq.client.admin.users import UserAdmin
@@ -45,19 +32,3 @@ class Admin(
     seconds. Requests about a topic go to the leaders of its route, requests about a broker to the leader of its name,
     and requests about a cluster to all of its leaders.
     """
-
-
-__all__ = [
-    "Admin",
-    "ClusterInfo",
-    "ConsumerState",
-    "GroupConfig",
-    "GroupConnections",
-    "GroupMember",
-    "HandledDirectly",
-    "Policy",
-    "QueueProgress",
-    "QueueStats",
-    "TopicConfig",
-    "User",
-]

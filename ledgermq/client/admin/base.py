@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ledgermq.client.admin.results import ClusterInfo, QueueProgress, QueueStats, parse_cluster_info
@@ -62,9 +61,7 @@ class AdminBase:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, *raised: object) -> None:
         await self.close()
 
     async def start(self) -> None:

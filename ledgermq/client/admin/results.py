@@ -99,7 +99,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupConnections:
-    """The connected members of a group, and what their heartbeats told.
+    """The connected members of a group, and what their heartbeats reported.
 
     Attributes:
         mode: CLUSTERING or BROADCASTING.

@@ -8,11 +8,12 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from ledgermq.client.consumer.commits import Commits
 from ledgermq.client.consumer.queue_reader import Prefetch, QueueReader
+from ledgermq.client.consumer.settings import ConsumerSettings, OnQueuesChanged
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.consumer.turns import Turns
 from ledgermq.client.core.callbacks import Callback
@@ -20,7 +21,7 @@ from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError
 from ledgermq.client.group.queue_locks import RENEWAL_S, QueueLocks
 from ledgermq.client.group.start_position import Start, find_start
-from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
+from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX
 from ledgermq.remoting.route import MessageQueue
 
 _log: Final = logging.getLogger(__name__)
@@ -30,72 +31,36 @@ HANDOVER_S: Final = 0.5  # for the queue's former member to hear of the change a
 HANDLERS_WAIT_S: Final = 0.4  # for the handlers of a queue that is given up, before its offset is committed
 ORDERED_WAIT_S: Final = 30.0  # the same where the next member must not begin before they have ended
 
-OnQueuesChanged = Callable[[tuple[MessageQueue, ...]], Awaitable[None] | None]
-"""Called with queues that come or go; a function or a coroutine function."""
-
 
 class AssignedQueues:
     """The queues of one consumer: which are ours, and how each begins and ends.
 
-    Args:
-        session: open.
-        group: consumer group.
-        subscriptions: by topic.
-        start: where to begin in queues in which the group has never committed.
-        prefetch: bounds reading ahead.
-        commits: commits offsets.
-        commits_on_leaving: whether the handled offset of a queue is committed when the queue is given up.
-        on_assigned: called with queues that were taken over.
-        on_revoked: called with queues before they are given up.
-        figures: counts pulls.
-
     Attributes:
         turns: the readers of the queues, and the messages in turn.
+        locks: the locks of queues that are handled in order; None while they are not.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        group: str,
-        subscriptions: Mapping[str, Subscription],
-        start: Start,
-        prefetch: Prefetch,
-        commits: Commits,
-        *,
-        commits_on_leaving: bool,
-        on_assigned: OnQueuesChanged | None,
-        on_revoked: OnQueuesChanged | None,
-        figures: TopicFigures,
-    ) -> None:
-        self.turns = Turns(self._introduce_to)
+    def __init__(self, session: Session, settings: ConsumerSettings, commits: Commits, figures: TopicFigures) -> None:
+        self.turns = Turns(self._on_unknown_subscription)
+        self.locks: QueueLocks | None = None
         self._session = session
-        self._group = group
-        self._subscriptions = subscriptions
-        self._start = start
-        self._prefetch = prefetch
+        self._settings = settings
+        self._group = settings.group
+        self._prefetch = Prefetch(settings.prefetch_messages, settings.prefetch_bytes)
         self._commits = commits
-        self._commits_on_leaving = commits_on_leaving
-        self._on_assigned = on_assigned
-        self._on_revoked = on_revoked
         self._figures = figures
         self._reading: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._renewal_due = asyncio.Event()
-        self._locks: QueueLocks | None = None
         self._changing = asyncio.Lock()  # held while queues come and go: two changes at once would begin a queue twice
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def locks(self) -> QueueLocks | None:
-        """The locks of queues that are handled in order; None while they are not."""
-        return self._locks
-
-    def _introduce_to(self, address: str) -> None:
+    def _on_unknown_subscription(self, address: str) -> None:
         """A broker does not know our subscription: send it a heartbeat."""
-        self.spawn(self._introduce(address), f"heartbeat to {address}")
+        self.spawn(self._send_heartbeat(address), f"heartbeat to {address}")
 
-    async def _introduce(self, address: str) -> None:
-        await self._session.heartbeats.tell(address)
+    async def _send_heartbeat(self, address: str) -> None:
+        await self._session.heartbeats.send(address)
 
     # -- queues come and go
 
@@ -116,17 +81,17 @@ class AssignedQueues:
         await self.give_up(lost)
         for queue in new:
             self._begin(queue, 0.0 if alone else HANDOVER_S)
-        await self._tell("on_assigned", self._on_assigned, new)
+        await self._notify("on_assigned", self._settings.on_assigned, new)
 
     async def give_up(self, queues: Sequence[MessageQueue]) -> None:
         """Stop reading these queues, and commit what is handled of them.
 
         With locks, each goes on in a task of its own: the lock is released when the queue's handlers have ended.
         """
-        await self._tell("on_revoked", self._on_revoked, tuple(queues))
+        await self._notify("on_revoked", self._settings.on_revoked, tuple(queues))
         readers = [self.turns.remove(queue) for queue in queues if queue in self.turns]
         await self.cancel(*(self._reading.pop(reader.queue) for reader in readers))
-        if self._locks is None:
+        if self.locks is None:
             await self._leave(readers, HANDLERS_WAIT_S)
         else:
             for reader in readers:
@@ -137,12 +102,12 @@ class AssignedQueues:
     async def lock_all(self) -> None:
         """From now on read queues only under their locks; the present ones are given up and begun again."""
         async with self._changing:
-            if self._locks is not None:
+            if self.locks is not None:
                 return
             queues = self.turns.queues
             await self.give_up(queues)
-            self._locks = QueueLocks(self._session, self._group)
-            self.spawn(self._renew_locks(self._locks), f"locks of {self._group}")
+            self.locks = QueueLocks(self._session, self._group)
+            self.spawn(self._renew_locks(self.locks), f"locks of {self._group}")
             for queue in queues:
                 self._begin(queue, 0.0)
 
@@ -174,27 +139,18 @@ class AssignedQueues:
             await self.cancel(*self._tasks)
 
     def _begin(self, queue: MessageQueue, pause_s: float) -> None:
-        session, subscription = self._session, self._subscriptions[queue.topic]
-        reader = QueueReader(
-            queue,
-            subscription,
-            self._group,
-            session.remoting,
-            session.routes,
-            self._prefetch,
-            self.turns,
-            self._figures,
-        )
+        subscription = self._settings.subscriptions[queue.topic]
+        reader = QueueReader(queue, subscription, self._session, self._group, self._prefetch, self.turns, self._figures)
         work = reader.run(functools.partial(self._find_start, queue), pause_s)
         self.turns.add(reader)
         self._reading[queue] = self.spawn(work, f"reader of {queue}")
 
     async def _find_start(self, queue: MessageQueue) -> int:
-        if self._locks is not None:
+        if self.locks is not None:
             if queue in self._leaving:
                 await asyncio.wait((self._leaving[queue],))
-            await self._locks.acquire(queue)
-        start: Start = "first" if queue.topic.startswith(RETRY_TOPIC_PREFIX) else self._start
+            await self.locks.acquire(queue)
+        start: Start = "first" if queue.topic.startswith(RETRY_TOPIC_PREFIX) else self._settings.start
         return await find_start(self._commits.offsets, self._group, queue, start)
 
     async def _leave(self, readers: Sequence[QueueReader], patience_s: float) -> None:
@@ -205,14 +161,14 @@ class AssignedQueues:
         except TimeoutError:
             busy = ", ".join(str(reader.queue) for reader in readers if not reader.idle.is_set())
             _log.warning("group %s: handlers still run on %s, which is given up", self._group, busy)
-        if self._commits_on_leaving:
+        if self._settings.auto_commit_s is not None:
             try:
                 limit_s = min(LEAVING_DEADLINE_S, self._session.calls.deadline_s)
                 await self._commits.commit(readers, limit_s)
             except LedgerMQError as failure:
                 _log.warning("group %s: offsets of queues given up are not committed: %s", self._group, failure)
-        if self._locks is not None:
-            await self._locks.release(reader.queue for reader in readers)
+        if self.locks is not None:
+            await self.locks.release(reader.queue for reader in readers)
 
     def _left(self, queue: MessageQueue, task: asyncio.Task[None]) -> None:
         if self._leaving.get(queue) is task:
@@ -234,7 +190,7 @@ class AssignedQueues:
                 for queue in lost:
                     self._begin(queue, 0.0)
 
-    async def _tell(self, name: str, listener: OnQueuesChanged | None, queues: tuple[MessageQueue, ...]) -> None:
+    async def _notify(self, name: str, listener: OnQueuesChanged | None, queues: tuple[MessageQueue, ...]) -> None:
         """Call a listener; an exception of it is raised where the program waits for messages."""
         if listener is None or not queues:
             return

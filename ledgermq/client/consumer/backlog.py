@@ -62,7 +62,7 @@ class Backlog:
         if self.in_hand.get(message.queue_offset) is message:
             del self.in_hand[message.queue_offset]
 
-    def is_wanted(self, message: Message) -> bool:
+    def is_unhandled(self, message: Message) -> bool:
         """Whether the message is still to be handled: it is in hand, and the queue is ours."""
         return not self.is_dropped and self.in_hand.get(message.queue_offset) is message
 

@@ -16,8 +16,6 @@ class Commits:
     """Commits for one consumer, one round after another: an older offset must not overtake a newer one.
 
     Args:
-        group: consumer group.
-        offsets: stores the offsets.
         deadline_s: of one round, unless the caller gives another.
     """
 
@@ -30,9 +28,7 @@ class Commits:
     async def commit(self, readers: Sequence[QueueReader], deadline_s: float | None = None) -> None:
         """Commit what these readers have handled since they were last committed.
 
-        Args:
-            readers: of the queues to commit.
-            deadline_s: for all of it, the wait for an earlier round that is under way included.
+        `deadline_s` is for all of it, the wait for an earlier round that is under way included.
 
         Raises:
             LedgerMQError: the first failure; every queue was tried.

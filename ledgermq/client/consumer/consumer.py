@@ -12,10 +12,9 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from ledgermq.client.consumer.assigned import AssignedQueues, OnQueuesChanged
+from ledgermq.client.consumer.assigned import AssignedQueues
 from ledgermq.client.consumer.commits import Commits
 from ledgermq.client.consumer.handling import (
     CONCURRENCY,
@@ -27,9 +26,10 @@ from ledgermq.client.consumer.handling import (
     KeyOf,
     Order,
 )
-from ledgermq.client.consumer.queue_reader import Prefetch, QueueReader
+from ledgermq.client.consumer.queue_reader import QueueReader
 from ledgermq.client.consumer.sending_back import TO_DEAD_LETTERS, SendingBack, delay_level
 from ledgermq.client.consumer.serving import Serving
+from ledgermq.client.consumer.settings import ConsumerSettings, OnQueuesChanged
 from ledgermq.client.consumer.signals import Signals, stopped_by
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.consumer.turns import Turns
@@ -52,7 +52,7 @@ from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQEr
 from ledgermq.client.group.local_offsets import DEFAULT_DIR, LocalOffsets
 from ledgermq.client.group.membership import Everything, Membership
 from ledgermq.client.group.queue_offsets import QueueOffsets
-from ledgermq.client.group.start_position import Start, check_start, wire_name
+from ledgermq.client.group.start_position import Start, check_start
 from ledgermq.client.group.subscription import Mode, Topics, consumer_heartbeat, subscribe
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
@@ -65,7 +65,6 @@ _log: Final = logging.getLogger(__name__)
 AUTO_COMMIT_S: Final = 5.0
 PREFETCH_MESSAGES: Final = 1000
 PREFETCH_BYTES: Final = 64 * 1024 * 1024
-CLIENT_VERSION: Final = "V5_3_3"  # the protocol's that is spoken
 BROADCASTING_INSTANCE: Final = "DEFAULT"  # RocketMQ's: the next life finds the offsets of this one
 
 
@@ -152,14 +151,19 @@ class Consumer:
         check_kind((str, Path, type(None)), offsets_dir=offsets_dir)
         if mode not in ("clustering", "broadcasting"):
             raise InvalidArgumentError(f"mode is {mode!r}, not 'clustering' or 'broadcasting'")
+        self._settings = ConsumerSettings(
+            group,
+            subscribe(group, topics, mode),
+            mode,
+            start,
+            auto_commit_s,
+            prefetch_messages,
+            prefetch_bytes,
+            on_assigned,
+            on_revoked,
+            Path(offsets_dir or DEFAULT_DIR).expanduser(),
+        )
         self._group = group
-        self._mode: Mode = mode
-        self._start = start
-        self._auto_commit_s = auto_commit_s
-        self._on_assigned = on_assigned
-        self._on_revoked = on_revoked
-        self._offsets_dir = Path(offsets_dir or DEFAULT_DIR).expanduser()
-        self._subscriptions = subscribe(group, topics, mode)
         self._session = Session(
             namesrv,
             content=self._heartbeat,
@@ -172,9 +176,7 @@ class Consumer:
             credentials=credentials,
             instance=BROADCASTING_INSTANCE if mode == "broadcasting" else None,
         )
-        self._prefetch_limits = prefetch_messages, prefetch_bytes
         self._figures = TopicFigures(time.monotonic)
-        self._started_ms = 0
         self._parts: _Parts | None = None
         self._in_hand: set[QueueReader] = set()  # readers of messages that the program iterates over
         self._stopping = False
@@ -186,9 +188,7 @@ class Consumer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, *raised: object) -> None:
         if kind is None:
             self._finish()
         await self.close()
@@ -197,7 +197,7 @@ class Consumer:
         """Open it, for programs that do not use `async with`: from now on it is a member, and reads ahead.
 
         With `start="last"` it returns when the positions of its queues are known, so that a message sent after that is
-        read. When brokers do not tell them within `deadline_s`, that is logged, and reading begins once they do.
+        read. When brokers do not return them within `deadline_s`, that is logged, and reading begins once they do.
 
         Raises:
             ClosedError: it is open already.
@@ -209,15 +209,14 @@ class Consumer:
         except LedgerMQError:
             await self._session.close()
             raise
-        self._started_ms = time.time_ns() // 1_000_000
         self._stopping = False
         self._was_opened = True
-        for topic in self._subscriptions:
+        for topic in self._settings.subscriptions:
             self._session.routes.route(topic)  # follows it
-        if self._auto_commit_s is not None:
-            commits = parts.commits.run(self._auto_commit_s, parts.turns.readers)
+        if self._settings.auto_commit_s is not None:
+            commits = parts.commits.run(self._settings.auto_commit_s, parts.turns.readers)
             parts.background.append(parts.queues.spawn(commits, "commits"))
-        if self._start == "last":
+        if self._settings.start == "last":
             try:
                 await self._know_positions(parts)
             except BaseException:
@@ -232,8 +231,8 @@ class Consumer:
                 await parts.queues.positions_known()
         except TimeoutError:
             _log.warning(
-                "group %s: after %.3g s the ends of its queues are not known yet; it reads from where they end once"
-                " brokers tell",
+                "group %s: brokers have not returned the ends of its queues within %.3g s; reading begins at the ends"
+                " that they return later",
                 self._group,
                 limit_s,
             )
@@ -256,7 +255,7 @@ class Consumer:
             raise ClosedError(f"close() in {inside.name} would wait for itself: call stop(), and close it outside")
         self.stop()
         if inside is not None and parts.serving.handling is not None:
-            parts.serving.handling.then_close = True
+            parts.serving.handling.close_when_done = True
         else:
             await self._close(parts)
 
@@ -317,7 +316,7 @@ class Consumer:
         return messages
 
     def _check_routes(self) -> None:
-        for topic in self._subscriptions:
+        for topic in self._settings.subscriptions:
             failure = self._session.routes.failure(topic)
             if failure is not None and not failure.is_topic_unknown:
                 raise another(failure)  # the error that the routes keep may be raised by several calls
@@ -358,7 +357,7 @@ class Consumer:
             turns.rewind()
             raise
         except Exception as failure:
-            turns.on_failed(failure)  # told when the next batch is asked for
+            turns.on_failed(failure)  # raised when the next batch is asked for
             return False
         return True
 
@@ -412,7 +411,7 @@ class Consumer:
 
         Raises:
             InvalidArgumentError: a time without a time zone.
-            LedgerMQError: a broker did not tell the offset of that time.
+            LedgerMQError: a broker did not return the offset of that time.
         """
         parts = self._opened()
         readers, timestamp_ms = parts.turns.readers(), unix_ms(when, "when")
@@ -455,17 +454,17 @@ class Consumer:
             Exception: raised by `key`; handlers under way are cancelled, and their messages delivered again.
         """
         options = HandlingOptions(concurrency, order, key, tries_max, timeout_s)
-        options.check()
         if not callable(handler):
             raise InvalidArgumentError(f"handler {handler!r} is not a coroutine function")
         parts = self._opened()
         if parts.serving.handling is not None:
             raise ClosedError("a handler is already running: only one is allowed at a time")
         self._finish()
-        back = SendingBack(self._session, self._group) if self._mode == "clustering" else None
+        is_shared = self._settings.mode == "clustering"
+        back = SendingBack(self._session, self._group) if is_shared else None
         handling = parts.serving.handling = Handling(parts.queues, handler, back, options, self._figures)
         try:
-            if order == "queue" and self._mode == "clustering":
+            if order == "queue" and is_shared:
                 await parts.queues.lock_all()
             with stopped_by(stop_on, self.stop):
                 if not self._stopping:
@@ -473,7 +472,7 @@ class Consumer:
         finally:
             parts.serving.handling = None
             parts.turns.rewind()
-            if handling.then_close:
+            if handling.close_when_done:
                 await self.close()
 
     async def retry(self, message: Message, after_s: float | None = None) -> None:
@@ -511,37 +510,24 @@ class Consumer:
                 await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
 
     def _make_parts(self) -> _Parts:
-        session, group = self._session, self._group
-        commits = Commits(group, self._offsets(), session.calls.deadline_s)
-        queues = AssignedQueues(
-            session,
-            group,
-            self._subscriptions,
-            self._start,
-            Prefetch(*self._prefetch_limits),  # of this event loop
-            commits,
-            commits_on_leaving=self._auto_commit_s is not None,
-            on_assigned=self._on_assigned,
-            on_revoked=self._on_revoked,
-            figures=self._figures,
-        )
-        kind = Membership if self._mode == "clustering" else Everything
-        membership = kind(session, group, self._subscriptions, queues.take_over)
-        subscriptions = self._subscriptions.values()
-        serving = Serving(group, queues, commits, self._figures, subscriptions, self._settings, membership.look)
-        following = queues.spawn(membership.run(), f"membership of {group}")
+        session, settings, figures = self._session, self._settings, self._figures
+        kind: type[Membership | Everything]
+        if settings.mode == "clustering":
+            kind, offsets = Membership, QueueOffsets(session.calls)
+        else:
+            folder = settings.offsets_dir / session.client_id / settings.group
+            kind, offsets = Everything, LocalOffsets(folder, session.calls)
+        commits = Commits(settings.group, offsets, session.calls.deadline_s)
+        queues = AssignedQueues(session, settings, commits, figures)
+        membership = kind(session, settings.group, settings.subscriptions, queues.take_over)
+        serving = Serving(session, settings, queues, commits, figures, membership.rebalance_soon)
+        following = queues.spawn(membership.run(), f"membership of {settings.group}")
         return _Parts(commits, queues, queues.turns, membership, serving, [following], asyncio.Lock())
-
-    def _offsets(self) -> QueueOffsets:
-        session = self._session
-        if self._mode == "clustering":
-            return QueueOffsets(session.calls)
-        return LocalOffsets(self._offsets_dir / session.client_id / self._group, session.calls)
 
     async def _send_back(self, message: Message, level: int) -> None:
         self._opened()
         check_kind(Message, message=message)
-        if self._mode == "broadcasting":
+        if self._settings.mode == "broadcasting":
             raise InvalidArgumentError("mode is 'broadcasting', where messages cannot be sent back")
         await SendingBack(self._session, self._group).send_back(message, level, None)
 
@@ -576,25 +562,11 @@ class Consumer:
 
     def _on_route(self, route: TopicRoute) -> None:
         if self._parts is not None:
-            self._parts.membership.look()
+            self._parts.membership.rebalance_soon()
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
-        return consumer_heartbeat(client_id, self._group, self._start, self._subscriptions.values(), self._mode)
-
-    def _settings(self) -> dict[str, str]:
-        """The settings that administrators read (307), under RocketMQ's names."""
-        is_ordered = self._parts is not None and self._parts.queues.locks is not None
-        return {
-            "PROP_CLIENT_VERSION": CLIENT_VERSION,
-            "PROP_CONSUMEORDERLY": str(is_ordered).lower(),
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_NAMESERVER_ADDR": ";".join(self._session.nameservers.addresses) + ";",
-            "PROP_THREADPOOL_CORE_SIZE": "1",
-            "consumeFromWhere": wire_name(self._start),
-            "consumerGroup": self._group,
-            "messageModel": self._mode.upper(),
-        }
+        chosen = self._settings
+        return consumer_heartbeat(client_id, chosen.group, chosen.start, chosen.subscriptions.values(), chosen.mode)
 
 
 def _checked(queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:

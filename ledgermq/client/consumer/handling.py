@@ -74,20 +74,19 @@ class DeadLetter(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HandlingOptions:
-    """How handlers run; see `Consumer.run`."""
+    """How handlers run; see `Consumer.run`.
 
-    concurrency: int = CONCURRENCY
-    order: Order = "none"
-    key: KeyOf | None = None
-    tries_max: int | None = None
-    timeout_s: float = TIMEOUT_S
+    Raises:
+        InvalidArgumentError: an option is invalid; names it.
+    """
 
-    def check(self) -> None:
-        """Check the options.
+    concurrency: int
+    order: Order
+    key: KeyOf | None
+    tries_max: int | None
+    timeout_s: float
 
-        Raises:
-            InvalidArgumentError: an option is invalid; names it.
-        """
+    def __post_init__(self) -> None:
         check_count(most=CONCURRENCY_MAX, concurrency=self.concurrency)
         check_seconds(timeout_s=self.timeout_s)
         check_count(least=0, most=TRIES_LIMIT, **given(tries_max=self.tries_max))
@@ -106,7 +105,7 @@ def key_of(message: Message) -> Hashable:
     return message.keys[0] if message.keys else None
 
 
-class _Taken(NamedTuple):
+class _InHand(NamedTuple):
     """A message that is in hand.
 
     Attributes:
@@ -125,14 +124,10 @@ class Handling:
     """Runs one handler over a consumer's messages.
 
     Args:
-        queues: gives the messages.
-        handler: called with each.
         back: sends failed messages back; None in broadcasting, where nothing is retried.
-        options: order, concurrency and the like.
-        figures: counts handled and failed messages by topic.
 
     Attributes:
-        then_close: a handler has called `Consumer.close`, which is to be done when the handlers have ended.
+        close_when_done: a handler has called `Consumer.close`, which is to be done when the handlers have ended.
     """
 
     def __init__(
@@ -150,13 +145,13 @@ class Handling:
         self._options = options
         self._figures = figures
         self._key = options.key or key_of
-        self._lanes: dict[Hashable, collections.deque[_Taken]] = {}
-        self._runnable: collections.deque[_Taken] = collections.deque()
+        self._lanes: dict[Hashable, collections.deque[_InHand]] = {}
+        self._runnable: collections.deque[_InHand] = collections.deque()
         self._timers: set[asyncio.TimerHandle] = set()
-        self._taken_count = 0
+        self._in_hand_count = 0
         self._window = options.concurrency * (1 if options.order == "none" else WINDOW_PER_HANDLER)
         self._stopping = asyncio.Event()
-        self.then_close = False
+        self.close_when_done = False
 
     async def run(self) -> None:
         """Handle messages until `stop`; when it is cancelled, the handlers under way are cancelled, too.
@@ -219,14 +214,14 @@ class Handling:
                 else:
                     self._later(taken._replace(tries=taken.tries + 1), again_s)
 
-    async def _next(self) -> _Taken | None:
+    async def _next(self) -> _InHand | None:
         while not self._stopping.is_set():
             while self._runnable:
                 taken = self._runnable.popleft()
-                if taken.reader.backlog.is_wanted(taken.message):
+                if taken.reader.backlog.is_unhandled(taken.message):
                     return taken
                 self._pass_on(taken)
-            if self._taken_count < self._window and self._turns.has_message:
+            if self._in_hand_count < self._window and self._turns.has_message:
                 taken = self._take()
                 if self._may_begin(taken):
                     return taken
@@ -234,13 +229,13 @@ class Handling:
             await self._turns.wait_more()
         return None
 
-    def _take(self) -> _Taken:
+    def _take(self) -> _InHand:
         reader, message = self._turns.take()
         key = self._key(message) if self._options.order == "key" else None
-        self._taken_count += 1
-        return _Taken(reader, message, key, message.reconsume_times)
+        self._in_hand_count += 1
+        return _InHand(reader, message, key, message.reconsume_times)
 
-    def _may_begin(self, taken: _Taken) -> bool:
+    def _may_begin(self, taken: _InHand) -> bool:
         """Whether its handler may begin now; if not, it waits in the lane of its key."""
         if self._options.order == "queue":
             self._turns.hold(taken.reader)
@@ -252,9 +247,9 @@ class Handling:
             self._lanes[taken.key] = collections.deque()
         return True
 
-    def _pass_on(self, taken: _Taken) -> None:
+    def _pass_on(self, taken: _InHand) -> None:
         """This message is through: let the next of its key or queue begin."""
-        self._taken_count -= 1
+        self._in_hand_count -= 1
         if self._options.order == "queue":
             if not taken.reader.backlog.is_dropped:
                 self._turns.release(taken.reader)
@@ -268,7 +263,7 @@ class Handling:
 
     # -- one message
 
-    async def _try(self, taken: _Taken) -> float | None:
+    async def _try(self, taken: _InHand) -> float | None:
         """Handle a message; returns seconds after which to try again here, None when it is handled or sent back."""
         message = taken.message
         began_at = time.perf_counter()
@@ -276,7 +271,7 @@ class Handling:
         self._figures.handled(message.topic, time.perf_counter() - began_at, failure is None)
         return None if failure is None else await self._after_failure(message, failure, taken.tries + 1)
 
-    def _later(self, taken: _Taken, seconds: float) -> None:
+    def _later(self, taken: _InHand, seconds: float) -> None:
         """Try again after `seconds`; until then the message stays in hand, and its key or queue waits."""
 
         def again() -> None:

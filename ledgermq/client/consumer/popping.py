@@ -10,16 +10,15 @@ import base64
 import collections
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
 from ledgermq.client.core.message import Message
 from ledgermq.client.errors import UndecodableError
 from ledgermq.client.group.subscription import Subscription
-from ledgermq.message import pop_handle
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.pop_handle import POP_CK, retry_flag
+from ledgermq.message.pop_handle import POP_CK, PopHandle, parse_handle, real_topic, retry_flag
 from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -38,31 +37,6 @@ POP_CODES: Final = frozenset(
 )
 
 
-class Handle(NamedTuple):
-    """The delivery of one message to one consumer."""
-
-    start: int
-    pop_ms: int
-    invisible_ms: int
-    revive_queue: int
-    retry: str
-    broker: str
-    queue_id: int
-    offset: int
-
-    def __str__(self) -> str:
-        return " ".join(map(str, self))
-
-    @property
-    def fits_batch(self) -> bool:
-        """Whether its offset is near enough to the first of its delivery to be acknowledged by a bit."""
-        return 0 <= self.offset - self.start < BATCH_SPAN_MAX
-
-    def real_topic(self, topic: str, group: str) -> str:
-        """The topic in which the broker keeps the message: its own, or the group's retry topic."""
-        return pop_handle.real_topic(topic, group, self.retry)
-
-
 class PoppedMessage(Message):
     """A message that is hidden from other consumers for a time.
 
@@ -72,7 +46,7 @@ class PoppedMessage(Message):
 
     __slots__ = ("_times", "handle")
 
-    def __init__(self, record: Record, queue: MessageQueue, handle: Handle, times: int | None) -> None:
+    def __init__(self, record: Record, queue: MessageQueue, handle: PopHandle, times: int | None) -> None:
         super().__init__(record, queue)
         self.handle = handle
         self._times = times
@@ -134,8 +108,8 @@ def read_popped(address: str, broker: str, subscription: Subscription, answer: C
         return []
     try:
         records = decode_records(answer.body)
-        takings = _Takings(broker, answer.ext)
-        return [takings.message(record, subscription.topic) for record in records]
+        header = _PopHeader(broker, answer.ext)
+        return [header.message(record, subscription.topic) for record in records]
     except (CorruptRecordError, KeyError, ValueError) as error:
         raise UndecodableError(f"{address}: messages taken of {subscription.topic}: {error!r}") from error
 
@@ -145,14 +119,14 @@ def message_ext(group: str, message: PoppedMessage) -> dict[str, str]:
     handle = message.handle
     return {
         "consumerGroup": group,
-        "topic": handle.real_topic(message.topic, group),
+        "topic": real_topic(message.topic, group, handle.retry),
         "queueId": str(handle.queue_id),
         "extraInfo": str(handle),
         "offset": str(handle.offset),
     }
 
 
-def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str]) -> Handle:
+def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str]) -> PopHandle:
     """The new handle of a message, from the answer to 200053.
 
     Raises:
@@ -170,16 +144,21 @@ def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str])
         raise UndecodableError(f"{address}: answer to a change of the invisible time is {dict(ext)!r}") from error
 
 
+def fits_batch(handle: PopHandle) -> bool:
+    """Whether the message's offset is near enough to the first of its delivery to be acknowledged by a bit."""
+    return 0 <= handle.offset - handle.start < BATCH_SPAN_MAX
+
+
 def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -> bytes:
     """The body of request 200151: an entry for each delivery of a queue with a bit for each message.
 
-    Every message must have `handle.fits_batch`.
+    `fits_batch` must hold for every message.
     """
-    offsets: dict[tuple[Handle, str], int] = collections.defaultdict(int)
+    offsets: dict[tuple[PopHandle, str], int] = collections.defaultdict(int)
     for message in messages:
         handle = message.handle
-        taking = handle._replace(offset=0), handle.real_topic(message.topic, group)
-        offsets[taking] |= 1 << (handle.offset - handle.start)
+        delivery = handle._replace(offset=0), real_topic(message.topic, group, handle.retry)
+        offsets[delivery] |= 1 << (handle.offset - handle.start)
     acks: list[dict[str, Any]] = [
         {
             "b": base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode(),
@@ -197,7 +176,7 @@ def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -
     return orjson.dumps({"acks": acks, "brokerName": broker})
 
 
-class _Takings:
+class _PopHeader:
     """The header of an answer, as far as it concerns the messages in it; lookups raise KeyError or ValueError."""
 
     def __init__(self, broker: str, ext: Mapping[str, str]) -> None:
@@ -210,23 +189,24 @@ class _Takings:
         queue = MessageQueue(topic, self._broker, record.queue_id)
         text = record.property_map.get(POP_CK)
         if text is not None:  # in messages of a retry topic the broker has written it into the record
-            return PoppedMessage(record, queue, parse_handle(text), None)
+            return PoppedMessage(record, queue, message_handle(text), None)
         retry = retry_flag(record.topic)
         start = self._starts.get((retry, record.queue_id), record.queue_offset)
-        handle = Handle(start, *self._times, retry, self._broker, record.queue_id, record.queue_offset)
+        handle = PopHandle(start, *self._times, retry, self._broker, record.queue_id, record.queue_offset)
         times = self._counts.get((retry, f"qo{record.queue_id}%{record.queue_offset}"))
         return PoppedMessage(record, queue, handle, times)
 
 
-def parse_handle(text: str) -> Handle:
-    """Parse the property POP_CK.
+def message_handle(text: str) -> PopHandle:
+    """Parse the property POP_CK of a message.
 
     Raises:
-        ValueError: not a handle.
+        ValueError: not a handle, without an offset, or with an unknown retry flag.
     """
-    taking, offset = pop_handle.parse_handle(text)
-    handle = Handle(*taking, int(offset))
-    handle.real_topic("", "")  # raises here for an invalid flag, not only when the message is acknowledged
+    handle = parse_handle(text)
+    if handle.offset < 0:
+        raise ValueError("has no offset")
+    real_topic("", "", handle.retry)  # raises here for an unknown flag, not only when the message is acknowledged
     return handle
 
 

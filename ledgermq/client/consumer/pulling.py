@@ -51,7 +51,7 @@ class Pulled:
         code: 0 found, 19 no new message, 20 no message that matches, 21 the offset is not in the queue.
         next_offset: offset to pull from next.
         messages: those that match the subscription, in order.
-        is_reset: whether an administrator has reset the group's offset; the broker tells it once only.
+        is_reset: whether an administrator has reset the group's offset; the broker says so only once.
         suggested_id: broker id of the replica to pull from next; 0 for the leader.
     """
 

@@ -10,7 +10,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ledgermq.client.consumer.backlog import Backlog
@@ -18,10 +17,9 @@ from ledgermq.client.consumer.pulling import PullCall, Pulled
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.routes import Routes
+from ledgermq.client.core.session import Session
 from ledgermq.client.errors import Action, BusyError, LedgerMQError, RefusedError
 from ledgermq.client.group.subscription import SQL92, Subscription
-from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.route import LEADER_ID, MessageQueue
 
@@ -32,10 +30,10 @@ LEADERLESS_PATIENCE_S: Final = 2.0  # a replica is read from after that
 EMPTY_PAUSE_S: Final = 0.02
 GIVE_UP_PAUSE_S: Final = 1.0
 PATIENCE_S: Final = 10.0
-GOING_BACK_PAUSE_S: Final = 0.5
-GOING_BACK_DOUBTS: Final = 3
+BACK_PAUSE_S: Final = 0.5
+BACK_ANSWERS_IGNORED: Final = 3
 SPAN_MAX: Final = 2000
-STRANGER_CODES: Final = frozenset(
+UNKNOWN_SUBSCRIPTION_CODES: Final = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
         ResponseCode.SUBSCRIPTION_NOT_LATEST,
@@ -67,7 +65,7 @@ class Prefetch:
         return count > 0 and (count > self._messages_low or self._bytes >= self._bytes_max)
 
     async def wait_room(self, is_full: Callable[[], bool]) -> None:
-        """Return when `is_full` returns False; it is called whenever messages are taken, and by `look`."""
+        """Return when `is_full` returns False; it is called whenever messages are taken, and by `recheck`."""
         self._waiting_count += 1
         try:
             while is_full():
@@ -89,14 +87,14 @@ class Prefetch:
         ):
             self._freed.set()
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Let waiting readers call their `is_full` again."""
         if self._waiting_count:
             self._freed.set()
 
 
 class Owner(Protocol):
-    """What a reader tells the object that it belongs to."""
+    """What a reader reports to the object that it belongs to."""
 
     def on_ready(self, reader: "QueueReader") -> None:
         """The reader's buffer was empty and has messages now."""
@@ -104,24 +102,11 @@ class Owner(Protocol):
     def on_emptied(self, reader: "QueueReader") -> None:
         """The reader's buffer was emptied by a move to another offset."""
 
-    def on_stranger(self, address: str) -> None:
+    def on_unknown_subscription(self, address: str) -> None:
         """A broker does not know our subscription."""
 
     def on_failed(self, failure: LedgerMQError) -> None:
         """A queue cannot be read, and retrying has not helped."""
-
-
-@dataclass(slots=True)
-class Times:
-    """Times in Unix milliseconds; 0 for never.
-
-    Attributes:
-        pulled_ms: of the last answer of a broker.
-        consumed_ms: when the last handler ended.
-    """
-
-    pulled_ms: int = 0
-    consumed_ms: int = 0
 
 
 class QueueReader:
@@ -131,7 +116,8 @@ class QueueReader:
         queue: the queue.
         backlog: its messages between broker and program.
         committed: offset that was committed last; None until the start is known.
-        times: of its last activity.
+        pulled_ms: time of the last answer of a broker, Unix milliseconds; 0 for never.
+        consumed_ms: when the last handler ended, Unix milliseconds; 0 for never.
         begun: set once its position is known, or the queue was given up before that.
         idle: set while no handler runs on one of its messages.
     """
@@ -140,9 +126,8 @@ class QueueReader:
         self,
         queue: MessageQueue,
         subscription: Subscription,
+        session: Session,
         group: str,
-        remoting: RemotingClient,
-        routes: Routes,
         prefetch: Prefetch,
         owner: Owner,
         figures: TopicFigures,
@@ -150,13 +135,14 @@ class QueueReader:
         self.queue = queue
         self.backlog = Backlog()
         self.committed: int | None = None
-        self.times = Times()
+        self.pulled_ms = 0
+        self.consumed_ms = 0
         self.begun = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
         self._running = 0
         self._subscription = subscription
-        self._routes = routes
+        self._routes = session.routes
         self._prefetch = prefetch
         self._owner = owner
         self._figures = figures
@@ -164,9 +150,9 @@ class QueueReader:
         self._failures_count = 0
         self._failing_since: float | None = None
         self._leaderless_since: float | None = None
-        self._doubts = 0
+        self._back_answers = 0
         self._suggested_id = LEADER_ID
-        self._pull = PullCall(remoting, group, queue, subscription)
+        self._pull = PullCall(session.remoting, group, queue, subscription)
 
     # -- for the owner
 
@@ -184,7 +170,7 @@ class QueueReader:
     def done(self, message: Message) -> None:
         """Mark a message that was taken as handled."""
         self.backlog.done(message)
-        self._prefetch.look()
+        self._prefetch.recheck()
 
     def handler_began(self) -> None:
         """A handler begins with one of its messages."""
@@ -194,14 +180,14 @@ class QueueReader:
     def handler_ended(self) -> None:
         """A handler of one of its messages has ended."""
         self._running -= 1
-        self.times.consumed_ms = time.time_ns() // 1_000_000
+        self.consumed_ms = time.time_ns() // 1_000_000
         if not self._running:
             self.idle.set()
 
     def finish(self) -> None:
         """Mark every message that was taken as handled."""
         self.backlog.all_done()
-        self._prefetch.look()
+        self._prefetch.recheck()
 
     def drop(self) -> None:
         """Forget the buffer: the queue is no longer ours."""
@@ -214,7 +200,7 @@ class QueueReader:
         self._free_buffer()
         self.backlog.move(offset)
         self._owner.on_emptied(self)
-        self._prefetch.look()
+        self._prefetch.recheck()
         self._pull.break_off()
 
     def leader_changed(self, leader: str | None) -> None:
@@ -252,7 +238,7 @@ class QueueReader:
             if self.backlog.next_offset != offset:
                 continue  # we have moved
             if outcome is not None:
-                self.times.pulled_ms = time.time_ns() // 1_000_000
+                self.pulled_ms = time.time_ns() // 1_000_000
             if isinstance(outcome, LedgerMQError):
                 await self._after_failure(address, outcome)
             elif outcome is not None:
@@ -297,7 +283,7 @@ class QueueReader:
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
             await self._correct(pulled.next_offset, pulled.is_reset)
             return
-        self._doubts = 0
+        self._back_answers = 0
         self._figures.pulled(self.queue.topic, self._loop.time() - began_at, len(pulled.messages))
         before = self.backlog.next_offset or 0
         self.backlog.next_offset = max(before, pulled.next_offset)
@@ -317,19 +303,19 @@ class QueueReader:
             _log.warning("%s: offset %d was reset, continuing at %d", self.queue, before, offset)
             self.move(offset)
             return
-        if offset < before and self._doubts < GOING_BACK_DOUBTS:
-            self._doubts += 1
+        if offset < before and self._back_answers < BACK_ANSWERS_IGNORED:
+            self._back_answers += 1
             self._routes.refresh(self.queue.topic)
-            await asyncio.sleep(GOING_BACK_PAUSE_S)
+            await asyncio.sleep(BACK_PAUSE_S)
             return
         _log.warning("%s: offset %d is not in the queue, continuing at %d", self.queue, before, offset)
-        self._doubts = 0
+        self._back_answers = 0
         self.backlog.next_offset = offset
 
     async def _after_failure(self, address: str, failure: LedgerMQError) -> None:
         self._suggested_id = LEADER_ID
-        if failure.code in STRANGER_CODES:
-            self._owner.on_stranger(address)
+        if failure.code in UNKNOWN_SUBSCRIPTION_CODES:
+            self._owner.on_unknown_subscription(address)
         if failure.action is Action.GIVE_UP or self._is_unfilterable(failure):
             await self._pause_after_refusal(failure)
             return

@@ -8,30 +8,37 @@
 | 307 | how are you? | settings, queues, rates |
 | 309 | handle this message now | what the handler made of it |
 
-Source: apache/rocketmq `client/.../impl/ClientRemotingProcessor.java`, `ConsumeMessageDirectlyResult.java`.
+Source: apache/rocketmq `client/.../impl/ClientRemotingProcessor.java`,
+`remoting/.../protocol/body/{ConsumerRunningInfo,ProcessQueueInfo,ConsumeMessageDirectlyResult}.java`.
 """
 
+import asyncio
+import io
 import logging
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import orjson
 
 from ledgermq.client.consumer.assigned import AssignedQueues
 from ledgermq.client.consumer.commits import Commits
 from ledgermq.client.consumer.handling import DeadLetter, Handling, Retry
-from ledgermq.client.consumer.running_info import running_info, task_stacks
+from ledgermq.client.consumer.queue_reader import QueueReader
+from ledgermq.client.consumer.settings import ConsumerSettings
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.core.message import Message
+from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError
 from ledgermq.client.group.local_offsets import parse_queue_table
-from ledgermq.client.group.subscription import Subscription
+from ledgermq.client.group.start_position import wire_name
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.java_json import QueueId, queue_map
+from ledgermq.remoting.codec.java_json import QueueId, queue_map, text_map
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
@@ -40,39 +47,38 @@ from ledgermq.remoting.route import MessageQueue
 
 _log: Final = logging.getLogger(__name__)
 
+CLIENT_VERSION: Final = "V5_3_3"  # the version of RocketMQ's protocol
 _REMARK_LENGTH_MAX: Final = 1000
+_MIB: Final = 1024 * 1024
 
 
 class Serving:
     """Answers for one consumer.
 
     Args:
-        group: consumer group.
-        queues: the consumer's queues.
-        commits: commits its offsets.
-        figures: its rates by topic.
-        subscriptions: its subscriptions.
-        settings: returns the settings that administrators read.
-        look: called when the group has changed.
+        rebalance_soon: called when the group has changed.
+
+    Attributes:
+        handling: the handler that runs now, if one does.
     """
 
     def __init__(
         self,
-        group: str,
+        session: Session,
+        settings: ConsumerSettings,
         queues: AssignedQueues,
         commits: Commits,
         figures: TopicFigures,
-        subscriptions: Iterable[Subscription],
-        settings: Callable[[], Mapping[str, str]],
-        look: Callable[[], None],
+        rebalance_soon: Callable[[], None],
     ) -> None:
-        self._group = group
+        self._session = session
+        self._settings = settings
+        self._group = settings.group
         self._queues = queues
         self._commits = commits
         self._figures = figures
-        self._subscriptions = subscriptions
-        self._settings = settings
-        self._look = look
+        self._rebalance_soon = rebalance_soon
+        self._started_ms = time.time_ns() // 1_000_000
         self.handling: Handling | None = None
 
     def serve(self, connection: Connection, command: Command) -> None:
@@ -84,7 +90,7 @@ class Serving:
         code = command.code
         if code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             if command.ext.get("consumerGroup") == self._group:
-                self._look()
+                self._rebalance_soon()
             connection.respond(command, ResponseCode.SUCCESS)
         elif code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
             self._check_group(command.ext.get("group"))
@@ -94,9 +100,8 @@ class Serving:
             connection.respond(command, ResponseCode.SUCCESS, body=self._status(command.ext.get("topic")))
         elif code == RequestCode.GET_CONSUMER_RUNNING_INFO:
             self._check_group(command.ext.get("consumerGroup"))
-            connection.respond(
-                command, ResponseCode.SUCCESS, body=self._info(command.ext.get("jstackEnable") == "true")
-            )
+            info = self._info(command.ext.get("jstackEnable") == "true")
+            connection.respond(command, ResponseCode.SUCCESS, body=info)
         elif code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             self._check_group(command.ext.get("consumerGroup"))
             message = _message(command)
@@ -125,15 +130,35 @@ class Serving:
         return b'{"messageQueueTable":' + queue_map(known) + b"}"
 
     def _info(self, with_stacks: bool) -> bytes:
-        locks = self._queues.locks
-        return running_info(
-            self._settings(),
-            self._subscriptions,
-            self._queues.turns.readers(),
-            frozenset(locks.held if locks else ()),
-            self._figures,
-            task_stacks() if with_stacks else None,
-        )
+        """RocketMQ's ConsumerRunningInfo, with the stacks of all tasks if they are asked for."""
+        held = self._queues.locks.held if self._queues.locks else ()
+        readers = self._queues.turns.readers()
+        subscriptions = self._settings.subscriptions.values()
+        parts: dict[str, bytes] = {
+            "mqPopTable": b"{}",
+            "mqTable": queue_map((QueueId(*one.queue), _queue_info(one, one.queue in held)) for one in readers),
+            "properties": orjson.dumps(self._properties()),
+            "statusTable": orjson.dumps({one.topic: self._figures.to_wire(one.topic) for one in subscriptions}),
+            "subscriptionSet": orjson.dumps([one.to_wire() for one in subscriptions]),
+            "userConsumerInfo": b"{}",
+        }
+        if with_stacks:
+            parts["jstack"] = orjson.dumps(_task_stacks())
+        return text_map(sorted(parts.items()))
+
+    def _properties(self) -> dict[str, str]:
+        """The settings that administrators read, under RocketMQ's names."""
+        return {
+            "PROP_CLIENT_VERSION": CLIENT_VERSION,
+            "PROP_CONSUMEORDERLY": str(self._queues.locks is not None).lower(),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_NAMESERVER_ADDR": ";".join(self._session.nameservers.addresses) + ";",
+            "PROP_THREADPOOL_CORE_SIZE": "1",
+            "consumeFromWhere": wire_name(self._settings.start),
+            "consumerGroup": self._group,
+            "messageModel": self._settings.mode.upper(),
+        }
 
     async def _consume(self, connection: Connection, command: Command, message: Message) -> None:
         if self.handling is None:
@@ -159,9 +184,8 @@ def _offsets(body: bytes | memoryview) -> dict[MessageQueue, int]:
     try:
         return parse_queue_table(loads(body)["offsetTable"])
     except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Refusal(
-            Cause.INVALID_PARAMETER, f"body of a reset, offsetTable: {error!r}"[:_REMARK_LENGTH_MAX]
-        ) from error
+        remark = f"body of a reset, offsetTable: {error!r}"[:_REMARK_LENGTH_MAX]
+        raise Refusal(Cause.INVALID_PARAMETER, remark) from error
 
 
 def _message(command: Command) -> Message:
@@ -170,3 +194,35 @@ def _message(command: Command) -> Message:
     except CorruptRecordError as error:
         raise Refusal(Cause.INVALID_PARAMETER, f"body: not a message: {error}") from error
     return Message(record, MessageQueue(record.topic, command.ext.get("brokerName") or "", record.queue_id))
+
+
+def _queue_info(reader: QueueReader, is_locked: bool) -> dict[str, Any]:
+    """RocketMQ's ProcessQueueInfo; times that are not kept are 0."""
+    backlog = reader.backlog
+    waiting = [*backlog.in_hand.values(), *backlog.buffer]
+    return {
+        "cachedMsgCount": len(waiting),
+        "cachedMsgMaxOffset": waiting[-1].queue_offset if waiting else 0,
+        "cachedMsgMinOffset": waiting[0].queue_offset if waiting else 0,
+        "cachedMsgSizeInMiB": sum(message.record.size for message in waiting) // _MIB,
+        "commitOffset": -1 if reader.committed is None else reader.committed,
+        "droped": backlog.is_dropped,
+        "lastConsumeTimestamp": reader.consumed_ms,
+        "lastLockTimestamp": 0,
+        "lastPullTimestamp": reader.pulled_ms,
+        "locked": is_locked,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }
+
+
+def _task_stacks() -> str:
+    """The stacks of all tasks of this loop and of all threads, like `jstack` for Java."""
+    text = io.StringIO()
+    for task in asyncio.all_tasks():
+        task.print_stack(file=text)
+    for thread, frame in sys._current_frames().items():
+        text.write(f"Thread {thread}:\n{''.join(traceback.format_stack(frame))}\n")
+    return text.getvalue()

@@ -24,8 +24,8 @@ def stopped_by(signals: Signals, stop: Callable[[], None]) -> Iterator[None]:
     """
     with contextlib.ExitStack() as caught:
         for number in _numbers(signals):
-            _catch(number, stop)
-            caught.callback(_let_go, number, stop)
+            _install(number, stop)
+            caught.callback(_uninstall, number, stop)
         yield
 
 
@@ -39,7 +39,7 @@ def _numbers(signals: Signals) -> list[int]:
         raise InvalidArgumentError(f"stop_on {signals!r}: {error}") from error
 
 
-def _catch(number: int, stop: Callable[[], None]) -> None:
+def _install(number: int, stop: Callable[[], None]) -> None:
     if number not in _waiting:
         before = signal.getsignal(number)
         try:
@@ -52,7 +52,7 @@ def _catch(number: int, stop: Callable[[], None]) -> None:
     _waiting[number].append(stop)
 
 
-def _let_go(number: int, stop: Callable[[], None]) -> None:
+def _uninstall(number: int, stop: Callable[[], None]) -> None:
     _waiting[number].remove(stop)
     if not _waiting[number]:
         del _waiting[number]

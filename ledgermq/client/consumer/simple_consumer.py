@@ -9,7 +9,6 @@ import collections
 import itertools
 import uuid
 from collections.abc import Awaitable, Iterable
-from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from ledgermq.client.consumer.popping import (
@@ -18,6 +17,7 @@ from ledgermq.client.consumer.popping import (
     PoppedMessage,
     batch_ack_body,
     changed_handle,
+    fits_batch,
     message_ext,
     notification_command,
     pop_command,
@@ -93,8 +93,8 @@ class SimpleConsumer:
         self._start: Literal["first", "last"] = start
         self._ordered = ordered
         subscriptions = subscribe(group, topics)
-        self._told = list(subscriptions.values())
-        self._subscriptions = [one for one in self._told if not one.topic.startswith(RETRY_TOPIC_PREFIX)]
+        self._all_subscriptions = list(subscriptions.values())
+        self._subscriptions = [one for one in self._all_subscriptions if not one.topic.startswith(RETRY_TOPIC_PREFIX)]
         self._turn = itertools.count()
         self._session = Session(
             namesrv,
@@ -109,9 +109,7 @@ class SimpleConsumer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, *raised: object) -> None:
         await self.close()
 
     async def start(self) -> None:
@@ -181,7 +179,7 @@ class SimpleConsumer:
         for message in messages:
             if not isinstance(message, PoppedMessage):
                 raise InvalidArgumentError(f"ack(*messages) is given a {type(message).__name__}: {message!r}")
-            if len(messages) == 1 or self._ordered or not message.handle.fits_batch:
+            if len(messages) == 1 or self._ordered or not fits_batch(message.handle):
                 rounds.append(self._call(RequestCode.ACK_MESSAGE, message))
             else:
                 by_broker[message.queue.broker].append(message)
@@ -278,4 +276,4 @@ class SimpleConsumer:
         await self._session.calls.at_leader(messages[0].topic, broker, code, {}, body=body)
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
-        return consumer_heartbeat(client_id, self._group, self._start, self._told)
+        return consumer_heartbeat(client_id, self._group, self._start, self._all_subscriptions)

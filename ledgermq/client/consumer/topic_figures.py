@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 SLICE_S: Final = 10.0
@@ -9,19 +10,17 @@ SLICES: Final = 6
 _RATE_S: Final = SLICE_S * SLICES
 
 
+@dataclass(slots=True)
 class _Slice:
     """The counts of one topic in ten seconds."""
 
-    __slots__ = ("began_at", "failed", "ok", "pulled", "pulls", "spent_pulling_s", "spent_s")
-
-    def __init__(self, began_at: float) -> None:
-        self.began_at = began_at
-        self.ok = 0
-        self.failed = 0
-        self.spent_s = 0.0
-        self.pulls = 0
-        self.pulled = 0
-        self.spent_pulling_s = 0.0
+    began_at: float
+    ok: int = 0
+    failed: int = 0
+    spent_s: float = 0.0
+    pulls: int = 0
+    pulled: int = 0
+    spent_pulling_s: float = 0.0
 
 
 class TopicFigures:

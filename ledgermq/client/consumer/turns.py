@@ -18,11 +18,11 @@ class Turns:
     """The readers of one consumer, and which of them gives the next message; the `Owner` of the readers.
 
     Args:
-        on_stranger: called with the address of a broker that does not know our subscription.
+        on_unknown_subscription: called with the address of a broker that does not know our subscription.
     """
 
-    def __init__(self, on_stranger: Callable[[str], None]) -> None:
-        self.on_stranger = on_stranger
+    def __init__(self, on_unknown_subscription: Callable[[str], None]) -> None:
+        self.on_unknown_subscription = on_unknown_subscription
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._ready: collections.deque[QueueReader] = collections.deque()
         self._turn_left = TURN_COUNT

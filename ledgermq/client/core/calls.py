@@ -56,7 +56,7 @@ def back_off_s(failure_count: int, jitter: Callable[[], float]) -> float:
 
 
 UNKNOWN_TOPIC_PATIENCE_S: Final = 1.5
-SECOND_THOUGHTS: Final = 2  # further tries after a refusal that may come from a broker that lags behind the others
+LAGGING_BROKER_TRIES: Final = 2  # further tries after a refusal that may come from a broker that lags behind the others
 FAILURES_KEPT: Final = 8
 ROUTE_WAIT_S: Final = 0.05
 LEAST_TRY_S: Final = 0.05  # no further try begins with less time left: its time-out would say nothing
@@ -136,7 +136,7 @@ class UnderWay(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Course:
+class _CallState:
     """The failures and the deadline of one call; made when its first try fails, since most calls need none."""
 
     began_at: float
@@ -206,25 +206,25 @@ class Calls:
         loop_time = self._loop.time
         began_at = loop_time()
         deadline = began_at + (self.deadline_s if deadline_s is None else deadline_s)
-        course: _Course | None = None
+        state: _CallState | None = None
         attempts = 0
         failed_broker: str | None = None
         while True:
             if self._closed:
-                raise _closed(plan.describe, course)
+                raise _closed(plan.describe, state)
             target = plan.choose(failed_broker)
             if target is None:
-                course = course or _Course(began_at, deadline, attempts_max)
-                await self._wait_for_routes(plan.topic, plan.describe, course, attempts)
+                state = state or _CallState(began_at, deadline, attempts_max)
+                await self._wait_for_routes(plan.topic, plan.describe, state, attempts)
                 continue
             attempts += 1
             outcome = await self._try(plan, target, deadline)
             if type(outcome) is Command:
                 return Answered(outcome, target, attempts)
             assert isinstance(outcome, LedgerMQError), "either answered or failed"
-            course = course or _Course(began_at, deadline, attempts_max)
-            course.add(outcome)
-            await self._after_failure(plan, target, outcome, course, attempts)
+            state = state or _CallState(began_at, deadline, attempts_max)
+            state.add(outcome)
+            await self._after_failure(plan, target, outcome, state, attempts)
             failed_broker = target.broker
             if self._on_retry is not None:
                 self._on_retry(FailedTry(plan.describe(), plan.topic, target.broker, target.address, attempts, outcome))
@@ -263,92 +263,92 @@ class Calls:
             self._on_try(target, self._loop.time() - now, outcome if isinstance(outcome, LedgerMQError) else None)
         return outcome
 
-    async def found(self, topic: str, look: Callable[[], Found | None], describe: Callable[[], str]) -> Found:
-        """What `look` returns once that is not None; `look` reads the routes and is called at every change of them.
+    async def wait_until(self, topic: str, find: Callable[[], Found | None], describe: Callable[[], str]) -> Found:
+        """What `find` returns once that is not None; `find` reads the routes and is called at every change of them.
 
         Raises:
             NoRouteError: no nameserver knows the topic.
-            DeadlineExceededError: `look` returned None until the deadline.
+            DeadlineExceededError: `find` returned None until the deadline.
             ClosedError: closed meanwhile.
         """
         now = self._loop.time()
-        course = _Course(now, now + self.deadline_s, None)
-        while (thing := look()) is None:
+        state = _CallState(now, now + self.deadline_s, None)
+        while (thing := find()) is None:
             if self._closed:
-                raise _closed(describe, course)
-            await self._wait_for_routes(topic, describe, course, 0)
+                raise _closed(describe, state)
+            await self._wait_for_routes(topic, describe, state, 0)
         return thing
 
-    async def _wait_for_routes(self, topic: str, describe: Callable[[], str], course: _Course, attempts: int) -> None:
+    async def _wait_for_routes(self, topic: str, describe: Callable[[], str], state: _CallState, attempts: int) -> None:
         """Return when routes change, or after 50 ms; raises when the call has waited too long."""
         now = self._loop.time()
         failure = self._routes.failure(topic)
         is_unknown = failure is not None and failure.was_answered and self._routes.route(topic) is None
-        if failure is not None and is_unknown and now >= course.began_at + UNKNOWN_TOPIC_PATIENCE_S:
-            raise _no_route(failure, course)
-        if course.is_over(now):
-            if failure is not None and not course.failures:
-                course.add(failure)
-            raise _exceeded(describe, course, attempts)
+        if failure is not None and is_unknown and now >= state.began_at + UNKNOWN_TOPIC_PATIENCE_S:
+            raise _no_route(failure, state)
+        if state.is_over(now):
+            if failure is not None and not state.failures:
+                state.add(failure)
+            raise _exceeded(describe, state, attempts)
         await self._routes.changed(ROUTE_WAIT_S)
-        if course.failures:  # somebody led until just now
+        if state.failures:  # somebody led until just now
             self._routes.refresh(topic)
 
     async def _after_failure(
-        self, plan: Plan, target: Target, failure: LedgerMQError, course: _Course, attempts: int
+        self, plan: Plan, target: Target, failure: LedgerMQError, state: _CallState, attempts: int
     ) -> None:
         """Return when the next try may begin; raises when there is no further try."""
-        if failure.action is Action.GIVE_UP and not _deserves_second_thought(failure, course):
+        if failure.action is Action.GIVE_UP and not _may_come_from_lagging_broker(failure, state):
             raise failure
         if not isinstance(failure, BusyError):
             self._routes.report_failure(plan.topic, target.broker, target.address, failure)
-        if course.attempts_max is not None and attempts >= course.attempts_max:
+        if state.attempts_max is not None and attempts >= state.attempts_max:
             raise failure
-        left_s = max(0.0, course.deadline - self._loop.time())
-        wait_s = min(self._wait_s(plan, target, failure, course), left_s)
+        left_s = max(0.0, state.deadline - self._loop.time())
+        wait_s = min(self._wait_s(plan, target, failure, state), left_s)
         if isinstance(failure, BusyError):
             await asyncio.sleep(wait_s)
         elif wait_s > 0:
             await self._routes.leader_other_than(target.broker, target.address, wait_s)
-        if course.is_over(self._loop.time()):
-            raise _exceeded(plan.describe, course, attempts)
+        if state.is_over(self._loop.time()):
+            raise _exceeded(plan.describe, state, attempts)
 
-    def _wait_s(self, plan: Plan, target: Target, failure: LedgerMQError, course: _Course) -> float:
-        if course.failures_count == 1:
+    def _wait_s(self, plan: Plan, target: Target, failure: LedgerMQError, state: _CallState) -> float:
+        if state.failures_count == 1:
             elsewhere = plan.choose(target.broker)
             if elsewhere is not None and elsewhere.address != target.address:
                 return 0.0
-        pause_s = back_off_s(course.failures_count, random.random)
+        pause_s = back_off_s(state.failures_count, random.random)
         retry_after_s = failure.retry_after_s if isinstance(failure, RefusedError) else None
         if retry_after_s is None or isinstance(failure, NotLeaderError):
             return pause_s
         return max(pause_s, retry_after_s)
 
 
-def _exceeded(describe: Callable[[], str], course: _Course, attempts: int) -> DeadlineExceededError:
-    return DeadlineExceededError(describe(), course.deadline - course.began_at, attempts, tuple(course.failures))
+def _exceeded(describe: Callable[[], str], state: _CallState, attempts: int) -> DeadlineExceededError:
+    return DeadlineExceededError(describe(), state.deadline - state.began_at, attempts, tuple(state.failures))
 
 
-def _closed(describe: Callable[[], str], course: _Course | None) -> ClosedError:
-    known = course is None or all(failure.outcome_known for failure in course.failures)
+def _closed(describe: Callable[[], str], state: _CallState | None) -> ClosedError:
+    known = state is None or all(failure.outcome_known for failure in state.failures)
     doubt = "" if known else " (an attempt without an answer may have been carried out)"
     return ClosedError(f"{describe()}: the client was closed during the call{doubt}", outcome_known=known)
 
 
-def _no_route(failure: NoRouteError, course: _Course) -> LedgerMQError:
+def _no_route(failure: NoRouteError, state: _CallState) -> LedgerMQError:
     """A copy for one call of the error that `Routes` keeps for all calls."""
     mine = another(failure)
-    mine.outcome_known = all(earlier.outcome_known for earlier in course.failures)
+    mine.outcome_known = all(earlier.outcome_known for earlier in state.failures)
     return mine
 
 
-def _deserves_second_thought(failure: LedgerMQError, course: _Course) -> bool:
+def _may_come_from_lagging_broker(failure: LedgerMQError, state: _CallState) -> bool:
     """Whether to try again after a refusal for good.
 
     A broker may not know a new topic yet, or be read-only for a moment; Java's producer tries again there, too.
     """
     is_doubtful = isinstance(failure, TopicNotFoundError | PermissionDeniedError)
-    return is_doubtful and course.failures_count <= SECOND_THOUGHTS
+    return is_doubtful and state.failures_count <= LAGGING_BROKER_TRIES
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Heartbeats: they tell brokers that this client exists, its groups and its subscriptions.
+"""Heartbeats: they send brokers that this client exists, its groups and its subscriptions.
 
 They go to every broker address of the routes in use, followers included, so that a new leader already knows the
 members of a group: every 30 s, on every new connection, and when the content has changed.
@@ -24,11 +24,11 @@ _log: Final = logging.getLogger(__name__)
 INTERVAL_S: Final = 30.0
 TICK_S: Final = 1.0
 TIMEOUT_S: Final = 3.0
-FAREWELL_TIMEOUT_S: Final = 1.0
+UNREGISTER_TIMEOUT_S: Final = 1.0
 
 
-class _Told(NamedTuple):
-    """The connection over which a broker took our last heartbeat, and when (seconds of the loop's clock)."""
+class _Accepted(NamedTuple):
+    """The connection over which a broker accepted our last heartbeat, and when (seconds of the loop's clock)."""
 
     connection: Connection
     at: float
@@ -39,7 +39,7 @@ class Heartbeats:
 
     Args:
         content: returns the HeartbeatData of this moment, as JSON values.
-        addresses: returns the addresses of all brokers to tell.
+        addresses: returns the addresses of all brokers to send.
     """
 
     def __init__(
@@ -49,60 +49,55 @@ class Heartbeats:
         self._content = content
         self._addresses = addresses
         self._loop = asyncio.get_running_loop()
-        self._told: dict[str, _Told] = {}
-        self._telling: dict[str, asyncio.Task[bool]] = {}
+        self._accepted: dict[str, _Accepted] = {}
+        self._sending: dict[str, asyncio.Task[bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """From now on, send those that are due every second."""
-        self.look()
+        self.send_due()
         self._timer = self._loop.call_later(TICK_S, self.start)
 
-    def look(self) -> None:
+    def send_due(self) -> None:
         """Send heartbeats to the brokers that had none for 30 s, or none on their present connection."""
         for address in self._addresses():
-            if not self.is_told(address):
+            if not self.is_known_at(address):
                 self._begin(address)
 
-    async def tell(self, address: str) -> bool:
+    async def send(self, address: str) -> bool:
         """Send one broker a heartbeat now; returns whether the broker accepted it."""
         return await asyncio.shield(self._begin(address))
 
-    async def tell_all(self) -> None:
-        """Send every broker a heartbeat now; returns when each has accepted it or failed."""
-        await asyncio.gather(*[self.tell(address) for address in self._addresses()])
-
-    async def farewell(self, ext: dict[str, str]) -> None:
-        """Unregister at every broker that knows us (35), for 1 s at most; others notice when heartbeats stop."""
-        knowing = [told.connection for told in self._told.values() if not told.connection.is_closed]
-        requests = [
-            connection.request(Command(RequestCode.UNREGISTER_CLIENT, ext=ext), FAREWELL_TIMEOUT_S)
-            for connection in knowing
-        ]
+    async def unregister(self, ext: dict[str, str]) -> None:
+        """Send request 35 to every broker that knows us, for 1 s at most; others notice when heartbeats stop."""
+        command = Command(RequestCode.UNREGISTER_CLIENT, ext=ext)
+        open_ones = [last.connection for last in self._accepted.values() if not last.connection.is_closed]
+        requests = [connection.request(command, UNREGISTER_TIMEOUT_S) for connection in open_ones]
         await asyncio.gather(*requests, return_exceptions=True)
 
     async def close(self) -> None:
         """Send no more heartbeats."""
         if self._timer is not None:
             self._timer.cancel()
-        tasks = list(self._telling.values())
+        tasks = list(self._sending.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def is_told(self, address: str) -> bool:
-        told = self._told.get(address)
-        if told is None or told.connection is not self._remoting.connected(address):
+    def is_known_at(self, address: str) -> bool:
+        """Whether the broker knows us: it has accepted a heartbeat on its present connection in the last 30 s."""
+        last = self._accepted.get(address)
+        if last is None or last.connection is not self._remoting.connected(address):
             return False
-        return self._loop.time() < told.at + INTERVAL_S
+        return self._loop.time() < last.at + INTERVAL_S
 
     def _begin(self, address: str) -> asyncio.Task[bool]:
-        task = self._telling.get(address)
+        task = self._sending.get(address)
         if task is None:
-            task = self._telling[address] = self._loop.create_task(self._tell(address), name=f"heartbeat to {address}")
+            task = self._sending[address] = self._loop.create_task(self._send(address), name=f"heartbeat to {address}")
         return task
 
-    async def _tell(self, address: str) -> bool:
+    async def _send(self, address: str) -> bool:
         try:
             connection = await self._remoting.connection(address)
             command = Command(RequestCode.HEART_BEAT, ext={}, body=orjson.dumps(self._content()))
@@ -111,9 +106,9 @@ class Heartbeats:
             _log.debug("heartbeat to %s: %s", address, error)
             return False
         finally:
-            del self._telling[address]
+            del self._sending[address]
         if answer.code != ResponseCode.SUCCESS:
             _log.debug("heartbeat to %s: answered %d %s", address, answer.code, answer.remark)
             return False
-        self._told[address] = _Told(connection, self._loop.time())
+        self._accepted[address] = _Accepted(connection, self._loop.time())
         return True

@@ -5,13 +5,14 @@
     no nameserver answers, and the leader fails --> the other members of the last route are tried in turn: each
                                                     either leads, or refuses with a hint at the leader
 
-The last known route stays in use while no nameserver tells a newer one. One task per topic; on the loop's thread only.
+The last known route stays in use until a nameserver returns a newer one. One task per topic; on the loop's thread only.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ledgermq.client.core.nameservers import Nameservers, RouteAnswer
@@ -26,25 +27,23 @@ POLL_S: Final = 30.0
 POLL_UNKNOWN_S: Final = 2.0
 HOLD_S: Final = 25.0
 FETCH_GAP_S: Final = 0.02
-FETCH_GAP_MAX_S: Final = 0.3  # while no nameserver tells a route: as soon as one is back it is asked
+FETCH_GAP_MAX_S: Final = 0.3  # while no nameserver returns a route, so that one that is back is soon asked
 
 OnLeader = Callable[[str, str | None], None]
 OnRoute = Callable[[TopicRoute], None]
 
 
-class _Watched:
+@dataclass(slots=True)
+class _Followed:
     """One topic that is followed."""
 
-    __slots__ = ("answer", "failure", "lent", "reports", "task", "topic", "wanted")
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.answer: RouteAnswer | None = None
-        self.failure: NoRouteError | None = None
-        self.lent: TopicRoute | None = None
-        self.reports = 0  # failures reported since the route last changed
-        self.wanted = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
+    topic: str
+    answer: RouteAnswer | None = None
+    failure: NoRouteError | None = None
+    template_route: TopicRoute | None = None  # the route of the template topic, as a route of this topic
+    reports: int = 0  # failures reported since the route last changed
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)  # set: ask the nameservers now
+    task: asyncio.Task[None] | None = None
 
 
 class Routes:
@@ -64,7 +63,7 @@ class Routes:
         self._on_leader = on_leader
         self._on_route = on_route
         self._loop = asyncio.get_running_loop()
-        self._topics: dict[str, _Watched] = {}
+        self._topics: dict[str, _Followed] = {}
         self._routed: dict[str, str | None] = {}
         self._hints: dict[str, tuple[str, str]] = {}  # broker name -> the supposed leader, and who hinted or failed
         self._leaders: dict[str, str | None] = {}
@@ -75,8 +74,8 @@ class Routes:
 
     def route(self, topic: str) -> TopicRoute | None:
         """The newest route of a topic; None while none is known. From the first call on, the topic is followed."""
-        watched = self._topics.get(topic) or self._follow(topic)
-        return watched.answer.route if watched.answer else None
+        followed = self._topics.get(topic) or self._follow(topic)
+        return followed.answer.route if followed.answer else None
 
     def route_or_template(self, topic: str) -> TopicRoute | None:
         """The topic's own route, else that of the template topic TBW102, whose brokers create the topic.
@@ -87,17 +86,17 @@ class Routes:
         if own is not None:
             return own
         lender = self.route(TEMPLATE_TOPIC)
-        watched = self._topics[topic]
-        if lender is None or watched.failure is None:  # not before the topic itself was asked for
+        followed = self._topics[topic]
+        if lender is None or followed.failure is None:  # not before the topic itself was asked for
             return None
-        if watched.lent is None or watched.lent.brokers is not lender.brokers:
-            watched.lent = lender.for_topic(topic, AUTO_CREATED_QUEUE_COUNT)
-        return watched.lent
+        if followed.template_route is None or followed.template_route.brokers is not lender.brokers:
+            followed.template_route = lender.for_topic(topic, AUTO_CREATED_QUEUE_COUNT)
+        return followed.template_route
 
     def failure(self, topic: str) -> NoRouteError | None:
         """Why there is no route; None when there is one, or while the first answer is awaited."""
-        watched = self._topics.get(topic)
-        return watched.failure if watched else None
+        followed = self._topics.get(topic)
+        return followed.failure if followed else None
 
     def leader(self, broker: str) -> str | None:
         """Address of the leader of this broker name; None while none is known."""
@@ -106,12 +105,12 @@ class Routes:
     def addresses(self) -> Mapping[str, str]:
         """The broker name of every broker address in the routes of the topics followed."""
         found = {}
-        for watched in self._topics.values():
-            for broker in watched.answer.route.brokers.values() if watched.answer else ():
+        for followed in self._topics.values():
+            for broker in followed.answer.route.brokers.values() if followed.answer else ():
                 found.update(dict.fromkeys(broker.addresses.values(), broker.name))
         return found | {address: broker for broker, address in self._leaders.items() if address is not None}
 
-    # -- telling
+    # -- failures
 
     def report_failure(self, topic: str, broker: str, address: str, failure: LedgerMQError) -> None:
         """A request to the leader of `broker` at `address` failed: find out at once who leads instead."""
@@ -126,11 +125,11 @@ class Routes:
         self._settle_leader(broker)
         self.refresh(topic)
 
-    def _suppose_leader(self, watched: _Watched | None, broker: str, failed: str) -> None:
+    def _suppose_leader(self, followed: _Followed | None, broker: str, failed: str) -> None:
         """While no nameserver answers: take the next member of the last known route for the leader."""
-        if watched is None or watched.answer is None or watched.failure is None or watched.failure.was_answered:
+        if followed is None or followed.answer is None or followed.failure is None or followed.failure.was_answered:
             return
-        members = watched.answer.route.brokers.get(broker)
+        members = followed.answer.route.brokers.get(broker)
         addresses = list(members.addresses.values()) if members else []
         following = addresses.index(failed) + 1 if failed in addresses else 0
         for address in addresses[following:] + addresses[:following]:
@@ -140,9 +139,9 @@ class Routes:
 
     def refresh(self, topic: str) -> None:
         """Ask the nameservers for the topic's route now."""
-        watched = self._topics.get(topic) or self._follow(topic)
-        watched.reports += 1
-        watched.wanted.set()
+        followed = self._topics.get(topic) or self._follow(topic)
+        followed.reports += 1
+        followed.wanted.set()
 
     # -- waiting
 
@@ -165,7 +164,7 @@ class Routes:
 
     async def close(self) -> None:
         """Stop following; wakes everything that waits."""
-        tasks = [watched.task for watched in self._topics.values() if watched.task]
+        tasks = [followed.task for followed in self._topics.values() if followed.task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -173,58 +172,58 @@ class Routes:
 
     # -- following
 
-    def _follow(self, topic: str) -> _Watched:
-        watched = self._topics[topic] = _Watched(topic)
-        watched.task = self._loop.create_task(self._watch(watched), name=f"route of {topic}")
-        return watched
+    def _follow(self, topic: str) -> _Followed:
+        followed = self._topics[topic] = _Followed(topic)
+        followed.task = self._loop.create_task(self._watch(followed), name=f"route of {topic}")
+        return followed
 
-    async def _watch(self, watched: _Watched) -> None:
+    async def _watch(self, followed: _Followed) -> None:
         gap_s = FETCH_GAP_S
         while True:
-            watched.wanted.clear()
-            await self._fetch(watched)
-            gap_s = min(2 * gap_s, FETCH_GAP_MAX_S) if watched.failure else FETCH_GAP_S
+            followed.wanted.clear()
+            await self._fetch(followed)
+            gap_s = min(2 * gap_s, FETCH_GAP_MAX_S) if followed.failure else FETCH_GAP_S
             await asyncio.sleep(gap_s)
-            await self._wait_for_news(watched)
+            await self._wait_for_change(followed)
 
-    async def _fetch(self, watched: _Watched) -> None:
-        if watched.reports > 1:  # what it told last time did not help
+    async def _fetch(self, followed: _Followed) -> None:
+        if followed.reports > 1:  # its last answer did not help
             self._nameservers.distrust()
         try:
-            self._apply(watched, await self._nameservers.route(watched.topic))
+            self._apply(followed, await self._nameservers.route(followed.topic))
         except NoRouteError as failure:
-            watched.failure = failure
-            for broker in watched.answer.route.brokers if watched.answer else ():
+            followed.failure = failure
+            for broker in followed.answer.route.brokers if followed.answer else ():
                 if self.leader(broker) is None:
-                    self._suppose_leader(watched, broker, "")
+                    self._suppose_leader(followed, broker, "")
                     self._settle_leader(broker)
             self._wake_all()
 
-    async def _wait_for_news(self, watched: _Watched) -> None:
+    async def _wait_for_change(self, followed: _Followed) -> None:
         """Return when the route is wanted at once, or the time to ask again has come."""
-        while not watched.wanted.is_set():
-            known, began_at = watched.answer, self._loop.time()
+        while not followed.wanted.is_set():
+            known, began_at = followed.answer, self._loop.time()
             answer: RouteAnswer | None = None
             if known is None:
-                answer = await _first(self._nameservers.first_route(watched.topic, HOLD_S), watched.wanted.wait())
+                answer = await _first(self._nameservers.first_route(followed.topic, HOLD_S), followed.wanted.wait())
             elif known.version is not None:
-                answer = await _first(self._nameservers.next_route(known, HOLD_S), watched.wanted.wait())
+                answer = await _first(self._nameservers.next_route(known, HOLD_S), followed.wanted.wait())
             if answer is not None:
-                self._apply(watched, answer)
+                self._apply(followed, answer)
                 continue
             if known is not None and known.version is None:
-                await _wait_for(watched.wanted, POLL_S)
+                await _wait_for(followed.wanted, POLL_S)
             elif known is None and self._loop.time() < began_at + POLL_UNKNOWN_S / 2:  # it does not hold questions
-                await _wait_for(watched.wanted, POLL_UNKNOWN_S)
+                await _wait_for(followed.wanted, POLL_UNKNOWN_S)
             return
 
-    def _apply(self, watched: _Watched, answer: RouteAnswer) -> None:
-        before = watched.answer.route if watched.answer else None
-        watched.answer = answer
-        watched.failure = None
+    def _apply(self, followed: _Followed, answer: RouteAnswer) -> None:
+        before = followed.answer.route if followed.answer else None
+        followed.answer = answer
+        followed.failure = None
         if answer.route == before:
             return
-        watched.reports = 0
+        followed.reports = 0
         for broker in answer.route.brokers.values():
             self._routed[broker.name] = broker.leader
             hint = self._hints.get(broker.name)

@@ -100,7 +100,7 @@ class Session:
         if credentials is not None and not isinstance(credentials, Credentials):
             raise InvalidArgumentError(f"credentials are {type(credentials).__name__}, not Credentials")
         self._content = content
-        self._on_request = on_request
+        self._on_request = on_request or NoRequests().on_request
         self._on_leader = on_leader
         self._on_route = on_route or (lambda _: None)
         self._attempt_timeout_s = attempt_timeout_s
@@ -133,7 +133,7 @@ class Session:
         self.own_address = await asyncio.to_thread(local_address_towards, self._addresses[0])
         self.client_id = make_client_id(self.own_address, self._instance)
         remoting = RemotingClient(
-            _Handler(self),
+            self,
             connect_timeout_s=CONNECT_TIMEOUT_S,
             tls=_source(self._tls),
             credentials=self._credentials,
@@ -150,9 +150,9 @@ class Session:
         )
         watch = StallWatch(remoting, routes, calls.under_way)
         content = self._content
-        heartbeats = (
-            None if content is None else Heartbeats(remoting, lambda: content(self.client_id), routes.addresses)
-        )
+        heartbeats = None
+        if content is not None:
+            heartbeats = Heartbeats(remoting, lambda: content(self.client_id), routes.addresses)
         self._parts = _Parts(remoting, nameservers, routes, calls, watch, heartbeats)
         watch.start()
         if heartbeats is not None:
@@ -184,8 +184,8 @@ class Session:
         assert heartbeats is not None, "asked only by clients with a heartbeat content"
         return heartbeats
 
-    async def close(self, farewell: dict[str, str] | None = None) -> None:
-        """Leave the group (`farewell` has the fields of request 35), then close everything.
+    async def close(self, unregister: dict[str, str] | None = None) -> None:
+        """Leave the group (`unregister` has the fields of request 35), then close everything.
 
         A second call does nothing.
         """
@@ -194,13 +194,13 @@ class Session:
             return
         parts.calls.close()
         parts.watch.stop()
-        async with contextlib.AsyncExitStack() as last:  # done when the farewell is cancelled, too
+        async with contextlib.AsyncExitStack() as last:  # done when unregistering is cancelled, too
             last.push_async_callback(parts.remoting.close)
             last.push_async_callback(parts.routes.close)
             if parts.heartbeats is not None:
                 await parts.heartbeats.close()
-                if farewell is not None:
-                    await parts.heartbeats.farewell(farewell)
+                if unregister is not None:
+                    await parts.heartbeats.unregister(unregister)
 
     def _opened(self) -> _Parts:
         if self._parts is None:
@@ -208,23 +208,29 @@ class Session:
         return self._parts
 
     def _leader_changed(self, broker: str, leader: str | None) -> None:
-        self.look()
+        self.send_due_heartbeats()
         if self._parts is not None and leader is not None:
             self._parts.watch.leader_changed()
         if self._on_leader is not None:
             self._on_leader(broker, leader)
 
-    def look(self) -> None:
+    def send_due_heartbeats(self) -> None:
         """Connections or routes have changed: send heartbeats to brokers that do not know us yet."""
         if self._parts is not None and self._parts.heartbeats is not None:
-            self._parts.heartbeats.look()
+            self._parts.heartbeats.send_due()
 
-    def serve(self, connection: Connection, command: Command) -> None:
-        """Serve a request of a server."""
-        if self._on_request is None:
-            NoRequests().on_request(connection, command)
-        else:
-            self._on_request(connection, command)
+    # -- events of connections
+
+    def on_connected(self, connection: Connection) -> None:
+        """A new connection: its broker may need a heartbeat."""
+        self.send_due_heartbeats()
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        """A server sends a request."""
+        self._on_request(connection, command)
+
+    def on_closed(self, connection: Connection) -> None:
+        """Nothing to do: calls on the connection fail by themselves."""
 
 
 def _source(tls: Tls) -> ContextSource | None:
@@ -235,23 +241,10 @@ def _source(tls: Tls) -> ContextSource | None:
 
 
 def _harmless(on_retry: OnRetry) -> OnRetry:
-    def tell(retry: FailedTry) -> None:
+    def report(retry: FailedTry) -> None:
         try:
             on_retry(retry)
         except Exception:
             _log.exception("on_retry failed")
 
-    return tell
-
-
-class _Handler(NoRequests):
-    """Passes events of connections on to the session."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def on_connected(self, connection: Connection) -> None:
-        self._session.look()
-
-    def on_request(self, connection: Connection, command: Command) -> None:
-        self._session.serve(connection, command)
+    return report

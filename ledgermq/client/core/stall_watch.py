@@ -24,7 +24,7 @@ _log: Final = logging.getLogger(__name__)
 TICK_S: Final = 0.25
 SUSPICIOUS_AGE_S: Final = 0.5
 HANDOVER_S: Final = 0.1
-STOOD_STILL_S: Final = 1.0
+BLOCKED_S: Final = 1.0
 
 
 class StallWatch:
@@ -55,7 +55,7 @@ class StallWatch:
 
     def _tick(self) -> None:
         late_s = self._loop.time() - self._due_at
-        if late_s > STOOD_STILL_S:
+        if late_s > BLOCKED_S:
             _log.warning(
                 "the event loop was blocked for %.1f s: run blocking code in a thread, or the machine is overloaded",
                 late_s,

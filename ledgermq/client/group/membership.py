@@ -28,7 +28,7 @@ from ledgermq.remoting.route import MessageQueue, TopicRoute
 _log: Final = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 20.0
-SAY_AFTER_S: Final = 10.0  # without an answer about the group's members
+WARN_AFTER_S: Final = 10.0  # without an answer about the group's members
 RETRY_S: Final = 1.0
 SETTLING_S: Final = 2.0
 TIMEOUT_S: Final = 3.0
@@ -41,9 +41,6 @@ class Membership:
     """Keeps our share of the queues up to date.
 
     Args:
-        session: an open session.
-        group: consumer group.
-        subscriptions: by topic.
         on_queues: called with a topic, its queues that are ours from now on, and whether we are the only member;
             returns when the topic's other queues are given up.
 
@@ -62,11 +59,11 @@ class Membership:
         self._due = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._settled_at: dict[str, float] = {}
-        self._told_unknown: set[str] = set()
-        self._blind_since: float | None = None
+        self._logged_unknown: set[str] = set()
+        self._unanswered_since: float | None = None
 
-    def look(self) -> None:
-        """The group, a route or a leader has changed."""
+    def rebalance_soon(self) -> None:
+        """The group, a route or a leader has changed: share out again."""
         self._due.set()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
@@ -75,7 +72,7 @@ class Membership:
             self._settled_at[broker] = self._loop.time() + SETTLING_S
         elif leader is not None:
             self._settled_at[broker] = self._loop.time()
-        self.look()
+        self.rebalance_soon()
 
     async def run(self) -> None:
         """Share out at every change and every 20 s, until cancelled."""
@@ -84,7 +81,7 @@ class Membership:
             missing = [topic for topic in self._subscriptions if not await self._share_out(topic)]
             if all(topic.startswith(RETRY_TOPIC_PREFIX) for topic in missing):
                 self.first_share.set()
-            self._say_when_blind(missing)
+            self._warn_when_unanswered(missing)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S if missing else INTERVAL_S):  # see routes._wait_for
                     await self._due.wait()
@@ -93,7 +90,7 @@ class Membership:
         """Take over our queues of one topic; returns False when they cannot be known now, and nothing has changed."""
         route = self._session.routes.route(topic)
         if route is None:
-            return self._is_unknown(topic)  # nothing to share; a route that comes later calls `look`
+            return self._is_unknown(topic)  # nothing to share; a route that comes later calls `rebalance_soon`
         try:
             members = await self._members(route)
         except LedgerMQError as failure:
@@ -105,15 +102,15 @@ class Membership:
         await self._on_queues(topic, ours, len(members) == 1)
         return True
 
-    def _say_when_blind(self, missing: list[str]) -> None:
-        """Log that no broker tells the group's members: until one does, queues neither come nor go."""
+    def _warn_when_unanswered(self, missing: list[str]) -> None:
+        """Warn that no broker returns the group's members: until one does, no queue is assigned or revoked."""
         now = self._loop.time()
         if not missing:
-            self._blind_since = None
-        elif self._blind_since is None:
-            self._blind_since = now
-        elif now - self._blind_since >= SAY_AFTER_S:
-            self._blind_since = now
+            self._unanswered_since = None
+        elif self._unanswered_since is None:
+            self._unanswered_since = now
+        elif now - self._unanswered_since >= WARN_AFTER_S:
+            self._unanswered_since = now
             _log.warning(
                 "group %s: no broker returns the members of the group, so queues of %s cannot be assigned",
                 self._group,
@@ -125,8 +122,8 @@ class Membership:
         failure = self._session.routes.failure(topic)
         if failure is None:
             return False
-        if topic not in self._told_unknown:
-            self._told_unknown.add(topic)
+        if topic not in self._logged_unknown:
+            self._logged_unknown.add(topic)
             comes_by_itself = topic.startswith(RETRY_TOPIC_PREFIX)
             _log.log(logging.DEBUG if comes_by_itself else logging.WARNING, "group %s waits: %s", self._group, failure)
         return True
@@ -140,7 +137,7 @@ class Membership:
             return None
         address = random.choice(settled)
         members = await self._ask(address)
-        if self._session.client_id not in members and await self._session.heartbeats.tell(address):
+        if self._session.client_id not in members and await self._session.heartbeats.send(address):
             members = await self._ask(address)
         return members if self._session.client_id in members else None
 
@@ -163,8 +160,8 @@ class Everything:
         self._due = asyncio.Event()
         self.first_share = asyncio.Event()
 
-    def look(self) -> None:
-        """A route has changed."""
+    def rebalance_soon(self) -> None:
+        """A route has changed: share out again."""
         self._due.set()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:

@@ -28,7 +28,7 @@ _log: Final = logging.getLogger(__name__)
 
 RENEWAL_S: Final = 20.0
 ASK_AGAIN_S: Final = 0.5
-SAY_EVERY_S: Final = 10.0  # while another member keeps a lock that we wait for
+LOG_EVERY_S: Final = 10.0  # while another member keeps a lock that we wait for
 UNLOCK_DEADLINE_S: Final = 2.0
 
 
@@ -44,24 +44,24 @@ class QueueLocks:
         self._group = group
         self._loop = asyncio.get_running_loop()
         self.held: set[MessageQueue] = set()
-        self._asked: set[MessageQueue] = set()  # locks that were asked for, and may be ours without our knowing
+        self._requested: set[MessageQueue] = set()  # locks that were asked for, and may be ours without our knowing
 
     async def acquire(self, queue: MessageQueue) -> None:
         """Return once the queue is locked for us; asks every 0.5 s, and logs now and then who is in the way.
 
         When it is cancelled, the lock may be ours all the same: call `release` for the queue.
         """
-        self._asked.add(queue)
+        self._requested.add(queue)
         began_at = self._loop.time()
-        say_at = 0.0
+        log_at = 0.0
         while not await self._lock_some(queue.broker, [queue]):
             now = self._loop.time()
-            if now >= say_at:
+            if now >= log_at:
                 waited_s = now - began_at
                 _log.warning("group %s: %s has waited for its lock for %.0f s", self._group, queue, waited_s)
-                say_at = now + SAY_EVERY_S
+                log_at = now + LOG_EVERY_S
             await asyncio.sleep(ASK_AGAIN_S)
-        self._asked.discard(queue)
+        self._requested.discard(queue)
         self.held.add(queue)
 
     async def renew(self) -> list[MessageQueue]:
@@ -74,7 +74,8 @@ class QueueLocks:
             by_broker[queue.broker].append(queue)
         granted = await asyncio.gather(*(self._lock_some(broker, queues) for broker, queues in by_broker.items()))
         asked = set().union(*by_broker.values())
-        await self._unlock(asked - self.held - self._asked)  # released meanwhile: the renewal may have come after that
+        # those released meanwhile: the renewal may have reached the broker after the release
+        await self._unlock(asked - self.held - self._requested)
         lost = [
             queue
             for queues, given in zip(by_broker.values(), granted)
@@ -86,9 +87,9 @@ class QueueLocks:
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
         """Let others have these; a broker that does not hear of it finds out when the locks expire."""
-        ours = (self.held | self._asked).intersection(queues)
+        ours = (self.held | self._requested).intersection(queues)
         self.held -= ours
-        self._asked -= ours
+        self._requested -= ours
         await self._unlock(ours)
 
     async def _unlock(self, queues: Iterable[MessageQueue]) -> None:

@@ -9,6 +9,7 @@ content, its messages are sent one by one, so that only the invalid ones fail.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ledgermq.client.errors import (
@@ -30,7 +31,7 @@ BATCH_COUNT_MAX: Final = 1024
 REFUSED_FOR_CONTENT: Final = (MessageRejectedError, InvalidRequestError)
 
 
-class Lot(NamedTuple):
+class BatchTerms(NamedTuple):
     """What messages must have in common to share a batch; `deadline_s` counts from the batch's first message."""
 
     topic: str
@@ -47,17 +48,15 @@ class _Entry(NamedTuple):
     result: asyncio.Future[SendResult]
 
 
+@dataclass(slots=True)
 class _Filling:
-    """A batch that is not full yet."""
+    """A batch that is not full yet, since `began_at` (seconds of the loop's clock)."""
 
-    __slots__ = ("began_at", "entries", "lot", "size", "timer")
-
-    def __init__(self, lot: Lot, began_at: float) -> None:
-        self.lot = lot
-        self.began_at = began_at
-        self.entries: list[_Entry] = []
-        self.size = 0
-        self.timer: asyncio.Handle | None = None
+    terms: BatchTerms
+    began_at: float
+    timer: asyncio.Handle
+    entries: list[_Entry] = field(default_factory=list)
+    size: int = 0
 
 
 class Batcher:
@@ -97,21 +96,20 @@ class Batcher:
         limit_s = sender.calls.deadline_s if deadline_s is None else deadline_s
         if where is None:
             await sender.in_flight.enter(part.size)
-            return self._add(Lot(topic, None, limit_s, attempts_max), part)
+            return self._add(BatchTerms(topic, None, limit_s, attempts_max), part)
         async with sender.turn(topic, order_key):
-            place = await sender.calls.found(topic, where, lambda: f"queue of a message to topic {topic!r}")
+            place = await sender.calls.wait_until(topic, where, lambda: f"queue of a message to topic {topic!r}")
             await sender.in_flight.enter(part.size)
-            return self._add(Lot(topic, place, limit_s, attempts_max), part)
+            return self._add(BatchTerms(topic, place, limit_s, attempts_max), part)
 
-    def _add(self, lot: Lot, part: BatchPart) -> asyncio.Future[SendResult]:
-        place = lot.topic, lot.queue
+    def _add(self, terms: BatchTerms, part: BatchPart) -> asyncio.Future[SendResult]:
+        place = terms.topic, terms.queue
         filling = self._filling.get(place)
-        if filling is not None and (filling.lot != lot or filling.size + part.size > self._bytes_max):
+        if filling is not None and (filling.terms != terms or filling.size + part.size > self._bytes_max):
             self._depart(place)
             filling = None
         if filling is None:
-            filling = self._filling[place] = _Filling(lot, self._loop.time())
-            filling.timer = self._later(place)
+            filling = self._filling[place] = _Filling(terms, self._loop.time(), self._later(place))
         result: asyncio.Future[SendResult] = self._loop.create_future()
         filling.entries.append(_Entry(part, result))
         filling.size += part.size
@@ -138,8 +136,7 @@ class Batcher:
     async def close(self) -> None:
         """Fail what is gathered with `ClosedError`; returns when the batches under way have ended."""
         for filling in self._filling.values():
-            if filling.timer is not None:
-                filling.timer.cancel()
+            filling.timer.cancel()
             self._fail(filling.entries, ClosedError("the producer was closed before the batch was sent"))
         self._filling.clear()
         if self._tasks:
@@ -154,8 +151,7 @@ class Batcher:
 
     def _depart(self, place: _Place) -> None:
         filling = self._filling.pop(place)
-        if filling.timer is not None:
-            filling.timer.cancel()
+        filling.timer.cancel()
         topic, queue = place
         before = None if queue is None else self._last.get(place)
         task = self._loop.create_task(self._deliver(filling, before), name=f"batch to {topic}")
@@ -173,7 +169,7 @@ class Batcher:
         if before is not None:
             await asyncio.wait([before])
         wanted = [entry for entry in filling.entries if not entry.result.done()]
-        self._give_back([entry for entry in filling.entries if entry.result.done()])
+        self._free_room([entry for entry in filling.entries if entry.result.done()])
         if not wanted:
             return
         try:
@@ -184,7 +180,7 @@ class Batcher:
             else:
                 self._fail(wanted, error)
         except Exception as error:  # a bug: whoever waits for a result must not wait for ever
-            self._fail(wanted, UndecodableError(f"batch to {filling.lot.topic}: {error!r}"))
+            self._fail(wanted, UndecodableError(f"batch to {filling.terms.topic}: {error!r}"))
             raise
         else:
             self._settle(wanted, results)
@@ -197,31 +193,31 @@ class Batcher:
                 self._fail([entry], error)
 
     async def _send(self, filling: _Filling, entries: Sequence[_Entry]) -> list[SendResult]:
-        sender, lot = self._sender, filling.lot
-        queue = lot.queue
+        sender, terms = self._sender, filling.terms
+        queue = terms.queue
         where = None if queue is None else lambda: queue
         if len(entries) == 1:
-            plan = sender.alone(lot.topic, entries[0].part, where)
+            plan = sender.alone(terms.topic, entries[0].part, where)
         else:
-            plan = sender.batch(lot.topic, [entry.part for entry in entries], where)
-        left_s = filling.began_at + lot.deadline_s - self._loop.time()
+            plan = sender.batch(terms.topic, [entry.part for entry in entries], where)
+        left_s = filling.began_at + terms.deadline_s - self._loop.time()
         if left_s <= 0:
-            raise DeadlineExceededError(plan.describe(), lot.deadline_s, 0, ())
-        answered = await sender.calls.run(plan, deadline_s=left_s, attempts_max=lot.attempts_max)
+            raise DeadlineExceededError(plan.describe(), terms.deadline_s, 0, ())
+        answered = await sender.calls.run(plan, deadline_s=left_s, attempts_max=terms.attempts_max)
         return plan.results(answered)
 
     def _settle(self, entries: Sequence[_Entry], results: Sequence[SendResult]) -> None:
         for entry, result in zip(entries, results, strict=True):
             if not entry.result.done():
                 entry.result.set_result(result)
-        self._give_back(entries)
+        self._free_room(entries)
 
     def _fail(self, entries: Sequence[_Entry], error: LedgerMQError) -> None:
         for entry in entries:
             if not entry.result.done():
                 entry.result.set_exception(another(error))
-        self._give_back(entries)
+        self._free_room(entries)
 
-    def _give_back(self, entries: Sequence[_Entry]) -> None:
+    def _free_room(self, entries: Sequence[_Entry]) -> None:
         for entry in entries:
             self._sender.in_flight.leave(entry.part.size)

@@ -20,6 +20,7 @@ Source: apache/rocketmq `client/.../latency/MQFaultStrategy.java`, `LatencyFault
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ledgermq.client.core.calls import Target
@@ -37,16 +38,13 @@ ISOLATION_LATENCY_MS: Final = 10_000
 PROBE_INTERVAL_MS: Final = 2_000
 
 
+@dataclass(slots=True)
 class _Fault:
     """What is known of one broker name."""
 
-    __slots__ = ("available_from_ms", "is_reachable", "latency_ms", "probe_from_ms")
-
-    def __init__(self) -> None:
-        self.latency_ms = 0.0
-        self.available_from_ms = 0.0
-        self.probe_from_ms = 0.0
-        self.is_reachable = True
+    available_from_ms: float = 0.0
+    probe_from_ms: float = 0.0
+    is_reachable: bool = True
 
 
 class FaultStrategy:
@@ -86,7 +84,6 @@ class FaultStrategy:
     def observe(self, broker: str, latency_ms: float, now_ms: float, *, isolate: bool, reachable: bool) -> None:
         """Count a try at `broker` that took `latency_ms`. A later, faster try does not shorten an avoidance."""
         fault = self._faults.setdefault(broker, _Fault())
-        fault.latency_ms = latency_ms
         avoided_ms = self.not_available_ms(latency_ms, isolate=isolate)
         if avoided_ms > 0:
             fault.available_from_ms = max(fault.available_from_ms, now_ms + avoided_ms)

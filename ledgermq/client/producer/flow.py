@@ -17,7 +17,7 @@ class InFlight:
         self._bytes_max = bytes_max
         self._count = 0
         self._bytes = 0
-        self._coming = 0
+        self._pending = 0
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -49,26 +49,26 @@ class InFlight:
         self._bytes -= size
         if self._waiting:
             self._admit()
-        self._look_idle()
+        self._check_idle()
 
     @contextlib.contextmanager
-    def coming(self) -> Iterator[None]:
+    def pending(self) -> Iterator[None]:
         """A block that counts as under way for `wait_idle`, for a send that still waits before it can enter."""
-        self._coming += 1
+        self._pending += 1
         self._idle.clear()
         try:
             yield
         finally:
-            self._coming -= 1
-            self._look_idle()
+            self._pending -= 1
+            self._check_idle()
 
     async def wait_idle(self) -> None:
-        """Return when nothing is under way or coming."""
-        while self._count or self._coming:
+        """Return when nothing is under way or pending."""
+        while self._count or self._pending:
             await self._idle.wait()
 
-    def _look_idle(self) -> None:
-        if not self._count and not self._coming:
+    def _check_idle(self) -> None:
+        if not self._count and not self._pending:
             self._idle.set()
 
     def _admit(self) -> None:

@@ -97,7 +97,7 @@ def encode_properties(
         if keys is not None:
             parts.append(_entry("KEYS", keys if isinstance(keys, str) else " ".join(keys)))
         if properties:
-            parts.extend(_given_entry(name, value) for name, value in properties.items())
+            parts.extend(_own_entry(name, value) for name, value in properties.items())
     except (TypeError, AttributeError) as error:
         values = f"tags {tags!r}, keys {keys!r}, properties {properties!r}"
         raise InvalidArgumentError(f"tags are a text, keys texts, properties text to text, not {values}") from error
@@ -122,7 +122,7 @@ def order_text(order_key: str, properties: Mapping[str, str] | None) -> str:
     return _entry(SHARDING_KEY, order_key)
 
 
-def _given_entry(name: str, value: str) -> str:
+def _own_entry(name: str, value: str) -> str:
     if name in RESERVED:
         raise InvalidArgumentError(f"property name {name!r} is reserved by RocketMQ: use another name")
     return _entry(name, value)

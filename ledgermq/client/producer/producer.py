@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, Unpack
 
 import orjson
@@ -176,9 +175,7 @@ class Producer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, *raised: object) -> None:
         await self.close(drain=kind is None)
 
     async def start(self) -> None:
@@ -386,7 +383,7 @@ class Producer:
         session, sender = self._session, self._opened().sender
         check_body(body)
         plan = sender.single(topic, body, tags, keys, properties, sender.where(topic, queue, None))
-        target = await session.calls.found(topic, lambda: plan.choose(None), plan.describe)
+        target = await session.calls.wait_until(topic, lambda: plan.choose(None), plan.describe)
         try:
             connection = await session.remoting.connection(target.address)
         except RemotingError as error:
@@ -492,7 +489,7 @@ class Producer:
         sender = self._opened().sender
         sender.where(topic, None, None)  # refuses what is not a topic name
         choice = sender.choice
-        found = self._session.calls.found(topic, lambda: choice.route(topic), lambda: f"queues of topic {topic!r}")
+        found = self._session.calls.wait_until(topic, lambda: choice.route(topic), lambda: f"queues of topic {topic!r}")
         return (await found).write_queues
 
     # -- inside

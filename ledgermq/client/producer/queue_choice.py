@@ -7,6 +7,8 @@ Source: for keys apache/rocketmq `client/.../producer/selector/SelectMessageQueu
 producers agree on a key's queue.
 """
 
+from dataclasses import dataclass
+
 from ledgermq.client.core.calls import Target
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import InvalidArgumentError
@@ -15,15 +17,13 @@ from ledgermq.message.hashing import index_hash
 from ledgermq.remoting.route import MessageQueue, TopicRoute
 
 
+@dataclass(slots=True)
 class _Ring:
-    """The targets of one topic, as of one revision of the routes."""
+    """The targets of one topic, as of one revision of the routes; `next` counts the choices."""
 
-    __slots__ = ("next", "revision", "targets")
-
-    def __init__(self, revision: int, targets: tuple[Target, ...], first: int) -> None:
-        self.revision = revision
-        self.targets = targets
-        self.next = first
+    revision: int
+    targets: tuple[Target, ...]
+    next: int
 
 
 class QueueChoice:

@@ -13,7 +13,7 @@ Source: apache/rocketmq `client/.../impl/producer/DefaultMQProducerImpl.java` (r
 import asyncio
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ledgermq.client.core.address import split_address
 from ledgermq.client.core.message import Message
@@ -39,22 +39,12 @@ REPLY_ATTEMPTS: Final = 8  # each that fails because the requester is gone leave
 UNKNOWN_HOST: Final = Host("0.0.0.0", 0)
 
 
-class Return(NamedTuple):
-    """Where a reply goes, and what it carries.
-
-    Attributes:
-        topic: the reply topic of the request's cluster.
-        kind: the reply's own properties and request code.
-        ttl_s: seconds for which the requester waits, counted from its request; None if it did not say.
-    """
-
-    topic: str
-    kind: Kind
-    ttl_s: float | None
-
-
-def return_of(request: Message) -> Return:
+def reply_address(request: Message) -> tuple[str, Kind, float | None]:
     """How to reply to this message.
+
+    Returns:
+        The reply topic of the request's cluster; the reply's own properties and request code; and the seconds for
+        which the requester waits, counted from its request (None if it did not say).
 
     Raises:
         InvalidArgumentError: the message is not a request; names the missing properties.
@@ -67,7 +57,7 @@ def return_of(request: Message) -> Return:
         f"{name}\x01{properties[name]}\x02" for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL) if name in properties
     ]
     kind = Kind("MSG_TYPE\x01reply\x02" + "".join(carried), code=RequestCode.SEND_REPLY_MESSAGE_V2)
-    return Return(reply_topic(properties[CLUSTER]), kind, _seconds(properties.get(TTL, "")))
+    return reply_topic(properties[CLUSTER]), kind, _seconds(properties.get(TTL, ""))
 
 
 def _seconds(ttl: str) -> float | None:
@@ -104,11 +94,14 @@ class Replies:
         self._waiting[correlation_id] = reply
         try:
             async with asyncio.timeout(timeout_s):
-                await sender.calls.found(
+                await sender.calls.wait_until(
                     topic, lambda: sender.choice.route(topic), lambda: f"request to topic {topic!r}"
                 )
                 await self._introduce(topic)
-                kind = self._kind_of(correlation_id, timeout_s)
+                kind = Kind(
+                    f"{CORRELATION_ID}\x01{correlation_id}\x02{REPLY_TO_CLIENT}\x01{self._session.client_id}\x02"
+                    f"{TTL}\x01{round(timeout_s * 1000)}\x02"
+                )
                 sending = asyncio.ensure_future(sender.send(topic, body, **options, deadline_s=timeout_s, kind=kind))
                 both: set[asyncio.Future[Any]] = {sending, reply}
                 try:
@@ -131,7 +124,7 @@ class Replies:
             InvalidArgumentError: the message is not a request.
             RefusedError: the requester is not connected to the broker any more.
         """
-        topic, kind, ttl_s = return_of(request)
+        topic, kind, ttl_s = reply_address(request)
         limit_s = min((limit for limit in (deadline_s, ttl_s) if limit is not None), default=None)
         return await self._sender.send(topic, body, deadline_s=limit_s, attempts_max=REPLY_ATTEMPTS, kind=kind)
 
@@ -143,14 +136,6 @@ class Replies:
                 waiting.set_exception(ClosedError(what, outcome_known=False))
                 waiting.exception()  # marks it as seen: nothing is logged if nobody waits any more
 
-    def _kind_of(self, correlation_id: str, timeout_s: float) -> Kind:
-        """The properties that make a message a request."""
-        client_id = self._session.client_id
-        return Kind(
-            f"{CORRELATION_ID}\x01{correlation_id}\x02{REPLY_TO_CLIENT}\x01{client_id}\x02"
-            f"{TTL}\x01{round(timeout_s * 1000)}\x02"
-        )
-
     async def _introduce(self, topic: str) -> None:
         """Send the topic's leaders a heartbeat if they do not know us, and follow the reply topics."""
         routes = self._session.routes
@@ -158,10 +143,10 @@ class Replies:
         for broker in route.brokers.values() if route else ():
             routes.route(reply_topic(broker.cluster))
         leaders = {routes.leader(name) for name in (route.brokers if route else ())} - {None}
-        unknown = [address for address in leaders if address and not self._session.heartbeats.is_told(address)]
+        unknown = [address for address in leaders if address and not self._session.heartbeats.is_known_at(address)]
         if unknown:
-            telling = [asyncio.ensure_future(self._session.heartbeats.tell(address)) for address in unknown]
-            await asyncio.wait(telling, timeout=INTRODUCTION_S)
+            sending = [asyncio.ensure_future(self._session.heartbeats.send(address)) for address in unknown]
+            await asyncio.wait(sending, timeout=INTRODUCTION_S)
 
     def on_reply(self, command: Command) -> None:
         """A broker delivers a reply (326); a reply that nobody waits for is dropped.

@@ -6,7 +6,8 @@ Source: apache/rocketmq `remoting/.../protocol/header/SendMessageRequestHeaderV2
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from ledgermq.client.core.calls import Answered, Target
 from ledgermq.client.core.message import Message
@@ -47,9 +48,9 @@ class SendResult(NamedTuple):
         queue_offset: the message's offset in that queue.
         status: how durable it is, see `SendStatus`.
         attempts: number of requests that were sent; with more than one, earlier copies may be stored, too.
-        term: the leader's Raft term; None from brokers that do not tell it.
-        copies: replicas that had received it when it was acknowledged; None from brokers that do not tell it.
-        durable_copies: those of them that had it on disk; None from brokers that do not tell it.
+        term: the leader's Raft term; None from brokers that do not return it.
+        copies: replicas that had received it when it was acknowledged; None from brokers that do not return it.
+        durable_copies: those of them that had it on disk; None from brokers that do not return it.
         recall_handle: for `Producer.recall`; None for messages without `delay` or `deliver_at`.
     """
 
@@ -129,64 +130,48 @@ Where = Callable[[], MessageQueue | None]
 """Finds the one queue that a send must go to; returns None while its route is unknown."""
 
 
+@dataclass(slots=True)
 class SendPlan:
     """The plan of one request with one message, or with a batch; made once per send.
 
-    Args:
-        choice: chooses queues.
-        topic: topic to send to.
+    Attributes:
         where: finds the one queue it must go to; None for any queue.
         message_ids: unique keys of the messages, in order.
-        code: request code.
         ext: header fields of the request, as `send_ext` makes them; queue id and broker name are set at each try.
-        body: body of the request.
     """
 
-    __slots__ = ("_body", "_choice", "_code", "_ext", "_queue", "_where", "message_ids", "topic")
-
-    accepted = STORED_CODES
-
-    def __init__(
-        self,
-        choice: QueueChoice,
-        topic: str,
-        where: Where | None,
-        message_ids: Sequence[str],
-        code: int,
-        ext: dict[str, str],
-        body: bytes | memoryview,
-    ) -> None:
-        self.topic = topic
-        self._choice = choice
-        self._where = where
-        self._queue: MessageQueue | None = None
-        self.message_ids = message_ids
-        self._code = code
-        self._ext = ext
-        self._body = body
+    choice: QueueChoice
+    topic: str
+    where: Where | None
+    message_ids: Sequence[str]
+    code: int
+    ext: dict[str, str]
+    body: bytes | memoryview
+    queue: MessageQueue | None = None
+    accepted: ClassVar[frozenset[int]] = STORED_CODES
 
     @property
     def size(self) -> int:
         """Bytes of the request's body."""
-        return len(self._body)
+        return len(self.body)
 
     def choose(self, failed_broker: str | None) -> Target | None:
         """The leader of any queue, or of the one that it must go to."""
-        if self._where is None:
-            return self._choice.next(self.topic, failed_broker)
-        if self._queue is None:
-            self._queue = self._where()
-        return None if self._queue is None else self._choice.at(self._queue)
+        if self.where is None:
+            return self.choice.next(self.topic, failed_broker)
+        if self.queue is None:
+            self.queue = self.where()
+        return None if self.queue is None else self.choice.at(self.queue)
 
     def command(self, target: Target) -> Command:
         """The request for this target."""
-        ext = self._ext
+        ext = self.ext
         ext["e"] = str(target.queue_id)
         ext["n"] = target.broker
-        return Command(self._code, ext=ext, body=self._body)
+        return Command(self.code, ext=ext, body=self.body)
 
     def describe(self) -> str:
-        what = "batch" if self._code == RequestCode.SEND_BATCH_MESSAGE else "message"
+        what = "batch" if self.code == RequestCode.SEND_BATCH_MESSAGE else "message"
         return f"{what} {self.message_ids[0]} to topic {self.topic!r}"
 
     def results(self, answered: Answered) -> list[SendResult]:

@@ -76,12 +76,7 @@ class Sender:
     """Sends for one producer.
 
     Args:
-        group: producer group.
-        choice: chooses queues.
         own_address: IP address that unique keys begin with.
-        calls: runs the plans.
-        in_flight: bounds how much is under way.
-        compression: of large bodies.
     """
 
     def __init__(
@@ -157,7 +152,7 @@ class Sender:
             except LedgerMQError as error:
                 return error
 
-        with self.in_flight.coming():
+        with self.in_flight.pending():
             if where is None:
                 outcomes = await asyncio.gather(*(run(parts) for parts in groups))
             else:
@@ -179,7 +174,7 @@ class Sender:
     @contextlib.asynccontextmanager
     async def turn(self, topic: str, order_key: str | None) -> AsyncIterator[None]:
         """Entered once the earlier sends of the same order key are through; counts as under way from the call on."""
-        with self.in_flight.coming():
+        with self.in_flight.pending():
             if order_key is None:
                 yield
             else:

@@ -17,7 +17,6 @@ import enum
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ledgermq.client.core.callbacks import Callback
@@ -48,7 +47,7 @@ _log: Final = logging.getLogger(__name__)
 REMEMBERED_MAX: Final = 10_000
 CHECKS_MAX: Final = 2_000  # checks under way; the broker repeats those beyond
 CHECKS_AT_ONCE: Final = 16
-HURRIED_S: Final = 1.0
+CLOSE_WAIT_S: Final = 1.0
 
 
 class Decision(enum.Enum):
@@ -85,20 +84,17 @@ class Half(NamedTuple):
         """The half message that a send stored.
 
         Raises:
-            InvalidMessageIdError: the answer's offset message id cannot be parsed.
+            UndecodableError: the answer's offset message id cannot be parsed.
         """
-        _, physical_offset = parse_offset_message_id(sent.offset_message_id)
+        try:
+            _, physical_offset = parse_offset_message_id(sent.offset_message_id)
+        except InvalidMessageIdError as error:
+            raise UndecodableError(f"half message {sent.message_id}: {error}") from error
         return cls(sent.topic, sent.broker, physical_offset, sent.queue_offset, sent.message_id)
 
 
 class Transactions:
-    """The transactions of one producer.
-
-    Args:
-        group: producer group.
-        session: runs the calls.
-        checker: decides about transactions that this producer does not know; None leaves them undecided.
-    """
+    """The transactions of one producer; without a checker, those that it does not know stay undecided."""
 
     def __init__(self, group: str, session: Session, checker: Checker | None) -> None:
         self._group = group
@@ -131,25 +127,25 @@ class Transactions:
         Raises:
             LedgerMQError: the broker has not accepted it in time.
         """
-        task = self._spawn(self._tell(half, decision, is_answer=False), f"end of transaction {half.message_id}")
-        await asyncio.shield(task)
+        sending = self._send_decision(half, decision, is_answer=False)
+        await asyncio.shield(self._spawn(sending, f"end of transaction {half.message_id}"))
 
     async def close(self, *, drain: bool) -> None:
         """Answer no more checks, and wait for the decisions under way: with `drain` to their deadline, else 1 s."""
-        others = self._others()
+        others = self._awaitable_tasks()
         for task in others:
             if task.get_name().startswith("check"):
                 task.cancel()
         if others:
-            await asyncio.wait(others, timeout=None if drain else HURRIED_S)
+            await asyncio.wait(others, timeout=None if drain else CLOSE_WAIT_S)
         self.cancel()
 
     def cancel(self) -> None:
         """Cancel everything under way."""
-        for task in self._others():
+        for task in self._awaitable_tasks():
             task.cancel()
 
-    def _others(self) -> list[asyncio.Task[None]]:
+    def _awaitable_tasks(self) -> list[asyncio.Task[None]]:
         """The tasks under way, without the check whose checker is closing the producer: it cannot wait for itself."""
         inside = Callback.around(self)
         return [task for task in self._tasks if inside is None or task is not inside.task]
@@ -181,7 +177,7 @@ class Transactions:
             raise Refusal(Cause.INVALID_PARAMETER, f"body of a transaction's check: {error}") from error
         physical_offset, queue_offset = long(command.ext, "commitLogOffset"), long(command.ext, "tranStateTableOffset")
         known = self._session.routes.addresses()
-        broker = command.ext.get("bname") or known.get(connection.address, "")  # not said before 5.0
+        broker = command.ext.get("bname") or known.get(connection.address, "")  # missing before RocketMQ 5.0
         message = Message(record, MessageQueue(record.topic, broker, record.queue_id))
         return Half(record.topic, broker, physical_offset, queue_offset, message.message_id), message
 
@@ -190,24 +186,24 @@ class Transactions:
             async with self._turn:
                 decision = known or await self._ask(message)
             if decision is not Decision.UNKNOWN:
-                await self._tell(half, decision, is_answer=True)
+                await self._send_decision(half, decision, is_answer=True)
         except LedgerMQError as error:
             _log.warning("transaction %s: the answer could not be sent, the broker will ask again: %s", half[-1], error)
         finally:
             self._checking.discard(half.message_id)
 
     async def _ask(self, message: Message) -> Decision:
-        assert self._checker is not None, "looked at before"
+        assert self._checker is not None, "on_check accepts no check without one"
         try:
             with Callback(self, "checker"):
-                said = self._checker(message)
-                decision = Decision(await said if inspect.isawaitable(said) else said)
+                answer = self._checker(message)
+                decision = Decision(await answer if inspect.isawaitable(answer) else answer)
         except Exception:
             _log.exception("the checker of group %s failed for %s: the broker will ask again", self._group, message)
             return Decision.UNKNOWN
         return decision
 
-    async def _tell(self, half: Half, decision: Decision, *, is_answer: bool) -> None:
+    async def _send_decision(self, half: Half, decision: Decision, *, is_answer: bool) -> None:
         ext = {
             "topic": half.topic,
             "producerGroup": self._group,
@@ -282,7 +278,7 @@ class Transaction:
         self._transactions.begin(self.message_id)
         try:
             sent = await self._send_half()
-            self._half = _half(sent)
+            self._half = Half.of(sent)
         except BaseException:  # it may be stored all the same: checks are answered with a rollback
             self._decide(Decision.ROLLBACK)
             raise
@@ -291,9 +287,7 @@ class Transaction:
             raise HalfMessageError(f"half message {self.message_id}: {sent.status.name}", code=sent.status.value)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, *raised: object) -> None:
         if self.decision is not None:
             return
         if kind is None:
@@ -342,10 +336,3 @@ class Transaction:
             await self.rollback()
         except LedgerMQError as error:
             _log.warning("%s", error)
-
-
-def _half(sent: SendResult) -> Half:
-    try:
-        return Half.of(sent)
-    except InvalidMessageIdError as error:
-        raise UndecodableError(f"half message {sent.message_id}: {error}") from error

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.pop.assignment_requests import STRATEGIES, assign
-from broker.pop.handles import Handle, handle_text, parse_handle, real_topic
+from broker.pop.handles import handle_text, parse_handle, real_topic
 from broker.state.pop_core import Checkpoint, Checkpoints
-from broker.state.pop_order import Given, Orders
+from broker.state.pop_order import OrderedBatch, Orders
 from broker.state.pop_tables import POP, PULL, PopChange, PopTables, RequestMode
-from ledgermq.message.pop_handle import retry_flag, retry_topic
+from ledgermq.message.pop_handle import PopHandle, retry_flag, retry_topic
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.route import MessageQueue
 from tests.limits import IS_WHOLE
@@ -179,14 +179,14 @@ def test_what_was_given_before_is_counted_and_an_attempt_made_again_is_not() -> 
 
 
 def test_a_given_batch_survives_the_log() -> None:
-    given_ = Given("a", 1, 2, (5, 7, 9), {7: 30}, {5: 1}, 0b10)
-    assert Given.from_json(given_.to_json()) == given_
+    given_ = OrderedBatch("a", 1, 2, (5, 7, 9), {7: 30}, {5: 1}, 0b10)
+    assert OrderedBatch.from_json(given_.to_json()) == given_
 
 
 @given(st.integers(0, 1 << 62), st.integers(0, 1 << 62), st.sampled_from(["T", "%RETRY%g_T", "%RETRY%g+T"]))
 def test_a_handle_is_read_as_it_was_written(start: int, pop_ms: int, topic: str) -> None:
-    handle = Handle(start, pop_ms, 30_000, 999, retry_flag(topic), "broker", 3)
-    assert parse_handle(handle_text(handle, topic, start + 1)) == handle
+    handle = PopHandle(start, pop_ms, 30_000, 999, retry_flag(topic), "broker", 3)
+    assert parse_handle(handle_text(handle, topic, start + 1)) == handle._replace(offset=start + 1)
     assert handle.is_ordered
     assert real_topic("T", "g", handle.retry) == topic
 

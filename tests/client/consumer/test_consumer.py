@@ -27,7 +27,7 @@ PULL, COMMIT = RequestCode.PULL_MESSAGE, RequestCode.UPDATE_CONSUMER_OFFSET
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "RETRY_S", 0.05)
     monkeypatch.setattr(membership, "SETTLING_S", 0.1)
-    monkeypatch.setattr(queue_reader, "GOING_BACK_PAUSE_S", 0.02)
+    monkeypatch.setattr(queue_reader, "BACK_PAUSE_S", 0.02)
     monkeypatch.setattr(queue_reader, "GIVE_UP_PAUSE_S", 0.02)
     monkeypatch.setattr(queue_reader, "PATIENCE_S", 0.1)
 
@@ -184,7 +184,7 @@ async def test_a_consumer_from_the_end_opens_without_its_brokers_and_says_so(
     async with asyncio.timeout(WAIT_S):
         async with Consumer(cluster.namesrv, "g", "T", start="last", deadline_s=0.2) as consumer:
             assert not consumer.positions
-    assert "the ends of its queues are not known yet" in caplog.text
+    assert "brokers have not returned the ends of its queues" in caplog.text
 
 
 async def test_opening_that_is_cancelled_leaves_no_member_behind(cluster: FakeCluster) -> None:
@@ -459,7 +459,7 @@ async def test_a_member_missing_from_the_list_tells_of_itself_before_it_gives_up
         await eventually(lambda: len(owned(consumer)) == 2)
         broker.members["g"].clear()  # as after a restart
         assert consumer._parts is not None
-        consumer._parts.membership.look()
+        consumer._parts.membership.rebalance_soon()
         await eventually(lambda: len(broker.members["g"]) == 1)
         assert len(owned(consumer)) == 2
 
@@ -520,6 +520,6 @@ async def test_a_notice_that_comes_with_the_close_does_not_hold_it_up(cluster: F
     membership = consumer._parts.membership
     assert isinstance(membership, Membership)
     await eventually(lambda: bool(membership._due._waiters), "it waits for the next look")
-    membership.look()
+    membership.rebalance_soon()
     async with asyncio.timeout(WAIT_S):
         await consumer.close()

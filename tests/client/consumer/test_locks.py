@@ -122,7 +122,7 @@ async def test_a_share_out_while_queues_are_being_locked_begins_none_of_them_twi
         await eventually(lambda: bool(held), "the queues are given up, to be begun again under their locks")
         assert consumer._parts is not None
         members_asked = broker.count(MEMBERS)
-        consumer._parts.membership.look()
+        consumer._parts.membership.rebalance_soon()
         await eventually(lambda: broker.count(MEMBERS) > members_asked)
         await asyncio.sleep(0.05)  # the share-out has its answer
         broker._update_offset(*held[0])

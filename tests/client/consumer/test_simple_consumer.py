@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from ledgermq.client import Admin, Producer, SimpleConsumer
-from ledgermq.client.consumer.popping import Handle, parse_handle
+from ledgermq.client.consumer.popping import fits_batch, message_handle
 from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.message.pop_handle import PopHandle, real_topic
 from tests.client import taking
 
 
@@ -54,20 +55,20 @@ async def test_numbers_out_of_range_are_refused_here(namesrv: str) -> None:
                 await consumer.receive(arguments[0], invisible_s=arguments[1], wait_s=arguments[2])
 
 
-def test_a_message_far_from_its_takings_begin_is_not_batched() -> None:
-    near = parse_handle("5 100 200 3 0 broker-a 0 7")
-    assert near.fits_batch
-    assert not near._replace(offset=10**12).fits_batch
-    assert not near._replace(offset=4).fits_batch
+def test_a_message_far_from_the_first_of_its_delivery_is_not_acknowledged_in_a_batch() -> None:
+    near = message_handle("5 100 200 3 0 broker-a 0 7")
+    assert fits_batch(near)
+    assert not fits_batch(near._replace(offset=10**12))
+    assert not fits_batch(near._replace(offset=4))
 
 
 def test_a_handle_is_read_as_it_is_written_and_names_the_topic_it_came_from() -> None:
-    handle = parse_handle("5 100 200 3 1 broker-a 0 7")
+    handle = message_handle("5 100 200 3 1 broker-a 0 7")
     for bad in ("5 100 200 3 1 broker-a 0", "5 100 200 3 9 broker-a 0 7", f"{1 << 70} 100 200 3 1 broker-a 0 7"):
-        with pytest.raises(ValueError, match=r"retry flag|out of range|invalid literal"):
-            parse_handle(bad)
-    assert handle == Handle(5, 100, 200, 3, "1", "broker-a", 0, 7)
+        with pytest.raises(ValueError, match=r"retry flag|out of range|has no offset"):
+            message_handle(bad)
+    assert handle == PopHandle(5, 100, 200, 3, "1", "broker-a", 0, 7)
     assert str(handle) == "5 100 200 3 1 broker-a 0 7"
-    assert handle.real_topic("T", "g") == "%RETRY%g_T"
-    assert handle._replace(retry="2").real_topic("T", "g") == "%RETRY%g+T"
-    assert handle._replace(retry="0").real_topic("T", "g") == "T"
+    assert real_topic("T", "g", handle.retry) == "%RETRY%g_T"
+    assert real_topic("T", "g", "2") == "%RETRY%g+T"
+    assert real_topic("T", "g", "0") == "T"

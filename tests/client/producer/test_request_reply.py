@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.client import Consumer, Message, MessageQueue, Producer
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError, NoReplyError, ServerError
-from ledgermq.client.producer.replies import return_of
+from ledgermq.client.producer.replies import reply_address
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from tests.client.fake import FakeCluster, Ledger
@@ -111,5 +111,5 @@ async def test_a_reply_that_cannot_be_read_is_refused_and_hurts_nobody(cluster: 
 def test_what_a_requester_says_of_its_patience_is_believed_if_it_is_sane(ttl: str, seconds: float | None) -> None:
     properties = f"CLUSTER\x01c\x02REPLY_TO_CLIENT\x01me\x02CORRELATION_ID\x01id\x02TTL\x01{ttl}\x02"
     record = Ledger().append("T", 0, b"?", properties.encode())
-    back = return_of(Message(record, MessageQueue("T", "b", 0)))
-    assert (back.topic, back.ttl_s) == ("c_REPLY_TOPIC", seconds)
+    topic, _, ttl_s = reply_address(Message(record, MessageQueue("T", "b", 0)))
+    assert (topic, ttl_s) == ("c_REPLY_TOPIC", seconds)
