@@ -179,7 +179,7 @@ def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
 
 
 def _topic_at(fields: Fields, name: str, topic_at: TopicAt) -> str | None:
-    """The topic of the record at the offset in field `name`, whatever topic the request names; or None."""
+    """The topic of the record at the offset in field `name`, which may differ from the request's topic; or None."""
     offset = long(fields, name, -1)
     return topic_at(offset) if offset >= 0 else None
 
@@ -193,7 +193,7 @@ _OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] =
 
 
 def _send(command: Command) -> Iterator[Access]:
-    """The access to the topic that the send is stored in; of a retry topic, to its group, whatever field `a` says."""
+    """The access to the topic that stores the send; for a retry topic, to the group in its name, not field `a`."""
     topic = _sent_topic(command)
     yield of_topic(topic, SUB if topic.startswith(names.RETRY_PREFIX) else PUB)
     yield from _deleted_timers(command)

@@ -100,7 +100,7 @@ class Deliveries:
         self._propose = propose
         self._loop = loop
         self._open: dict[Kind, dict[Hashable, int]] = {kind: {} for kind in Kind}
-        self._told: dict[Kind, int] = {}
+        self._marks: dict[Kind, int] = {}
         self._run = 0
         self._unsettled = 0
         self._settled = asyncio.Event()
@@ -119,8 +119,8 @@ class Deliveries:
         """
         tokens = self._open[kind]
         tokens.setdefault(token, self._log.max_offset)
-        told = self._told.get(kind)
-        if told is None or min(tokens.values()) - told > REFRESH_BYTES:
+        recorded = self._marks.get(kind)
+        if recorded is None or min(tokens.values()) - recorded > REFRESH_BYTES:
             self.record(kind, {})  # there is no mark yet, or it is far behind: one is recorded before these drafts
         self._unsettled += 1
         run = self._run
@@ -167,8 +167,8 @@ class Deliveries:
         tokens = self._open[kind]
         taken = {token: tokens.pop(token) for token in ended if token in tokens}
         mark = min(tokens.values(), default=self._log.max_offset)
-        before = self._told.get(kind)
-        self._told[kind] = mark
+        before = self._marks.get(kind)
+        self._marks[kind] = mark
         self._unsettled += 1
         run = self._run
 
@@ -177,9 +177,9 @@ class Deliveries:
                 return
             self._settle_one()
             if refusal is not None:
-                self._told.pop(kind, None)
+                self._marks.pop(kind, None)
                 if before is not None:
-                    self._told[kind] = before
+                    self._marks[kind] = before
                 tokens.update({token: min(at, tokens.get(token, at)) for token, at in taken.items()})
                 if refused is not None:
                     refused()
@@ -188,9 +188,9 @@ class Deliveries:
 
     def refresh(self) -> None:
         """Move marks that are more than `REFRESH_BYTES` behind; to be called periodically on the leader."""
-        for kind, told in list(self._told.items()):
+        for kind, recorded in list(self._marks.items()):
             mark = min(self._open[kind].values(), default=self._log.max_offset)
-            if mark - told > REFRESH_BYTES:
+            if mark - recorded > REFRESH_BYTES:
                 self.record(kind, {})
 
     async def drain(self) -> None:
@@ -206,15 +206,15 @@ class Deliveries:
         self.stop()
         marks = self._state.offsets.get(MARKS_KEY, {})
         end = self._log.confirm_offset
-        self._told = {kind: marks[kind] for kind in Kind if kind in marks}
-        self._slice(self._run, _spans(self._told.values(), self._log.min_offset, end), then)
+        self._marks = {kind: marks[kind] for kind in Kind if kind in marks}
+        self._slice(self._run, _spans(self._marks.values(), self._log.min_offset, end), then)
 
     def stop(self) -> None:
         """Forget everything: this node does not lead any more."""
         self._run += 1
         self._unsettled = 0
         self._settled.set()
-        self._told.clear()
+        self._marks.clear()
         self.origins.clear()
         self.committed.clear()
         self.revived.clear()
@@ -232,7 +232,7 @@ class Deliveries:
         time_slice = TimeSlice(_SLICE_S)
         try:
             while spans:
-                if not self._look_until(spans, time_slice):
+                if not self._scan_span(spans, time_slice):
                     self._loop.call_soon(self._slice, run, spans, then)
                     return
                 spans.popleft()
@@ -244,17 +244,17 @@ class Deliveries:
             return
         then()
 
-    def _look_until(self, spans: deque[tuple[int, int]], time_slice: TimeSlice) -> bool:
+    def _scan_span(self, spans: deque[tuple[int, int]], time_slice: TimeSlice) -> bool:
         """Scan the first span; returns False when the slice was over first, the span then begins where it stopped."""
         start, end = spans[0]
         for count, (position, record) in enumerate(self._log.walk(start, end)):
             spans[0] = position, end
             if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time_slice.is_over():
                 return False
-            self._look(record)
+            self._scan_record(record)
         return True
 
-    def _look(self, record: memoryview) -> None:
+    def _scan_record(self, record: memoryview) -> None:
         (flags,) = _SYS_FLAG.unpack_from(record, _SYS_FLAG_AT)
         at = _ORIGIN_AT
         if flags & (BORN_HOST_V6 | STORE_HOST_V6):
@@ -263,7 +263,7 @@ class Deliveries:
         if origin:
             found = self.committed if flags & TRANSACTION_MASK == TRANSACTION_COMMIT else self.origins
             found.add(origin)
-            if Kind.REVIVE in self._told:
+            if Kind.REVIVE in self._marks:
                 *_, store_ms, topic, _ = dispatch_fields(record, 0)
                 if topic.startswith(_RETRY_PREFIX):
                     self.revived[topic.decode(errors="replace"), origin] = store_ms

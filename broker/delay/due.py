@@ -126,10 +126,10 @@ class DueTimers:
                 del self._by_key[due.timer.key]
 
     def hold(self, slot_ms: int) -> None:
-        """Count one unreadable timer of the slot: the slot is not complete until `let_go` is called for it."""
+        """Count one unreadable timer of the slot: the slot is not complete until `release` is called for it."""
         self._slots.setdefault(slot_ms, _SlotState()).open += 1
 
-    def let_go(self, slot_ms: int) -> None:
+    def release(self, slot_ms: int) -> None:
         """Undo one `hold`: its timer is read by now, or deleted."""
         self._slots[slot_ms].open -= 1
 
@@ -155,17 +155,17 @@ class DueTimers:
             return None
         return min(due.timer.queue_offset for due in self._present.values() if due.slot_ms == LATE)
 
-    def begun(self) -> dict[int, list[DueTimer]]:
+    def partly_delivered(self) -> dict[int, list[DueTimer]]:
         """Return the slots that are loaded whole and delivered in part, in order, each with its remaining timers."""
-        begun: dict[int, list[DueTimer]] = {
+        partly_delivered: dict[int, list[DueTimer]] = {
             slot_ms: []
             for slot_ms in sorted(self._slots)
             if slot_ms != LATE and slot_ms < self.loaded_ms and self._slots[slot_ms].delivered
         }
         for due in self._present.values():
-            if due.slot_ms in begun:
-                begun[due.slot_ms].append(due)
-        return begun
+            if due.slot_ms in partly_delivered:
+                partly_delivered[due.slot_ms].append(due)
+        return partly_delivered
 
     def _delete(self, slot_ms: int, state: _SlotState, key: str) -> None:
         state.deleted.add(key)

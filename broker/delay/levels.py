@@ -92,7 +92,7 @@ class DelayService:
         """Look into those of these queues, which have new messages, that hold delayed messages."""
         for queue in queues:
             if queue.topic == names.SCHEDULE_TOPIC and queue.queue_id < LEVEL_MAX:
-                self._look_in(queue.queue_id, 0)
+                self._schedule(queue.queue_id, 0)
 
     def figures(self) -> dict[str, str]:
         """The rows of GET_BROKER_RUNTIME_INFO about delay levels: next queue offset and end of each queue."""
@@ -125,7 +125,7 @@ class DelayService:
             queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
             self._next[index] = min(offset, queue.max_offset if queue is not None else 0)
         for index in range(LEVEL_MAX):
-            self._look_in(index, 0)
+            self._schedule(index, 0)
 
     def stop(self) -> None:
         """Deliver no more, and record the progress if this node may still write."""
@@ -135,7 +135,7 @@ class DelayService:
             timer.cancel()
         self._timers.clear()
 
-    def _look_in(self, index: int, seconds: float) -> None:
+    def _schedule(self, index: int, seconds: float) -> None:
         if self._is_leading and index not in self._timers and index not in self._busy:
             self._timers[index] = self._loop.call_later(seconds, self._deliver_due, index)
 
@@ -146,7 +146,7 @@ class DelayService:
             self._deliver_some(index)
         except StoreError as error:
             log.error("delay level %d cannot be read yet: %s", index + 1, error)
-            self._look_in(index, _RETRY_SECONDS)
+            self._schedule(index, _RETRY_SECONDS)
 
     def _deliver_some(self, index: int) -> None:
         queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
@@ -165,22 +165,22 @@ class DelayService:
             if record is not None:
                 wait_s = self._wait_s(index, queue, end, record)
                 if wait_s > 0:
-                    self._look_in(index, min(wait_s, _LOOK_SECONDS))
+                    self._schedule(index, min(wait_s, _LOOK_SECONDS))
                     break
                 if self._is_undecided(record):
-                    self._look_in(index, _RETRY_SECONDS)
+                    self._schedule(index, _RETRY_SECONDS)
                     break
                 draft = self._draft(record)
                 drafts += [draft] if draft is not None else []
             end += 1
         if end > start or read:
-            self._cancel_look(index)
+            self._cancel_timer(index)
             self._busy.add(index)
             self._append(index, drafts, start, end, read)
         elif self._unread.get(index):
-            self._look_in(index, _RETRY_SECONDS)
+            self._schedule(index, _RETRY_SECONDS)
 
-    def _cancel_look(self, index: int) -> None:
+    def _cancel_timer(self, index: int) -> None:
         """Cancel the timer of the level: `_append` looks again when its messages are confirmed."""
         timer = self._timers.pop(index, None)
         if timer is not None:
@@ -194,7 +194,7 @@ class DelayService:
         unit, unread = queue.unit(queue_offset), self._unread.setdefault(index, set())
         due = queue.tags_code(unit) if unit is not None else None
         if (due is not None and due > self._clock_ms()) or len(unread) >= _UNREAD_MAX:
-            self._look_in(index, _RETRY_SECONDS)
+            self._schedule(index, _RETRY_SECONDS)
             return False
         log.error(
             "the delayed message at queue offset %d of level %d cannot be delivered yet: %s",
@@ -217,7 +217,7 @@ class DelayService:
             try:
                 record = self._waiting(queue, queue_offset)
             except StoreError:
-                break  # it is logged already, and the next may lie in the same bad sector
+                break  # it is logged already, and the next may be in the same bad sector
             if record is not None and self._is_undecided(record):
                 break
             draft = self._draft(record) if record is not None else None
@@ -248,7 +248,7 @@ class DelayService:
             self._busy.discard(index)
             if not is_delivered:
                 self._deliveries.end(Kind.DELAY, token)
-                self._look_in(index, _RETRY_SECONDS)
+                self._schedule(index, _RETRY_SECONDS)
                 return
             self.delivered += len(drafts)
             self._next[index] = end
@@ -260,7 +260,7 @@ class DelayService:
                 self._record()
             elif self._recording is None:
                 self._recording = self._loop.call_later(_GATHER_SECONDS, self._record)
-            self._look_in(index, 0)
+            self._schedule(index, 0)
 
         if drafts:
             self._deliveries.deliver(Kind.DELAY, token, drafts, done)

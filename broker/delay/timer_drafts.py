@@ -47,7 +47,7 @@ class TimerDrafts:
         return self._metadata.is_undecided(topic)
 
     def make(self, due: DueTimer, now_ms: int, found: memoryview | None = None) -> QueuedDraft | None:
-        """The message to append; None (which is logged) when its topic does not exist or its record is gone.
+        """The message to append; None (which is logged) when its topic does not exist or its record is deleted.
 
         Args:
             due: the timer.

@@ -1,6 +1,6 @@
 """Enters the messages of the timer topic into the timer index, on every node.
 
-    timer topic, queue 0 --read--> TimerIndex.enqueue --> on_taken: to deliver, if this node leads
+    timer topic, queue 0 --read--> TimerIndex.enqueue --> on_entered: to deliver, if this node leads
 
 Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (enqueue), 5.3.3.
 """
@@ -26,7 +26,7 @@ _SLICE_S: Final = 0.005
 _SLICE_CHECK: Final = 32
 _RETRY_SECONDS: Final = 1.0
 
-Taken = Callable[[TimerMessage, TimerUnit | None], None]
+OnEntered = Callable[[TimerMessage, TimerUnit | None], None]
 
 
 class TimerFollower:
@@ -34,7 +34,7 @@ class TimerFollower:
 
     Args:
         index: loaded.
-        on_taken: called with each timer and its unit in the index; None when its slot was delivered already.
+        on_entered: called with each timer and its unit in the index; None when its slot was delivered already.
 
     Attributes:
         count: timers entered by this process.
@@ -46,14 +46,14 @@ class TimerFollower:
         index: TimerIndex,
         store: MessageStore,
         loop: asyncio.AbstractEventLoop,
-        on_taken: Taken,
+        on_entered: OnEntered,
         events: Events,
     ) -> None:
         self._config = config
         self._index = index
         self._store = store
         self._loop = loop
-        self._on_taken = on_taken
+        self._on_entered = on_entered
         self._events = events
         self._is_pausing = False
         self._error: StoreError | None = None
@@ -79,7 +79,7 @@ class TimerFollower:
         queue = self.queue()
         return max(queue.max_offset - self._index.queue_offset, 0) if queue is not None else 0
 
-    def has_taken(self, end: int) -> bool:
+    def has_entered(self, end: int) -> bool:
         """Whether the messages before queue offset `end` are in the index.
 
         Also true when they cannot come into it now: the next one cannot be read, or the configuration stopped it.
@@ -108,7 +108,7 @@ class TimerFollower:
         offset = self._index.queue_offset = max(self._index.queue_offset, queue.min_offset)
         while offset < queue.max_offset:
             try:
-                self._take(queue, offset)
+                self._enter(queue, offset)
             except StoreError as error:
                 if self._error is None:
                     log.error("the timer topic cannot be read from queue offset %d on: %s", offset, error)
@@ -121,14 +121,14 @@ class TimerFollower:
                 self._follow_later(0)
                 return
 
-    def _take(self, queue: ConsumeQueue, offset: int) -> None:
+    def _enter(self, queue: ConsumeQueue, offset: int) -> None:
         timer = self.timer_at(queue, offset)
         if timer is not None:
             unit = self._index.enqueue(timer)
             self.count += 1
             self._events.timers_in.add((timer.topic,))
             self._events.delay_s.of((timer.topic,)).observe(max(0, timer.due_ms - timer.store_ms) // 1000)
-            self._on_taken(timer, unit)
+            self._on_entered(timer, unit)
 
     def _timer_of(self, physical_offset: int) -> TimerMessage | None:
         record = self._store.reader.look_up(physical_offset)

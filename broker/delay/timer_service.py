@@ -77,17 +77,17 @@ class TimerService:
         self._is_leading = False
         self._wake: asyncio.TimerHandle | None = None
         self._recorded_ms = 0
-        self._told_offset = 0
-        self._has_news = False
+        self._recorded_offset = 0
+        self._has_changes = False
         self._is_first = False  # no progress was ever recorded
         self._recalled: dict[str, int] = {}  # by key: deletions that are not committed; such timers wait
         self._opened = (0, 0)  # queue offset and read time of the index when it was opened
         self._run = 0
         self._rates = (0.0, 0.0)  # taken and delivered a second
-        self._seen = (0, 0)
+        self._sampled_counts = (0, 0)
         self._sampled_s = self._loop.time()
         self.index = index
-        self.follower = TimerFollower(self._config, index, self._store, self._loop, self._on_taken, self._events)
+        self.follower = TimerFollower(self._config, index, self._store, self._loop, self._on_entered, self._events)
         self.delivered = 0
         self.dropped = 0
 
@@ -137,8 +137,8 @@ class TimerService:
         """Take over the leader's progress into the index; to be called periodically."""
         now_s, seen = self._loop.time(), (self.follower.count, self.delivered)
         passed_s = max(now_s - self._sampled_s, 0.001)
-        self._rates = (seen[0] - self._seen[0]) / passed_s, (seen[1] - self._seen[1]) / passed_s
-        self._sampled_s, self._seen = now_s, seen
+        self._rates = (seen[0] - self._sampled_counts[0]) / passed_s, (seen[1] - self._sampled_counts[1]) / passed_s
+        self._sampled_s, self._sampled_counts = now_s, seen
         if not self._is_leading:
             progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
             self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S)
@@ -151,7 +151,7 @@ class TimerService:
         """
         is_whole = not self._unread and not self._unread_chains and self._loading_again is None
         if self._due.oldest_late() is None and is_whole:
-            for slot_ms, left in self._due.begun().items():
+            for slot_ms, left in self._due.partly_delivered().items():
                 if left:
                     self.index.rechain(slot_ms, [(due.timer, due.magic, due.write_ms) for due in left])
                 elif slot_ms == self.index.read_ms:
@@ -177,7 +177,7 @@ class TimerService:
             if not self._recalled[key]:
                 del self._recalled[key]
 
-    def _on_taken(self, timer: TimerMessage, unit: TimerUnit | None) -> None:
+    def _on_entered(self, timer: TimerMessage, unit: TimerUnit | None) -> None:
         if self._is_leading:
             self._take_in(timer, unit)
         self.release(timer.deletes)
@@ -201,7 +201,7 @@ class TimerService:
         """Deliver no more, and record the progress if this node may still write."""
         self._run += 1
         if self._is_leading:
-            self._tell()
+            self._record_progress()
         self._is_leading = False
         self._recalled.clear()
         self._loading = None
@@ -218,7 +218,7 @@ class TimerService:
         """
         if run != self._run:
             return
-        if not self.follower.has_taken(end):
+        if not self.follower.has_entered(end):
             self._loop.call_later(_RECALL_LOOK_MS / 1000, self._catch_up, run, end)
             return
         progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
@@ -231,9 +231,9 @@ class TimerService:
         self._forget_unread()
         self._prepared_bytes = 0
         self._recorded_ms = self.index.read_ms
-        self._is_first, self._has_news = _READ_TIME not in progress, False
-        self._told_offset = progress.get(_OFFSET, opened_offset) if is_newest else opened_offset
-        self._add_late(run, self._told_offset)
+        self._is_first, self._has_changes = _READ_TIME not in progress, False
+        self._recorded_offset = progress.get(_OFFSET, opened_offset) if is_newest else opened_offset
+        self._add_late(run, self._recorded_offset)
 
     def _add_late(self, run: int, offset: int) -> None:
         """Add timers stored behind the progress in slots that it calls delivered, in slices; then begin to deliver."""
@@ -287,7 +287,7 @@ class TimerService:
             self._deliver()
             self._read_again()
             self._load()
-            self._record()
+            self._record_if_due()
         except StoreError as error:
             log.error("timer messages cannot be delivered now: %s", error)
             self._loading = None  # the slot is loaded again; timers that are present are skipped
@@ -362,14 +362,14 @@ class TimerService:
         unread, self._unread = self._unread, []
         for slot_ms, unit in unread:
             if self._load_unit(slot_ms, unit):
-                self._due.let_go(slot_ms)
+                self._due.release(slot_ms)
             else:
                 self._unread.append((slot_ms, unit))
 
     def _load_chains(self, chains: list[tuple[int, int]]) -> Iterator[None]:
         for slot_ms, position in chains:
             yield from self._load_slot(slot_ms, position)
-            self._due.let_go(slot_ms)
+            self._due.release(slot_ms)
 
     def _forget_unread(self) -> None:
         self._unread.clear()
@@ -387,13 +387,13 @@ class TimerService:
                 continue
             draft = due.draft
             if draft is None or not self._drafts.is_current(draft):
-                draft = self._made_now(due, now_ms)
+                draft = self._make_draft(due, now_ms)
             if draft is not None:
                 by_slot.setdefault(due.slot_ms, []).append((due, draft))
         for slot_ms, batch in by_slot.items():
             self._append(slot_ms, batch)
 
-    def _made_now(self, due: DueTimer, now_ms: int) -> QueuedDraft | None:
+    def _make_draft(self, due: DueTimer, now_ms: int) -> QueuedDraft | None:
         if not due.is_roll and self._drafts.is_undecided(due.timer.topic):
             self._due.retry(due, now_ms + _RETRY_MS)
             return None
@@ -410,8 +410,8 @@ class TimerService:
 
     def _append(self, slot_ms: int, batch: list[tuple[DueTimer, QueuedDraft]]) -> None:
         if self._is_first:
-            self._has_news, self._is_first = True, False
-            self._tell()
+            self._has_changes, self._is_first = True, False
+            self._record_progress()
 
         def done(is_delivered: bool) -> None:
             for due, _ in batch:
@@ -419,12 +419,12 @@ class TimerService:
                     self._finish(due)
                 else:
                     self._due.retry(due, self._clock_ms() + _RETRY_MS)
-            self._has_news = True
-            self._record()
+            self._has_changes = True
+            self._record_if_due()
             if self._is_leading:
                 self._wake_at_next()
             else:
-                self._tell()
+                self._record_progress()
 
         self._deliveries.deliver(Kind.TIMER, slot_ms, [draft for _, draft in batch], done)
 
@@ -435,28 +435,28 @@ class TimerService:
             self._prepared_bytes -= due.timer.size
         self._due.finish(due)
 
-    def _record(self) -> None:
+    def _record_if_due(self) -> None:
         """Record the progress when a slot was delivered completely."""
         self.index.advance(self._due.read_ms(self._clock_ms()), _SLICE_S)
         is_far = self.index.read_ms - self._recorded_ms > _QUIET_MS and not self.index.is_empty
-        is_far = is_far or self.index.queue_offset - self._told_offset > _FAR_TIMERS
-        self._has_news = self._has_news or is_far
-        if self._has_news and self.index.read_ms > self._recorded_ms:
-            self._tell()
+        is_far = is_far or self.index.queue_offset - self._recorded_offset > _FAR_TIMERS
+        self._has_changes = self._has_changes or is_far
+        if self._has_changes and self.index.read_ms > self._recorded_ms:
+            self._record_progress()
 
-    def _tell(self) -> None:
-        if not self._has_news or not self._role.writable:
+    def _record_progress(self) -> None:
+        if not self._has_changes or not self._role.writable:
             return
         late = self._due.oldest_late()
-        self._has_news = False
+        self._has_changes = False
         before, self._recorded_ms = self._recorded_ms, self.index.read_ms
         begun = [slot_ms for slot_ms in self._deliveries.tokens(Kind.TIMER) if isinstance(slot_ms, int)]
         ended = [slot_ms for slot_ms in begun if (late is None if slot_ms == LATE else slot_ms < self._recorded_ms)]
 
         def refused() -> None:
-            self._has_news, self._recorded_ms = True, min(before, self._recorded_ms)
+            self._has_changes, self._recorded_ms = True, min(before, self._recorded_ms)
 
-        offset = self._told_offset = self.index.queue_offset if late is None else late
+        offset = self._recorded_offset = self.index.queue_offset if late is None else late
         progress = {TIMER_PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}}
         self._deliveries.record(Kind.TIMER, progress, ended, refused)
 

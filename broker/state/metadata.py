@@ -41,7 +41,7 @@ class Metadata:
 
     Attributes:
         on_changed: called when look-ups may have other results than before.
-        before_removal: appends gathered progress, so that a topic's progress lies before its removal in the log.
+        before_removal: appends gathered progress, so that a topic's progress is before its removal in the log.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class Metadata:
         self._proposed_forbidden.update(change.forbidden)
 
         def settle(refusal: Refusal | None) -> None:
-            self._forget(_kept(change.topics), _kept(change.groups))
+            self._forget(_without_removed(change.topics), _without_removed(change.groups))
             _remove_same(self._proposed_forbidden, change.forbidden.items())
             # A removal that was placed may still be committed, see `applied`.
             if refusal is not None and refusal.cause not in PLACED:
@@ -288,7 +288,7 @@ def _remove_same(table: dict[str, _V], items: Iterable[tuple[str, _V]]) -> None:
             del table[name]
 
 
-def _kept(table: Mapping[str, _V | None]) -> dict[str, _V | None]:
+def _without_removed(table: Mapping[str, _V | None]) -> dict[str, _V | None]:
     return {name: value for name, value in table.items() if value is not None}
 
 

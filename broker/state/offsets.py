@@ -52,7 +52,7 @@ class ConsumerOffsets:
         self._resets: dict[tuple[str, int], int | None] = {}  # ahead of the state; None: the group's pull has had it
         self._unsent: set[tuple[str, int]] = set()
         self._sent: dict[tuple[str, int], int] = {}  # number of the last record with each offset, until that is settled
-        self._kept_on: dict[tuple[str, int], int] = {}  # the master's offset below progress that this slave keeps
+        self._kept: dict[tuple[str, int], int] = {}  # the master's offset below progress that this slave keeps
         self._records = 0
         self._waiting: list[CommitDone] = []
         self._timer: asyncio.Handle | None = None
@@ -125,23 +125,23 @@ class ConsumerOffsets:
         pair = key, queue_id
         if queue_offset <= (self.get(topic, group, queue_id) or 0) or self._reset_of(key, queue_id) is not None:
             return
-        if pair in self._kept_on or len(self._kept_on) < KEPT_MAX:
+        if pair in self._kept or len(self._kept) < KEPT_MAX:
             self._ahead.setdefault(key, {})[queue_id] = queue_offset
             self._unsent.add(pair)
-            self._kept_on[pair] = self._state.offsets.get(key, {}).get(queue_id, 0)
+            self._kept[pair] = self._state.offsets.get(key, {}).get(queue_id, 0)
 
     def on_applied(self, change: StateChange) -> None:
         """The master's log has changed the tables: let go of kept progress that it has reset or taken back."""
-        for key, queues in change.offsets.items() if self._kept_on else ():
+        for key, queues in change.offsets.items() if self._kept else ():
             for queue_id, offset in (queues or {}).items():
-                if offset < self._kept_on.get((key, queue_id), 0):
-                    self._let_go(key, queue_id)
-                elif (key, queue_id) in self._kept_on:
-                    self._kept_on[key, queue_id] = offset
-        for key, resets in change.resets.items() if self._kept_on else ():
+                if offset < self._kept.get((key, queue_id), 0):
+                    self._drop_kept(key, queue_id)
+                elif (key, queue_id) in self._kept:
+                    self._kept[key, queue_id] = offset
+        for key, resets in change.resets.items() if self._kept else ():
             for queue_id, reset in resets.items():
-                if reset is not None and (key, queue_id) in self._kept_on:
-                    self._let_go(key, queue_id)
+                if reset is not None and (key, queue_id) in self._kept:
+                    self._drop_kept(key, queue_id)
 
     def kept(self) -> list[tuple[str, str, int, int]]:
         """`(topic, group, queue id, offset)` of the progress that a slave keeps and the master's log does not have."""
@@ -152,12 +152,12 @@ class ConsumerOffsets:
                 topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
                 found.append((topic, group, queue_id, offset))
             else:
-                self._let_go(key, queue_id)
+                self._drop_kept(key, queue_id)
         return found
 
-    def _let_go(self, key: str, queue_id: int) -> None:
+    def _drop_kept(self, key: str, queue_id: int) -> None:
         self._unsent.discard((key, queue_id))
-        del self._kept_on[key, queue_id]
+        del self._kept[key, queue_id]
         ahead = self._ahead[key]
         del ahead[queue_id]
         if not ahead:
@@ -240,7 +240,7 @@ class ConsumerOffsets:
             self._timer = None
         if not self._role.writable:
             return
-        *before, (pop, pop_done) = self.beside() or [(PopChange(), _nobody_waits)]
+        *before, (pop, pop_done) = self.beside() or [(PopChange(), _no_caller)]
         for change, done in before:
             self._propose(StateChange(pop=change), done)
         waiting, self._waiting = self._waiting, []
@@ -249,7 +249,7 @@ class ConsumerOffsets:
         if self._unsent:
             self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
         if not pending:
-            _tell_all(
+            _call_all(
                 waiting,
                 Refusal(
                     Cause.TOPIC_NOT_EXIST, "the topic or the group was removed while the offset was being committed"
@@ -260,9 +260,9 @@ class ConsumerOffsets:
         for start in range(0, len(pending), _OFFSETS_PER_RECORD):
             chosen = pending[start : start + _OFFSETS_PER_RECORD]
             # records commit in order, so the last one settles all
-            told = [pop_done] if start == 0 else []
-            told += waiting if chosen[-1] is pending[-1] else []
-            self._send_record(chosen, pop if start == 0 else PopChange(), told)
+            callbacks = [pop_done] if start == 0 else []
+            callbacks += waiting if chosen[-1] is pending[-1] else []
+            self._send_record(chosen, pop if start == 0 else PopChange(), callbacks)
 
     def _send_record(self, chosen: list[tuple[str, int]], pop: PopChange, waiting: list[CommitDone]) -> None:
         self._records = number = self._records + 1
@@ -276,7 +276,7 @@ class ConsumerOffsets:
 
         def done(refusal: Refusal | None) -> None:
             self._settle(chosen, number, refusal)
-            _tell_all(waiting, refusal)
+            _call_all(waiting, refusal)
 
         self._propose(StateChange(offsets=values, resets=resets, pop=pop), done)
 
@@ -309,7 +309,7 @@ class ConsumerOffsets:
         self._resets.clear()
         self._sent.clear()
         waiting, self._waiting = self._waiting, []
-        _tell_all(waiting, Refusal(Cause.LEADER_CHANGED, "this node stopped leading before the offset was in the log"))
+        _call_all(waiting, Refusal(Cause.LEADER_CHANGED, "this node stopped leading before the offset was in the log"))
         self._settled.set()
 
     def _settle(self, chosen: list[tuple[str, int]], number: int, refusal: Refusal | None) -> None:
@@ -343,12 +343,12 @@ class ConsumerOffsets:
         self._resets = {pair: offset for pair, offset in self._resets.items() if pair[0] not in keys}
         self._unsent = {item for item in self._unsent if item[0] not in keys}
         self._sent = {item: number for item, number in self._sent.items() if item[0] not in keys}
-        self._kept_on = {item: offset for item, offset in self._kept_on.items() if item[0] not in keys}
+        self._kept = {item: offset for item, offset in self._kept.items() if item[0] not in keys}
 
 
-def _nobody_waits(_: Refusal | None) -> None: ...
+def _no_caller(_: Refusal | None) -> None: ...
 
 
-def _tell_all(waiting: list[CommitDone], refusal: Refusal | None) -> None:
+def _call_all(waiting: list[CommitDone], refusal: Refusal | None) -> None:
     for tell in waiting:
         tell(refusal)

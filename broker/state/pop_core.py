@@ -76,7 +76,7 @@ class Checkpoints:
         self._open: dict[str, Checkpoint] = {}
         self._due: list[tuple[int, str]] = []
         self._unsent: dict[str, None] = {}
-        self._told: set[str] = set()  # keys that the log may have
+        self._in_log: set[str] = set()  # keys that the log may have
         self._counts: dict[tuple[str, str, int], int] = {}
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class Checkpoints:
 
     def load(self, table: Mapping[str, Checkpoint]) -> None:
         """Replace the table by the log's."""
-        self._open, self._told = {}, set(table)
+        self._open, self._in_log = {}, set(table)
         self._counts.clear()
         for key, checkpoint in table.items():
             self._set(key, checkpoint)
@@ -186,7 +186,7 @@ class Checkpoints:
         for key in keys:
             self._set(key, None)
             self._unsent.pop(key, None)
-            self._told.discard(key)
+            self._in_log.discard(key)
 
     def has_changes(self) -> bool:
         """Whether there are changes that the log does not have."""
@@ -194,16 +194,16 @@ class Checkpoints:
 
     def take_changes(self) -> dict[str, Checkpoint | None]:
         """The changes that the log does not have, by key; None: closed."""
-        changes = {key: self._open.get(key) for key in self._unsent if key in self._open or key in self._told}
+        changes = {key: self._open.get(key) for key in self._unsent if key in self._open or key in self._in_log}
         self._unsent.clear()
-        self._told.update(changes)
-        self._told.difference_update(key for key, value in changes.items() if value is None)
+        self._in_log.update(changes)
+        self._in_log.difference_update(key for key, value in changes.items() if value is None)
         return changes
 
     def send_again(self, keys: Iterable[str]) -> None:
         """Count these keys as changed again, since the log may not have them."""
         for key in keys:
-            self._told.add(key)
+            self._in_log.add(key)
             self._unsent[key] = None
 
     def __iter__(self) -> Iterator[Checkpoint]:

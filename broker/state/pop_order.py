@@ -12,14 +12,14 @@ IDLE_MS: Final = 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The messages that a queue gave a group last.
+class OrderedBatch:
+    """The messages of a queue that a group took last, in order.
 
     Attributes:
         attempt_id: the attempt id of the request; a repetition of the attempt is not blocked, unless the id is empty.
         offsets: queue offsets, rising.
         visible_ms: by queue offset, the times that differ from `pop_ms + invisible_ms`, ms since the epoch.
-        counts: by queue offset, how often a message was given before, if it was.
+        counts: by queue offset, how often a message was delivered before, if it was.
         acked: bit i: message i is acknowledged.
     """
 
@@ -61,7 +61,7 @@ class Given:
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> "Given":
+    def from_json(cls, value: Any) -> "OrderedBatch":
         """Read what `to_json` gave; raises KeyError, ValueError, TypeError or IndexError on anything else."""
         first, *distances = map(int, value["o"])
         return cls(
@@ -84,31 +84,31 @@ class Orders:
     """The orders of all groups at all queues."""
 
     def __init__(self) -> None:
-        self._given: dict[str, Given] = {}
+        self._batches: dict[str, OrderedBatch] = {}
         self._unsent: dict[str, None] = {}
 
-    def load(self, table: Mapping[str, Given]) -> None:
+    def load(self, table: Mapping[str, OrderedBatch]) -> None:
         """Replace the table by the log's."""
-        self._given = dict(table)
+        self._batches = dict(table)
         self._unsent.clear()
 
     def clear(self) -> None:
         """Remove everything."""
         self.load({})
 
-    def get(self, key: str) -> Given | None:
-        return self._given.get(key)
+    def get(self, key: str) -> OrderedBatch | None:
+        return self._batches.get(key)
 
     def is_blocked(self, key: str, attempt_id: str, now_ms: int) -> bool:
         """Whether the queue is blocked for the group; never for a repetition of the last attempt."""
-        given = self._given.get(key)
-        if given is None or (given.attempt_id and given.attempt_id == attempt_id):
+        batch = self._batches.get(key)
+        if batch is None or (batch.attempt_id and batch.attempt_id == attempt_id):
             return False
-        return given.free_ms(now_ms) is not None
+        return batch.free_ms(now_ms) is not None
 
-    def give(self, key: str, attempt_id: str, pop_ms: int, invisible_ms: int, offsets: Sequence[int]) -> Given:
+    def give(self, key: str, attempt_id: str, pop_ms: int, invisible_ms: int, offsets: Sequence[int]) -> OrderedBatch:
         """Record that the queue gives the group these messages; returns the order, with earlier deliveries counted."""
-        before = self._given.get(key)
+        before = self._batches.get(key)
         counts: Mapping[int, int] = {}
         if before is not None:
             if attempt_id and before.attempt_id == attempt_id:
@@ -116,56 +116,56 @@ class Orders:
             else:
                 again = set(before.offsets).intersection(offsets)
                 counts = {offset: before.counts.get(offset, 0) + 1 for offset in sorted(again)}
-        given = Given(attempt_id, pop_ms, invisible_ms, tuple(offsets), counts=counts)
-        self._set(key, given)
-        return given
+        batch = OrderedBatch(attempt_id, pop_ms, invisible_ms, tuple(offsets), counts=counts)
+        self._set(key, batch)
+        return batch
 
     def ack(self, key: str, offset: int, pop_ms: int) -> int | None:
-        """Acknowledge a message; returns the group's next queue offset, or None when it was given again since.
+        """Acknowledge a message; returns the group's next queue offset, or None when it was delivered again since.
 
         Raises:
             LookupError: the queue did not give the group this message.
         """
-        given = self._given.get(key)
-        if given is None:
+        batch = self._batches.get(key)
+        if batch is None:
             return offset + 1
-        if pop_ms != given.pop_ms:
+        if pop_ms != batch.pop_ms:
             return None
-        if offset not in given.offsets:
+        if offset not in batch.offsets:
             raise LookupError(offset)
-        given = replace(given, acked=given.acked | 1 << given.offsets.index(offset))
-        self._set(key, given)
-        return given.next_offset
+        batch = replace(batch, acked=batch.acked | 1 << batch.offsets.index(offset))
+        self._set(key, batch)
+        return batch.next_offset
 
     def set_visible(self, key: str, offset: int, pop_ms: int, visible_ms: int) -> None:
-        """Set when a message is visible again; does nothing when it was given again since."""
-        given = self._given.get(key)
-        if given is not None and given.pop_ms == pop_ms:
-            self._set(key, replace(given, visible_ms={**given.visible_ms, offset: visible_ms}))
+        """Set when a message is visible again; does nothing when it was delivered again since."""
+        batch = self._batches.get(key)
+        if batch is not None and batch.pop_ms == pop_ms:
+            self._set(key, replace(batch, visible_ms={**batch.visible_ms, offset: visible_ms}))
 
     def remove(self, key: str) -> None:
         """Remove an order, since the group's offset was reset."""
-        if self._given.pop(key, None) is not None:
+        if self._batches.pop(key, None) is not None:
             self._unsent[key] = None
 
     def expire(self, now_ms: int) -> None:
         """Remove orders above the greatest age."""
-        for key in [key for key, given in self._given.items() if now_ms - given.pop_ms > IDLE_MS]:
+        for key in [key for key, batch in self._batches.items() if now_ms - batch.pop_ms > IDLE_MS]:
             self.remove(key)
 
     def forget_topic(self, topic: str) -> None:
         """Remove the topic's orders, which the log's tables have dropped, too."""
-        for key in [key for key in self._given if key.partition("@")[0] == topic]:
-            del self._given[key]
+        for key in [key for key in self._batches if key.partition("@")[0] == topic]:
+            del self._batches[key]
             self._unsent.pop(key, None)
 
     def has_changes(self) -> bool:
         """Whether there are changes that the log does not have."""
         return bool(self._unsent)
 
-    def take_changes(self) -> dict[str, Given | None]:
+    def take_changes(self) -> dict[str, OrderedBatch | None]:
         """The changes that the log does not have, by key; None: removed."""
-        changes = {key: self._given.get(key) for key in self._unsent}
+        changes = {key: self._batches.get(key) for key in self._unsent}
         self._unsent.clear()
         return changes
 
@@ -175,10 +175,10 @@ class Orders:
 
     def forget_group(self, group: str) -> None:
         """Remove the group's orders, which the log's tables have dropped, too."""
-        for key in [key for key in self._given if key.split("@")[1] == group]:
-            del self._given[key]
+        for key in [key for key in self._batches if key.split("@")[1] == group]:
+            del self._batches[key]
             self._unsent.pop(key, None)
 
-    def _set(self, key: str, given: Given) -> None:
-        self._given[key] = given
+    def _set(self, key: str, batch: OrderedBatch) -> None:
+        self._batches[key] = batch
         self._unsent[key] = None

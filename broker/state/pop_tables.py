@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from broker.state.pop_core import Checkpoint
-from broker.state.pop_order import Given
+from broker.state.pop_order import OrderedBatch
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -37,7 +37,7 @@ class PopChange:
     """Values to set; None removes."""
 
     checkpoints: Mapping[str, Checkpoint | None] = field(default_factory=dict)
-    orders: Mapping[str, Given | None] = field(default_factory=dict)
+    orders: Mapping[str, OrderedBatch | None] = field(default_factory=dict)
     modes: Mapping[str, RequestMode | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -55,7 +55,7 @@ class PopChange:
         """Read what `to_json` gave; raises ValueError, TypeError, KeyError, AttributeError on anything else."""
         return cls(
             {key: item and Checkpoint.from_json(key, item) for key, item in value.get("checkpoints", {}).items()},
-            {key: item and Given.from_json(item) for key, item in value.get("orders", {}).items()},
+            {key: item and OrderedBatch.from_json(item) for key, item in value.get("orders", {}).items()},
             {key: item and _mode(item) for key, item in value.get("modes", {}).items()},
         )
 
@@ -69,7 +69,7 @@ class PopTables:
 
     def __init__(self) -> None:
         self.checkpoints: dict[str, Checkpoint] = {}
-        self.orders: dict[str, Given] = {}
+        self.orders: dict[str, OrderedBatch] = {}
         self.modes: dict[str, RequestMode] = {}
         self.version = 0
 

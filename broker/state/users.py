@@ -143,7 +143,7 @@ class Resource:
         if text == "*":
             return cls(ANY)
         kind, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
-        found = _known(kind, _RESOURCE_TYPES)
+        found = _canonical(kind, _RESOURCE_TYPES)
         if found is None or not colon or not name:
             raise refused("The resource is null.")
         if name == _PREFIX_END:
@@ -183,7 +183,7 @@ class Entry:
         if not isinstance(value, Mapping):
             raise refused("The policy entries is empty.")
         resource = Resource.parse(value.get("resource"))
-        actions = tuple(filter(None, (_known(name, _ACTIONS) for name in _texts(value, "actions"))))
+        actions = tuple(filter(None, (_canonical(name, _ACTIONS) for name in _texts(value, "actions"))))
         if not actions:
             raise refused("The actions is empty.")
         if "Any" in actions:
@@ -194,7 +194,7 @@ class Entry:
                 raise refused("The source ip is empty.")
             if network(source) is None:
                 raise refused("The source ip is invalid.")
-        decision = _known(value.get("decision"), _DECISIONS)
+        decision = _canonical(value.get("decision"), _DECISIONS)
         if decision is None:
             raise refused("The decision is null or illegal.")
         return cls(resource=resource, actions=actions, sources=sources, decision=decision)
@@ -234,7 +234,7 @@ class Acl:
             entries = policy.get("entries") if isinstance(policy, Mapping) else None
             if not isinstance(entries, list) or not entries:
                 raise refused("The policy entries is empty.")
-            kind = _known(policy.get("policyType"), _POLICIES) or CUSTOM
+            kind = _canonical(policy.get("policyType"), _POLICIES) or CUSTOM
             found = found.updated({kind: tuple(map(Entry.from_json, entries))})
         return found
 
@@ -286,13 +286,13 @@ def refused(remark: str) -> Refusal:
     return Refusal(Cause.NO_PERMISSION, remark)
 
 
-def _known(word: Any, known: Mapping[str, str]) -> str | None:
+def _canonical(word: Any, known: Mapping[str, str]) -> str | None:
     return known.get(word.lower()) if isinstance(word, str) else None
 
 
 def _word(value: Mapping[str, Any], name: str, known: Mapping[str, str]) -> str:
     word = value.get(name)
-    found = _known(word, known)
+    found = _canonical(word, known)
     if word and found is None:
         raise Refusal(
             Cause.MALFORMED_FIELD, f"field {name} is {str(word)[:100]!r}, not one of {', '.join(known.values())}"

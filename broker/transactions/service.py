@@ -76,7 +76,7 @@ class TransactionService:
         )
         self._busy: dict[int, list[Callable[[], None]]] = {}  # by half offset being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that arrived while the table was loading
-        self._told: tuple[int, int] | None = None
+        self._recorded: tuple[int, int] | None = None
         self._run = 0
         self._is_ready = False
         self._is_leading = False
@@ -97,7 +97,7 @@ class TransactionService:
         half_start, op_start = progress.get(HALF_KEY, {}).get(0, 0), progress.get(OP_KEY, {}).get(0, 0)
         self._topics.restart(half_start, op_start)
         self._free_all()
-        self._told = (half_start, op_start)
+        self._recorded = (half_start, op_start)
         self.expect()
         self._load(self._run)
 
@@ -248,13 +248,13 @@ class TransactionService:
     def _record(self) -> None:
         """Append the progress to the log if it has changed."""
         half_offset, op_offset = self._topics.table.progress()
-        if self._told != (half_offset, op_offset) and self._role.writable:
-            self._told = (half_offset, op_offset)
+        if self._recorded != (half_offset, op_offset) and self._role.writable:
+            self._recorded = (half_offset, op_offset)
             progress = {HALF_KEY: {0: half_offset}, OP_KEY: {0: op_offset}}
-            self._deliveries.record(Kind.TRANSACTION, progress, refused=self._forget_told)
+            self._deliveries.record(Kind.TRANSACTION, progress, refused=self._forget_recorded)
 
-    def _forget_told(self) -> None:
-        self._told = None
+    def _forget_recorded(self) -> None:
+        self._recorded = None
 
     # ---- asking
 
@@ -275,7 +275,7 @@ class TransactionService:
             half = halves.popleft()
             if half.queue_offset not in self._busy and self._topics.table.is_open(half):
                 try:
-                    self._look_at(half)
+                    self._check_half(half)
                 except Refusal as refusal:
                     log.error(
                         "transaction %s cannot be checked now and is checked again: %s", half.unique_key, refusal.remark
@@ -286,7 +286,7 @@ class TransactionService:
         if run == self._run:
             self._record()
 
-    def _look_at(self, half: Half) -> None:
+    def _check_half(self, half: Half) -> None:
         age_ms = self._clock_ms() - half.born_ms
         if half.check_times >= self._config.transaction_check_max or age_ms > self._config.file_reserved_ms:
             self._give_up(half)

@@ -87,6 +87,6 @@ def test_late_timers_hold_back_the_queue_offset_not_the_read_time() -> None:
 def test_slots_that_were_begun_name_what_is_left_of_them() -> None:
     due = table(timer(1, T + 100), timer(2, T + 500), timer(3, T + 1500))
     due.finish(due.take(T + 100, 10)[0])
-    assert due.begun() == {}, "more timers of this slot may not be loaded yet"
+    assert due.partly_delivered() == {}, "more timers of this slot may not be loaded yet"
     due.loaded_ms = T + 1000
-    assert {slot_ms: numbers(left) for slot_ms, left in due.begun().items()} == {T: [2]}
+    assert {slot_ms: numbers(left) for slot_ms, left in due.partly_delivered().items()} == {T: [2]}

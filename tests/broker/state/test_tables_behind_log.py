@@ -10,7 +10,7 @@ from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
 from broker.state.clamping import clamp_to_log
 from broker.state.files import load_state
 from broker.state.pop_core import Checkpoint
-from broker.state.pop_order import Given
+from broker.state.pop_order import OrderedBatch
 from broker.state.saver import StateSaver
 from broker.state.settings import TopicConfig
 from broker.state.tables import MARKS_KEY, TIMER_PROGRESS_KEY, ReplicatedState, StateChange
@@ -188,7 +188,7 @@ async def test_every_position_that_tables_name_is_brought_back_to_the_log(desk: 
     taken = Checkpoint("T", "g", 0, 0, 1000, 60_000, (0, 2, 3, 4), acked=0b1010)
     lost = taken._replace(group="lost", offsets=(3, 4))
     state.pop.checkpoints = {taken.key: taken, lost.key: lost}
-    state.pop.orders = {f"T@{last}@0": Given("", 1000, 60_000, (0, last)) for last in (2, 3)}
+    state.pop.orders = {f"T@{last}@0": OrderedBatch("", 1000, 60_000, (0, last)) for last in (2, 3)}
     clamp_to_log(state, desk.store)
     assert (state.applied_offset, state.removed) == (end, {"gone": end - 1, "before": 7})
     assert state.offsets["T@g"] == {0: 3, 5: 0}
