@@ -151,7 +151,7 @@ def _repair(arguments: argparse.Namespace) -> int:
         print(json.dumps(result.as_json()))
         return 1 if result.check.findings.faults else 0
     _print_check(result.check)
-    for sentence in (*result.notes, *(f"not repaired: {place}" for place in result.log.left)):
+    for sentence in (*result.notes, *(f"not repaired: {place}" for place in result.log.not_repaired)):
         print(sentence)
     print(f"repaired: {result.directory}; {result.log.replaced} places inside the log were made readable")
     if result.side_file is not None:

@@ -34,11 +34,11 @@ from ledgermq.message.record import BLANK_MAGIC, check_record
 
 @dataclass(slots=True)
 class LogRepair:
-    """What was done. `replaced` counts records and gaps that have placeholders now; `left`: those not repaired."""
+    """What was done. `replaced` counts records and gaps that have placeholders now."""
 
     cut_records: int = 0
     replaced: int = 0
-    left: list[str] = field(default_factory=list)
+    not_repaired: list[str] = field(default_factory=list)
 
 
 class LogRepairer:
@@ -147,7 +147,7 @@ class LogRepairer:
             with file.path.open("wb") as made:
                 made.truncate(file.length)
             if layout.kind == DLEDGER:
-                self.done.left.append(f"{layout.name(file.path)}: its entries are lost and cannot be replaced")
+                self.done.not_repaired.append(f"{layout.name(file.path)}: its entries are lost and cannot be replaced")
             self._close(file, 0)
             self.done.replaced += 1
             start += layout.log_file_size
@@ -159,7 +159,8 @@ class LogRepairer:
         inside = [item for item in lost if start <= item.physical_offset < end]
         frames = self._frames(scan, gap, inside, timestamp)
         if frames is None:
-            self.done.left.append(f"{self._layout.name(scan.file.path)} at {gap.start}: no record fits into the gap")
+            name = self._layout.name(scan.file.path)
+            self.done.not_repaired.append(f"{name} at {gap.start}: no record fits into the gap")
             return
         self._keep(scan.file, gap.start, gap.end, "replaced", gap.detail)
         for physical, data in frames:
@@ -186,7 +187,8 @@ class LogRepairer:
         size = int(scan.columns.sizes[row])
         position = physical - scan.file.start
         if self._keeps_damages:
-            self.done.left.append(f"{name} at {position - self._header}: {detail}; the node fetches a peer's copy")
+            place = f"{name} at {position - self._header}"
+            self.done.not_repaired.append(f"{place}: {detail}; the node fetches a peer's copy")
             return
         with Window(scan.file.path) as window:
             header = window.read(position - self._header, self._header)
@@ -194,7 +196,7 @@ class LogRepairer:
         timestamp = self._timestamp(scan, position)
         data = self._replacement(record, physical, timestamp, lost, is_usable=row not in scan.nameless)
         if data is None:
-            self.done.left.append(f"{name} at {position - self._header}: {detail}")
+            self.done.not_repaired.append(f"{name} at {position - self._header}: {detail}")
             return
         self._keep(scan.file, position - self._header, position + size, "replaced", detail)
         self._write(scan.file, position - self._header, _with_header(header, data))
@@ -205,7 +207,7 @@ class LogRepairer:
         name = self._layout.name(scan.file.path)
         position = int(scan.columns.physical_offsets[row]) - scan.file.start
         if self._keeps_damages or not scan.columns.in_queue[row]:
-            self.done.left.append(f"{name} at {position - self._header}: queue offset {wrong} is impossible")
+            self.done.not_repaired.append(f"{name} at {position - self._header}: queue offset {wrong} is impossible")
             return
         start, size = position - self._header, self._header + int(scan.columns.sizes[row])
         with Window(scan.file.path) as window:

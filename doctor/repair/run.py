@@ -58,8 +58,8 @@ class RepairResult:
             "cut_bytes": self.cut_bytes,
             "cut_records": self.log.cut_records,
             "replaced": self.log.replaced,
-            "not_repaired": self.log.left,
-            "said": self.notes,
+            "not_repaired": self.log.not_repaired,
+            "notes": self.notes,
             "check": self.check.as_json(),
         }
 
@@ -160,7 +160,7 @@ def _repair(
             units.put(scan.columns)
     facts = check_log(layout, shapes, Findings())
     notes = _finish(layout, facts, queues, keys, units)
-    repairer.done.left += queues.unplaced
+    repairer.done.not_repaired += queues.unplaced
     return RepairResult(
         directory=layout.root,
         side_file=side.path if side.is_used else None,

@@ -62,7 +62,7 @@ def test_any_damage_is_survived_and_repaired(pristine: Path, data: st.DataObject
         kept = {item.physical_offset: item.frame.record for item in walk(open_layout(directory / "repaired"))}
         assert all(kept.get(offset) == record for offset, record in readable.items())
         unrepaired = {fault.kind for fault in result.check.findings.faults} - {"bad-name", "config-wrong"}
-        assert not unrepaired or result.log.left, result.check.findings.as_json()
+        assert not unrepaired or result.log.not_repaired, result.check.findings.as_json()
 
 
 @FIXTURE

@@ -77,6 +77,7 @@ def test_in_place_takes_the_lock_and_leaves_a_clean_store(store: Path, capsys: p
     assert "held by process" in capsys.readouterr().err
     result = run_json(capsys, ["repair", store, "--in-place"], 0)
     assert (result["side_file"], result["check"]["faults"]) == (None, [])
+    assert result["notes"] == []
     assert not (store / "abort").exists()
     assert bodies(store) == [[b"body of message %d" % n for n in range(start, 21, 2)] for start in (0, 1)]
 
