@@ -121,7 +121,7 @@ class ComposeCluster:
         """One hash a broker, taken once all have the same confirm offset.
 
         Raises:
-            ComposeError: they did not agree in time, or a container cannot tell.
+            ComposeError: they did not agree in time, or a container did not answer.
         """
         deadline = time.monotonic() + _AGREE_LIMIT_S
         while True:
@@ -183,7 +183,7 @@ def _docker(*words: str) -> str:
     """Run `docker WORDS`; what it printed.
 
     Raises:
-        ComposeError: it failed, with what it said.
+        ComposeError: it failed; the text has its output.
     """
     done = subprocess.run(["docker", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
@@ -192,7 +192,7 @@ def _docker(*words: str) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Carry out one verb; JSON on standard output where there is something to tell."""
+    """Carry out one verb; JSON on standard output if the verb has a result."""
     parser = argparse.ArgumentParser(prog="chaos.compose", description="The cluster of docker-compose.yml.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("up", "describe", "start", "digest", "logs", "down"):

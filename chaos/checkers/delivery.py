@@ -84,7 +84,7 @@ class DeliveryHistory:
         return sum(1 for sequence in self._acked if self.bodies[sequence] is None)
 
     def acknowledged(self, sequence: int, queue_id: int, queue_offset: int) -> None:
-        """The producer was told that message `sequence` is stored at that place."""
+        """The broker acknowledged message `sequence` as stored at that place."""
         self._acked[sequence] = (queue_id, queue_offset)
 
     def delivered(self, sequence: int, queue_id: int, queue_offset: int, body: bytes) -> None:

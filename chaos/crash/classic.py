@@ -289,7 +289,7 @@ def _judge_log(store: OpenStore, ledger: Ledger) -> dict[int, Item]:
 
 
 def _judge_queues(store: OpenStore, good: dict[int, Item]) -> None:
-    """Each good record has its unit, and each unit a good record; a damaged record is shown to nobody."""
+    """Each good record has its unit, and each unit a good record; no read returns a damaged record."""
     wanted: dict[tuple[str, int], list[tuple[int, tuple[int, int, int]]]] = defaultdict(list)
     for offset, item in good.items():
         size, queue_id, _, queue_offset, _, topic, code = unit_fields(offset, memoryview(item.data))

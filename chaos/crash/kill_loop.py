@@ -1,7 +1,7 @@
 """`python -m chaos.crash.kill_loop --mode standalone|raft --rounds N`: a broker is killed under load, again and again.
 
-    load ---->  kill -9 .... start  --> what was acknowledged is read: each message at the queue offset that was told
-    (16 tasks, never stopped)           queues without gaps, nothing at a place that another message was told
+    load ---->  kill -9 .... start  --> what was acknowledged is read: each message at its acknowledged queue offset
+    (16 tasks, never stopped)           queues without gaps, nothing at a place that another message was acknowledged
 
 Real processes, started by the command line. `flushDiskType` is the mode's own: a killed process leaves the page cache
 to the next one, so either must hold. Exit codes: 0 nothing lost, 10 a finding, 2 bad arguments.
@@ -44,9 +44,9 @@ class Books:
     missing: set[Place] = field(default_factory=set)
 
     def note_acknowledged(self, place: Place, number: int) -> None:
-        """The broker told the sender that message `number` lies there."""
+        """The broker acknowledged that message `number` is stored there."""
         if self.acknowledged.setdefault(place, number) != number:
-            raise DisagreeError(f"{place} was told to {self.acknowledged[place]} and to {number}")
+            raise DisagreeError(f"{place} was acknowledged to {self.acknowledged[place]} and to {number}")
         if place not in self.read:
             self.missing.add(place)
 
@@ -54,8 +54,10 @@ class Books:
         """A consumer got it there."""
         self.missing.discard(place)
         if self.read.setdefault(place, number) != number or self.acknowledged.get(place, number) != number:
-            told = self.acknowledged.get(place)
-            raise DisagreeError(f"{place} holds {number}; {self.read[place]} was read there, {told} acknowledged")
+            acknowledged = self.acknowledged.get(place)
+            raise DisagreeError(
+                f"{place} holds {number}; {self.read[place]} was read there, {acknowledged} acknowledged"
+            )
 
     def check_gaps(self) -> None:
         """Raise if a queue that was read has a gap.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A record or entry: where it lies, and its bytes. `key` tells queue or term, whatever the judge needs."""
+    """A record or entry: its position and its bytes. `key` is its queue or its term, as the judge needs it."""
 
     start: int
     data: bytes
@@ -42,21 +42,21 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """From here on, what lies at or past `offset` may be gone."""
+    """From now on, bytes at or behind `offset` may be missing."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What lies at or past `offset` is gone for good."""
+    """Bytes at or behind `offset` are removed for good."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Trimming:
-    """From here on, what lies below `offset` may be gone."""
+    """From now on, bytes before `offset` may be missing."""
 
     offset: int
 

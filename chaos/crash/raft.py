@@ -333,9 +333,9 @@ def _judge_term(root: Path, ledger: Ledger) -> bool:
     if found is None:
         raise DisagreeError("there is no term")
     is_recovering = found.recovering and ledger.is_installing
-    told = [found, replace(found, recovering=False)] if is_recovering else [found]
+    states = [found, replace(found, recovering=False)] if is_recovering else [found]
     is_first = found == HardState(recovering=True, forgot_votes=True) and None in allowed
-    if not is_first and all(_as_bytes(state) not in allowed for state in told):
+    if not is_first and all(_as_bytes(state) not in allowed for state in states):
         raise DisagreeError(f"term and vote are {found}, they may be {allowed}")
     return is_recovering
 

@@ -47,7 +47,7 @@ class Gate:
             self._permits.release()
 
     def open(self) -> None:
-        """Hold nobody any more."""
+        """Let all blocked calls go on."""
         self.is_closed = False
         self.let_through()
 
@@ -111,7 +111,7 @@ class Recorder:
 
     Attributes:
         moments: in order.
-        notes: what the workload said; a moment knows how many there were.
+        notes: notes of the workload; a moment has their number at that time.
         gate: syncs of other threads pass it.
     """
 

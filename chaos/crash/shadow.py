@@ -53,7 +53,7 @@ class Shadow:
     # -- what the program does
 
     def written(self, descriptor: int, start: int, size: int) -> None:
-        """A range of a file was written by a file call: its sectors are dirty, whatever they held."""
+        """A range of a file was written by a file call: its sectors are dirty now."""
         file = self._files.get(os.fstat(descriptor).st_ino)
         if file is not None and file.lost:
             for sector in range(start // SECTOR, -(-(start + size) // SECTOR)):
@@ -168,8 +168,8 @@ class Shadow:
             for change in (directory.durable, *directory.steps):
                 for node in change.values():
                     if node is not None and node not in files and node not in self._directories:
-                        gone = self._files.get(node)  # removed or replaced, which is not durable
-                        files[node] = FileState((b"" if gone is None else gone.durable,))
+                        unlinked = self._files.get(node)  # removed or replaced, which is not durable
+                        files[node] = FileState((b"" if unlinked is None else unlinked.durable,))
         directories = {inode: DirectoryState(dict(d.durable), tuple(d.steps)) for inode, d in self._directories.items()}
         return Moment("", 0, self.root.stat().st_ino, files, directories)
 
@@ -188,6 +188,6 @@ class Shadow:
 
 
 def content_of(descriptor: int) -> bytes:
-    """Of an open file, for whatever it was opened."""
-    with open(f"/proc/self/fd/{descriptor}", "rb") as file:  # noqa: PTH123 - not told to whoever replaces Path.open
+    """The bytes of an open file, also of one that was opened for writing only."""
+    with open(f"/proc/self/fd/{descriptor}", "rb") as file:  # noqa: PTH123 - Path.open may be replaced by a recorder
         return file.read()

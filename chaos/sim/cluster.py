@@ -72,7 +72,7 @@ class Cluster:
         return int(self.rng.random() * limit)
 
     def hello_of(self, name: str) -> Any:
-        """What a living process says of itself when it connects; None when it is gone, or says nothing."""
+        """What a running process sends when it connects; None when it has ended or sends nothing."""
         transport = getattr(self.processes.get(name), "transport", None)
         return None if transport is None else transport.hello
 
@@ -126,7 +126,7 @@ class Cluster:
         self.clock.call_in(250, lambda: self.run(process, f"joined {peer}", lambda: process.join(peer)))
 
     def check_early_grant(self, process: Process, candidate: str) -> None:
-        """R15: who heard its leader within the lease, over a link that stands, does not agree to a candidacy."""
+        """R15: a member that heard its leader within the lease, over a link that is up, agrees to no candidate."""
         state, leader = process.raft.state, process.heard_from
         is_led = leader != "" and self.observer.leaders.get(state.term) == leader and leader not in state.lost_links
         if is_led:
@@ -163,7 +163,7 @@ class Cluster:
                     self.network.break_link(name, peer)
 
     def power_cut(self, name: str) -> None:
-        """The machine is gone at once: unflushed entries are kept, lost or torn, and nobody is told."""
+        """The machine loses power: unflushed entries are kept, lost or torn, and its connections are not closed."""
         if self._end(name) or self.disks[name].is_cut:
             forgets = not self.plan.durable_quorum
             self.disks[name].power_cut(forgets=forgets)

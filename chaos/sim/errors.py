@@ -1,4 +1,4 @@
-"""What a run can find, told apart by the exit code of `python -m chaos.sim`.
+"""The findings of a run; each kind has its own exit code of `python -m chaos.sim`.
 
     0    nothing
     10   SafetyViolation     an invariant is broken: R1 to R11, R13, R15 to R22 of `observer`

@@ -14,7 +14,7 @@ class Machine(LogImage[Payload]):
         has_failed, is_full: every flush fails; nothing more can be written.
         dies_in: changes of files until the process dies in the middle of something; None: it does not.
         is_cut: its machine dies with it then.
-        amnesiac: entries that were acknowledged may be gone (ASYNC_FLUSH and a power cut).
+        amnesiac: acknowledged entries may be lost (ASYNC_FLUSH and a power cut).
     """
 
     def __init__(self, clock: SimClock, rng: Random, flush_us: int) -> None:
@@ -40,7 +40,7 @@ class Machine(LogImage[Payload]):
         return int(self.flush_us * self.slow_factor * (0.5 + self.rng.random()))
 
     def process_died(self) -> None:
-        """The process is gone; the page cache stays."""
+        """The process has ended; the page cache stays."""
 
     def power_cut(self, *, forgets: bool) -> None:
-        """The machine is gone, with what was not flushed. `forgets`: some of that may have been acknowledged."""
+        """The machine lost power, and with it unflushed bytes. `forgets`: some of them may have been acknowledged."""

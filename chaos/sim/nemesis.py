@@ -1,4 +1,4 @@
-"""The nemesis: breaks things at random moments and repairs them some time later, until it is told to heal."""
+"""The nemesis: breaks things at random moments and repairs them some time later, until `heal` is called."""
 
 from collections.abc import Callable
 
@@ -101,7 +101,7 @@ class Nemesis:
         self._later(lambda: self._cluster.boot(name))
 
     def _may_forget(self, name: str) -> bool:
-        """Whether one more member may forget without a quorum's memory being gone."""
+        """Whether one more member may forget, so that a quorum still remembers everything."""
         if not self._plan.group.recoverable:
             return True
         disks, names = self._cluster.disks, self._plan.group.names
@@ -164,7 +164,7 @@ class Nemesis:
         name = self._leader_or_any()
         disk = self._cluster.disks[name]
         disk.is_stalled = True
-        if self._cluster.rng.random() < 0.5:  # else the watchdog is too slow to tell
+        if self._cluster.rng.random() < 0.5:  # else the watchdog is too slow to notice
             self._tell_stalled(name, is_stalled=True)
 
         def repair() -> None:

@@ -1,8 +1,8 @@
 """SimNetwork: connections between members that delay, lose, double, reorder, go silent and break.
 
-A connection of two members is up or down; both ends are told when it breaks and when it stands again. What was sent on
-one connection never arrives on a later one, as with TCP. A *cut* is silent: packets of one direction vanish and nobody
-is told. Loss, doubling and reordering inside a connection are more than TCP would do, on purpose.
+A connection of two members is up or down; both ends learn when it breaks and when it is up again. What was sent on
+one connection never arrives on a later one, as with TCP. A *cut* is silent: packets of one direction vanish, and
+neither end learns of it. Loss, doubling and reordering inside a connection are more than TCP would do, on purpose.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ class SimNetwork:
         return self._epochs.get(_pair(one, other), 0) % 2 == 1
 
     def break_link(self, one: str, other: str, *, is_silent: bool = False) -> None:
-        """The connection is gone; the ends learn it at once, or (a machine without power) only when it stands again."""
+        """The connection is lost; the ends learn it at once, or (a machine without power) only when it is up again."""
         if not self.is_up(one, other):
             return
         self._epochs[_pair(one, other)] += 1

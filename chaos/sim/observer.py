@@ -10,13 +10,13 @@
     R7    one log of committed entries                                         a commit index rises
     R8    a leader commits by counting an entry of its own term, and a quorum  a leader's commit index rises
           of members holds it (durably, under SYNC_FLUSH)
-    R9    durable before said: acknowledgement, vote, term                     a message leaves
+    R9    durable before sent: acknowledgement, vote, term                      a message leaves
     R10   no truncation of what is committed                                   the log truncates
     R11   up-to-date is judged by the last entry's term                        a vote is asked for, a vote leaves
     R13   an acknowledged entry is in the log of every later leader there is;  an acknowledgement, a read
           a read misses nothing acknowledged before it was asked for
     R15   no term rises by a candidacy that a quorum did not agree to, and     a vote is asked for, a pre-vote leaves
-          who heard its leader within the lease does not agree
+          a member that heard its leader within the lease does not agree
     R16   the n-th committed message has queue offset n: none is in no queue,  a commit index rises
           and no two share a place
     R17   an ordinary election is won by a quorum of votes of members that     a node begins to lead
@@ -66,15 +66,15 @@ class Accounts(Protocol[_Payload]):
         """The next entry is committed: what is wrong with its place in its queue, or None."""
 
     def forget_above(self, index: int) -> None:
-        """Entries above may be missing, and it was said."""
+        """Entries above may be missing; the node has reported that."""
 
 
 class Observer:
     """Global truth of one run.
 
-    `durable_quorum`: SYNC_FLUSH. `quorum`: of the members. After `forget_above` (a salvage election said what may be
-    missing) the entries above are no longer owed. `is_lossy`: a member forgot entries or a disk was replaced, so that
-    holders of an entry can no longer be counted on the disks. `recoverable` runs never lose a quorum's memory.
+    `durable_quorum`: SYNC_FLUSH. `quorum`: of the members. After `forget_above` (a salvage election reported what may
+    be missing) the entries above are no longer owed. `is_lossy`: a member forgot entries or a disk was replaced, so
+    that holders of an entry can no longer be counted on the disks. `recoverable` runs never lose a quorum's memory.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Observer:
             self._forget_terms()
 
     def _forget_terms(self) -> None:
-        """Too much is gone: a term that no disk knows any more may come again."""
+        """Too much is lost: a term that no disk has any more may come again."""
         saved = [disk.hard_state.term for disk in self._disks.values() if disk.hard_state is not None]
         known = max(saved, default=0)
         self.leaders = {term: leader for term, leader in self.leaders.items() if term <= known}
@@ -157,7 +157,7 @@ class Observer:
         self._expect(other == name, "R1", f"{other} and {name} lead term {term}")
         if leader is not None and leader.is_salvage:
             self._salvages(name, leader)
-        elif self._quorum > 1:  # a group of one asks nobody
+        elif self._quorum > 1:  # a group of one needs no votes
             sound = self._sound_votes.get((name, term), {})
             self._expect(
                 len(sound) >= self._quorum, "R17", f"{name} leads term {term} by the sound votes of {[*sound]}"
@@ -182,8 +182,8 @@ class Observer:
             "R6",
             f"{name} was elected by members that forgot, and does not say what may be missing",
         )
-        said = leader.may_miss_after
-        self.forget_above(leader.term_start_index - 1 if said is None else said)
+        lost_after = leader.may_miss_after
+        self.forget_above(leader.term_start_index - 1 if lost_after is None else lost_after)
 
     def _commits(self, name: str, raft: Raft) -> None:
         disk, index = self._disks[name], raft.state.commit_index
@@ -222,7 +222,7 @@ class Observer:
         return index <= end and (index < disk.first_index or disk.chain_at(index) == chain)
 
     def forget_above(self, index: int) -> None:
-        """A salvage election: entries above may be missing, and it was said."""
+        """A salvage election: entries above may be missing, and it was lost_after."""
         del self.committed[index + 1 :], self._commit_terms[index + 1 :]
         self.accounts.forget_above(index)
         self.acked_index = min(self.acked_index, index)
@@ -313,7 +313,7 @@ class Observer:
             self._sound_votes.setdefault((name, message.term), {})[peer] = None
 
     def granted_early(self, name: str, candidate: str, heard_ago_us: int, lease_us: int) -> None:
-        """A pre-vote was given `heard_ago_us` after the leader was heard over a link that still stands."""
+        """A pre-vote was granted `heard_ago_us` after the leader was heard over a link that is still up."""
         self._expect(
             heard_ago_us >= lease_us, "R15", f"{name} heard its leader {heard_ago_us} us ago and agrees to {candidate}"
         )
@@ -340,7 +340,7 @@ class Observer:
     # -- clients
 
     def acknowledged(self, name: str, term: int, index: int, rafts: dict[str, Raft]) -> None:
-        """A client was told that everything up to `index` is committed."""
+        """A client got an acknowledgement: everything up to `index` is committed."""
         chain = self._disks[name].chain_at(index)
         self._expect(self.committed_chain(index) == chain, "R13", f"{name} acknowledged {index}: not committed")
         self.acked_index = max(self.acked_index, index)

@@ -1,4 +1,4 @@
-"""One life of one node, from boot to kill: what the cluster does to it, whatever it is made of.
+"""One life of one node, from boot to kill: what the cluster can do to every kind of node.
 
 `CoreProcess` is a `RaftNode` on a simulated disk. `chaos.sim.stack` has the one that runs all that ships.
 """
@@ -45,7 +45,7 @@ class World(Protocol):
         """Random integer in `[0, limit)`."""
 
     def hello_of(self, name: str) -> Any:
-        """What a living process says of itself when it connects; None when it is gone, or says nothing."""
+        """What a running process sends when it connects; None when it has ended or sends nothing."""
 
     def next_message(self) -> int:
         """Number of a client's message, unique in a run."""
@@ -68,7 +68,7 @@ class Process:
 
     Attributes:
         node: the shipping Raft node; made by the subclass.
-        soft: what the node said of itself last.
+        soft: the soft state that the node reported last.
         failure: why it left the group; None while it has not.
         waiting: (last index, term) of batches that are not acknowledged yet, oldest first.
     """
@@ -96,7 +96,7 @@ class Process:
 
     @property
     def is_writable(self) -> bool:
-        """Whether clients' messages are taken, as far as the node has said."""
+        """Whether the node takes messages of clients, by its last report."""
         return self.soft is not None and self.soft.writable
 
     def now_us(self) -> int:
@@ -110,10 +110,10 @@ class Process:
         raise NotImplementedError
 
     def start_flushing(self) -> None:
-        """ASYNC_FLUSH: flushes nobody waits for begin."""
+        """ASYNC_FLUSH: begin a flush for which no acknowledgement waits."""
 
     def end(self) -> None:
-        """The process is gone."""
+        """The process has ended."""
         self.is_dead = True
         self.backlog.clear()
 
@@ -122,7 +122,7 @@ class Process:
         raise NotImplementedError
 
     def trim(self) -> None:
-        """Retention deletes the oldest file, if nobody needs it."""
+        """Retention deletes the oldest file, if no member needs it."""
         raise NotImplementedError
 
     def perform(self, event: Callable[[], None]) -> None:
@@ -160,7 +160,7 @@ class Process:
             self.heard_us, self.heard_from = self.ticked_us, peer
 
     def lose(self, peer: str) -> None:
-        """The connection to a peer is gone."""
+        """The connection to a peer is lost."""
         self.note_lost(peer)
         self.node.on_peer_lost(peer)
 
@@ -414,5 +414,5 @@ class OneQueue:
         return None
 
     def forget_above(self, index: int) -> None:
-        """Entries above may be missing, and it was said."""
+        """Entries above may be missing; the node has reported that."""
         del self._counts[index + 1 :]

@@ -21,7 +21,7 @@ Trace = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a clean run did. `trace_hash` is equal for equal runs, whatever the process."""
+    """What a clean run did. `trace_hash` is equal for equal runs, in any process."""
 
     seed: int
     event_count: int

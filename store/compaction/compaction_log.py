@@ -56,7 +56,7 @@ class CompactionLog:
     Attributes:
         end_offset: next queue offset to copy.
         undurable: a full segment that is to be synced.
-        is_dropped: its topic is gone.
+        is_dropped: whether its topic was removed.
         is_compacting: a compaction runs, or has failed for good: `load` will go on with it.
         fault: why copying stands; None while it does not.
     """
@@ -199,7 +199,7 @@ class CompactionLog:
         self._segments[:count] = made.segments
 
     def drop(self) -> None:
-        """The topic is gone, and its folders will be; a compaction that runs comes to nothing."""
+        """The topic was removed, and its folders will be; the result of a compaction under way is dropped."""
         with self._replacing:
             self.is_dropped = True
         self.close()

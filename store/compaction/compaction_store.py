@@ -72,7 +72,7 @@ class CompactionStore:
         self._is_closing = False
 
     def load(self, *, clean: bool) -> None:
-        """Open every log on disk. One that cannot be opened is told, left alone, and its queue served as it is.
+        """Open every log on disk. One that cannot be opened is logged and left alone; its queue is served uncompacted.
 
         `clean`: the store was closed in order.
 
@@ -107,7 +107,7 @@ class CompactionStore:
     def hold(self) -> int:
         """Physical offset of the first message that is still to be copied: the log must keep it.
 
-        Where copying stands, for want of room maybe, it holds nothing back: the disk would never have room again.
+        While copying is stopped, perhaps for want of room, nothing is kept: the disk would never have room again.
         """
         waiting = [(queue, kept) for queue, kept in self._by_queue.items() if kept is not None and kept.fault is None]
         units = [queue.unit(kept.end_offset) for queue, kept in waiting]
@@ -170,10 +170,10 @@ class CompactionStore:
         await asyncio.gather(*(self._compact(compaction_log) for compaction_log in list(self._logs.values())))
 
     def drop(self, topic: str) -> None:
-        """The topic is gone: so is what was kept of it.
+        """Remove the compaction logs of a topic that was removed.
 
         Raises:
-            DiskFailedError: its folders stay.
+            DiskFailedError: its folders could not be removed.
         """
         keys = [key for key in self._logs if key[0] == topic]
         for key in keys:

@@ -28,11 +28,11 @@ from store.files.mapped_file import file_name
 
 _YIELD_RECORDS: Final = 32
 _ENTRY_BYTES: Final = 200
-"""What an entry of the map takes beside its key: a place in the table, two objects."""
+"""Bytes that an entry of the map takes besides its key: a place in the table and two objects."""
 
 
 class CompactionStoppedError(Exception):
-    """The store closes, or the topic is gone: what was made so far is thrown away."""
+    """The store closes, or the topic was removed: the new segments made so far are dropped."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Compacted:
 
 
 def key_of(record: memoryview) -> bytes:
-    """The message's KEYS, as one key, whatever blanks it has inside; empty when it has none."""
+    """The message's KEYS as one key, blanks included; empty when it has none."""
     key = find_property(dispatch_fields(record, 0)[7], b"KEYS")
     return key if key is not None and key.strip() else b""
 

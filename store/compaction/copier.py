@@ -34,25 +34,25 @@ class LogClosedError(StoreError):
 
 
 class LastRecords:
-    """Records that are still to be copied when their log is closed: that makes them durable, and ends its reading."""
+    """Records that are still to be copied when their log closes, which makes them durable and can be read no more."""
 
     def __init__(self, source: ReplicatedLog) -> None:
         self._source = source
-        self._kept: dict[int, bytes] = {}
+        self._records: dict[int, bytes] = {}
         self._room = _KEPT_BYTES_MAX
 
     def keep(self, queue: ConsumeQueue, start: int) -> None:
-        """Keep those of a queue from `start` on, as far as there is room."""
+        """Keep the records of a queue from `start` on, as far as there is room."""
         for _, (physical_offset, size, _) in queue.iterate(start, queue.max_offset):
-            if size == BLANK_SIZE or physical_offset in self._kept or size > self._room:
+            if size == BLANK_SIZE or physical_offset in self._records or size > self._room:
                 continue
             with contextlib.suppress(RecordUnavailableError):
-                self._kept[physical_offset] = bytes(self._source.read(physical_offset, size))
+                self._records[physical_offset] = bytes(self._source.read(physical_offset, size))
                 self._room -= size
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
-        """As the log's."""
-        if (kept := self._kept.get(physical_offset)) is not None:
+        """As `ReplicatedLog.read`."""
+        if (kept := self._records.get(physical_offset)) is not None:
             return memoryview(kept)
         try:
             return self._source.read(physical_offset, size_bytes)
@@ -63,11 +63,11 @@ class LastRecords:
 
 
 class Copier:
-    """Copies what it is told of. Owned by the loop's thread.
+    """Copies the queues of `add`. Owned by the loop's thread.
 
     Args:
         source: the log.
-        durable_offset: up to where that is on disk.
+        durable_offset: returns the end of its durable bytes.
     """
 
     def __init__(
@@ -95,17 +95,17 @@ class Copier:
         self._copy_soon()
 
     def forget(self, compaction_log: CompactionLog) -> None:
-        """Its topic is gone."""
+        """Copy no more to it: its topic was removed."""
         self._to_copy.pop(compaction_log, None)
 
     def finish(self) -> None:
-        """The log closes soon: what is not copied by then will be, once it is on disk."""
+        """The log closes soon: keep the records that are not copied yet, to copy them once they are on disk."""
         self._last_records = LastRecords(self._source)
         for compaction_log, queue in self._to_copy.items():
             self._last_records.keep(queue, compaction_log.end_offset)
 
     async def drain(self) -> None:
-        """The log is closed, and durable: copy the last of it. Not for long."""
+        """The log is closed and durable: copy its last records, for at most `_DRAIN_S` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
                 while any(kept.fault is None for kept in (*self._to_copy, *self._syncing)):

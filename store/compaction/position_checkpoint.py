@@ -31,7 +31,7 @@ class PositionCheckpoint:
         self._positions: dict[str, int] = {}
 
     def load(self) -> None:
-        """Read the file; a damaged one is told and counts as none."""
+        """Read the file; a damaged one is logged and counts as missing."""
         try:
             found = read_config(self._path, _positions)
         except StoreFormatError as error:
@@ -44,20 +44,20 @@ class PositionCheckpoint:
         return self._positions.get(f"{topic}_{queue_id}", -1)
 
     def set(self, topic: str, queue_id: int, position: int) -> None:
-        """Take a new one; `save` makes it durable."""
+        """Set a position; `save` makes it durable."""
         with self._lock:
             self._positions[f"{topic}_{queue_id}"] = position
 
     def forget(self, topic: str, queue_id: int) -> None:
-        """The queue is gone."""
+        """Drop the position of a queue that was removed."""
         with self._lock:
             self._positions.pop(f"{topic}_{queue_id}", None)
 
     def save(self) -> None:
-        """Write all of them.
+        """Write all positions.
 
         Raises:
-            OSError, DiskFailedError: the file is as it was.
+            OSError, DiskFailedError: they were not written; the file is unchanged.
         """
         with self._lock:
             content = file_json({"empty": not self._positions, "queueOffsetMap": dict(sorted(self._positions.items()))})

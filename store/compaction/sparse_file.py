@@ -18,8 +18,7 @@ class SparseFile:
 
     Attributes:
         path: where it is; the owner changes it when it has moved the file.
-        view: all of it, to be read where `ensure_readable` was asked; slices keep the mapping alive whatever becomes
-            of the file.
+        view: the whole file; read it only where `ensure_readable` was called. Slices keep the mapping alive.
 
     Raises:
         StoreFormatError: the file exists with another length.

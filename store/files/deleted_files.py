@@ -1,6 +1,6 @@
-"""Deleted files: their names are gone, and readers still hold slices of some of them.
+"""Deleted files: their names are removed, and readers still hold slices of some of them.
 
-    deleted --> readers let go: blocks free            the usual end, at once or soon
+    deleted --> readers release them: blocks free      the usual end, at once or soon
             '-> still held after a while: forced       the blocks are given back; late readers see zeros, never a signal
 
 Source: apache/rocketmq `store/.../ReferenceResource.java` (shutdown, 5.3.3).
@@ -47,7 +47,7 @@ class DeletedFiles:
             file.unpin()
 
     def look(self) -> None:
-        """Forget those that nobody holds any more; take the blocks of those that were held too long."""
+        """Forget files without readers; free the blocks of those that were held too long."""
         for _ in range(len(self._held)):
             deleted_at, file = self._held.popleft()
             if file.is_held and self._clock() - deleted_at < self._forced_after_s:

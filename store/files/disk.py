@@ -25,7 +25,7 @@ FULL_S = 10.0
 """A file system without room counts as full for at least this long: a quota does not show in its free blocks."""
 
 _SYNCFS_TELLS_ERRORS = (5, 8)
-"""From this Linux on `syncfs` fails when a page could not be written; before, it said nothing."""
+"""From this Linux on `syncfs` fails when a page could not be written; before, it reported nothing."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _full: dict[int, tuple[float, DiskFullError]] = {}
@@ -156,7 +156,7 @@ def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> No
 
 
 def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> DiskFullError | DiskFailedError:
-    """No room for `size_bytes`, which `no_room` tells from now on; or `what` failed."""
+    """The error of a failed operation: no room for `size_bytes`, which `no_room` then returns too, or `what` failed."""
     if error.errno in NO_ROOM:
         full = DiskFullError(path, size_bytes)
         if no_room(path.parent) is None:
@@ -167,7 +167,7 @@ def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> D
 
 
 def no_room(directory: Path) -> DiskFullError | None:
-    """What the file system of `directory` had no room for lately; None once it has room for that again.
+    """The last failure for want of room on the file system of `directory`; None once it has room for that again.
 
     Quick enough for a health check. May be called in any thread.
     """

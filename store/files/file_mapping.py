@@ -38,7 +38,7 @@ def _unknown(size_bytes: int) -> bytes:
 
 
 class MappingListener(Protocol):
-    """Who is told of mappings: `store.files.mapping_limit`."""
+    """The object that bounds the number of mappings: `store.files.mapping_limit`."""
 
     def added(self, file: "FileMapping") -> None:
         """A file has mapped itself."""
@@ -57,7 +57,7 @@ class FileMapping:
         mapped: `view` where `known` says so; empty while the file is not mapped.
         fd: its descriptor, or -1 while none is needed. Open from the first write to the last sync: an error of the
             disk is reported once per open description.
-        mappings: who is told of each mapping, and may undo it.
+        mappings: called with each new mapping; it may undo mappings of other files.
     """
 
     __slots__ = (
@@ -126,16 +126,16 @@ class FileMapping:
         return self._buffer
 
     def unmap(self) -> None:
-        """Let go of the mapping; it comes back when needed.
+        """Remove the mapping; it is made again when needed.
 
-        Readers' slices, and whoever is using `buffer` in another thread, keep it alive for themselves.
+        Slices that readers hold, and uses of `buffer` in other threads, keep the old mapping alive.
         """
         self._drop_mapping()
 
     def ensure_readable(self, start: int, end: int) -> None:
         """Have the pages of `[start, end)` in memory, and, if possible, those of one chunk behind.
 
-        Pages that are not written yet are left out: whoever writes them has them in memory.
+        Pages that are not written yet are left out: the writer has them in memory.
 
         Raises:
             DiskReadError: the disk cannot read one of them; a touch of it would have killed the process.
@@ -150,16 +150,16 @@ class FileMapping:
             self.known[first : last + 1] = b"\x01" * (last + 1 - first)
 
     def _populated_end(self, end: int) -> int:
-        """How far pages are worth reading in for a read that ends at `end`."""
+        """The end of the pages that are worth reading ahead for a read that ends at `end`."""
         return self.size_bytes
 
     def ensure_window(self, position: int, limit: int, end: int = 0) -> int:
-        """For who walks through the file: have a window from `position` on in memory, up to `end` at least.
+        """For walks through the file: have a window from `position` on in memory, up to `end` at least.
 
         Without an `end`, the 64 bytes that a record's frame needs are enough.
 
         Returns:
-            Where the window ends: at `limit`, or before.
+            The end of the window, `limit` at most.
 
         Raises:
             DiskReadError: the disk cannot read a page of it.
@@ -173,7 +173,7 @@ class FileMapping:
         return window_end
 
     def forget_known(self) -> None:
-        """Ask again for what is read from now on: it may have left the memory since."""
+        """Forget which pages are in memory: some may have been evicted since."""
         self.known = bytearray(_unknown(self.size_bytes))
 
     def lock(self) -> OSError | None:
@@ -184,15 +184,15 @@ class FileMapping:
         return error
 
     def unlock(self) -> None:
-        """Undo `lock`. Like `cool` it may run in a thread, whatever happens to the file meanwhile."""
+        """Undo `lock`. Like `cool` it may run in a thread, also while the file is unmapped or deleted."""
         if self._is_locked:
             self._is_locked = False
-            self._tell_pages(pages.unlock)
+            self._advise(pages.unlock)
 
     def cool(self) -> None:
         """The file is full and old: give back what this process holds of its pages; readers get them again."""
         self.unlock()
-        self._tell_pages(pages.forget)
+        self._advise(pages.forget)
 
     # -- closing
 
@@ -239,7 +239,7 @@ class FileMapping:
         self._buffer, self.mapped, self.known = None, _NOTHING, _unknown(self.size_bytes)
         self._is_locked = False
 
-    def _tell_pages(self, advice: Callable[[mmap.mmap], None]) -> None:
+    def _advise(self, advice: Callable[[mmap.mmap], None]) -> None:
         """In a thread: the mapping may go meanwhile, and that is as good."""
         buffer = self._buffer
         if buffer is not None:

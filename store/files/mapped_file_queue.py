@@ -107,15 +107,15 @@ class MappedFileQueue:
 
     @property
     def committed_offset(self) -> int:
-        """End of what lies in the files, and not only in the transient pool."""
+        """End of the bytes that are in the files, and not only in the transient pool."""
         return self.max_offset if self._committed is None else self._committed
 
     def track_commits(self) -> None:
-        """From now on `committed_offset` is what `note_committed` says."""
+        """From now on `committed_offset` is the offset of the last `note_committed`."""
         self._committed = self.max_offset
 
     def note_committed(self, offset: int) -> None:
-        """Everything below `offset` lies in the files."""
+        """All bytes before `offset` are in the files."""
         self._committed = offset
 
     def last(self) -> MappedFile | None:
@@ -176,7 +176,7 @@ class MappedFileQueue:
         return read
 
     def span(self, offset: int, start: int, end: int) -> LogSpan | None:
-        """The file that holds the byte at `offset`, as far as it lies in `[start, end)`; None outside."""
+        """The file that holds the byte at `offset`; None if `offset` is outside of `[start, end)`."""
         file = self.file_at(offset)
         if file is None:
             return None
@@ -230,7 +230,7 @@ class MappedFileQueue:
         return [file for file in files[first:] if file.start_offset < end]
 
     def rewrite(self, durable_offset: int) -> None:
-        """Write once more what lies behind `durable_offset`, so that the next sync really writes it; for recovery.
+        """Write the bytes behind `durable_offset` once more, so that the next sync really writes them; for recovery.
 
         A sync that failed in an earlier process may have left pages in the page cache that count as clean and never
         reached the disk; the next sync of them reports success and writes nothing. Pages that cannot be read are left
@@ -247,10 +247,10 @@ class MappedFileQueue:
                         file.rewrite(page, min(page + mmap.PAGESIZE, end))
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at or past `offset`; what was there reads as zeros.
+        """Drop all bytes from `offset` on; they read as zeros afterwards.
 
-        The bytes are gone for this process at once and on disk with the next flush; files are gone when this returns.
-        Also ends a recovery: from here on the next file is made ahead.
+        The bytes are zero for this process at once, and on disk with the next flush; files are deleted on return.
+        Also ends a recovery: from now on the next file is made ahead.
         """
         self.generation += 1
         doomed = [file for file in self.files if file.start_offset > offset]

@@ -1,6 +1,6 @@
-"""Pages: what the kernel is told, and asked, about the pages of a mapping. No call here holds the GIL.
+"""Advice to the kernel, and questions to it, about the pages of a mapping. No call here holds the GIL.
 
-    populate   read the pages in, now, or say that the disk cannot        (a plain touch would be a SIGBUS)
+    populate   read the pages in now, or report that the disk cannot      (a plain touch would be a SIGBUS)
     read_data  the same for all that was ever written to a file
     lock       keep them in memory                unlock   let them go
     will_need  read them ahead                    forget   drop them from this process (not from the page cache)

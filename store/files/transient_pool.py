@@ -55,11 +55,11 @@ class TransientPool:
 
     @property
     def free_count(self) -> int:
-        """Buffers that nobody has."""
+        """Number of buffers that are not in use."""
         return len(self._free)
 
     def borrow(self) -> memoryview | None:
-        """A buffer, its content whatever it was; None when all are in use.
+        """A buffer with any content; None when all are in use.
 
         Raises:
             PoolUnavailableError: all are in use, and the pool refuses then.

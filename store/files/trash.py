@@ -1,8 +1,8 @@
-"""Trash: folders that are gone for the store at once, and from the disk when a thread has come round to it.
+"""Trash: folders that the store drops at once, and a thread deletes from the disk later.
 
     <root>/consumequeue/T  --- one rename --->  <root>/.trash/<n>  --- thread: file by file --->  nothing
 
-What a crash leaves there the next start removes.
+The next start removes what a crash leaves there.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class Trash:
     """The trash of one store.
 
     Args:
-        root: the store's directory, on whose file system the folders lie.
+        root: the store's directory; the folders are on its file system.
     """
 
     def __init__(self, root: Path) -> None:

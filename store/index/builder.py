@@ -88,7 +88,7 @@ class IndexBuilder:
         return self._executor.submit(self._query, window, count_max)
 
     def delete_before(self, physical_offset: int) -> None:
-        """Drop files whose records all lie below; returns at once."""
+        """Drop files whose records are all before that offset; returns at once."""
         with contextlib.suppress(RuntimeError):  # closed
             self._executor.submit(self._delete_before, physical_offset)
 
@@ -193,7 +193,7 @@ def prepare_index(config: IndexConfig, file: StoreCheckpointFile, log_: Replicat
         start = choose_start(files, file.found, log_, clean=clean)
         vouched = file.found.index
         if vouched is not None and start.resume_offset < vouched.dispatched_offset:
-            # what was vouched for is gone, and its place will be taken by other entries
+            # the entries that the progress names are lost, and others will take their place
             file.found = replace(file.found, index=None)
             file.save(file.found)
         return IndexBuilder(config, files, start)

@@ -121,7 +121,7 @@ class FileBytes:
     def unmap(self) -> None:
         """Give address space back; the next `map` maps again."""
         if self._buffer is not None:
-            with contextlib.suppress(BufferError):  # somebody looks at it: unmapped with the last view
+            with contextlib.suppress(BufferError):  # a view of it is in use: unmapped with the last view
                 self._buffer.close()
             self._buffer = None
 

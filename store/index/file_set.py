@@ -96,10 +96,10 @@ class IndexFiles:
             file.sync()
 
     def cut(self, cut: Cut) -> None:
-        """Drop what lies behind a cut.
+        """Drop the entries behind a cut.
 
         Raises:
-            DiskFullError, DiskFailedError: to be tried again before anything is put.
+            DiskFullError, DiskFailedError: call it again before putting entries.
         """
         self._delete(self.files[cut.file_count :])
         if self.files and cut.entry_count is not None:
@@ -121,7 +121,7 @@ class IndexFiles:
         return Cut(count, FIRST_ENTRY + kept)
 
     def delete_before(self, physical_offset: int) -> list[Path]:
-        """Drop files whose records all lie below an offset, never the last file; answer which."""
+        """Drop files whose records are all before an offset, never the last file; returns their paths."""
         doomed = []
         for file in self.files[:-1]:
             if file.header.end_offset >= physical_offset:

@@ -181,7 +181,7 @@ class IndexFile:
     def find(self, window: Window, count_max: int) -> list[int]:
         """Physical offsets of matching entries, newest first, at most `count_max`. Keys may collide.
 
-        An entry's time is known to the second: one that may lie behind `begin` counts, as does one that may lie
+        An entry's time is known to the second: one that may be after `begin` counts, as does one that may be
         before `end`.
 
         Raises:

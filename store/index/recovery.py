@@ -86,7 +86,7 @@ def _vouched(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) 
 
 
 def _holds(file: IndexFile, progress: IndexProgress) -> bool:
-    """Whether the entries vouched for are there; the last one must be as old as it is said to be."""
+    """Whether the file has the entries that the progress names; the last one must have the time named there."""
     if not FIRST_ENTRY < progress.entry_count <= file.header.entry_count:
         return False
     (last,) = file.entries(progress.entry_count - 1, progress.entry_count)
@@ -162,7 +162,7 @@ def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
 
 
 def _first_keyed(log_: ReplicatedLog, start: int) -> int | None:
-    """Where the first record at or past `start` lies that has a key; None when none is near."""
+    """The position of the first record with a key at or behind `start`; None when none is near."""
     for physical_offset, record in islice(log_.walk(start, log_.confirm_offset), _LOOK_RECORDS_MAX):
         if _key_count(record):
             return physical_offset

@@ -104,7 +104,7 @@ class StoreCheckpointer:
         """Save once more; return whether everything confirmed is dispatched and durable.
 
         Args:
-            log_start: min offset that the log had while it was open, since a closed log has no files to tell it.
+            log_start: min offset of the log while it was open; a closed log has no files to take it from.
             log_end: max offset that it had. Records below it may be unconfirmed: what a failed sync left only in the
                 page cache must be written again by the next start.
         """

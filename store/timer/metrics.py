@@ -27,7 +27,7 @@ class TopicCounts:
         clock_ms: wall clock.
 
     Attributes:
-        counts: by topic; a topic whose messages are all gone stays, with 0, as upstream.
+        counts: by topic; a topic without messages stays, with 0, as upstream.
     """
 
     def __init__(self, member: str, clock_ms: Callable[[], int]) -> None:
@@ -64,7 +64,7 @@ class TopicCounts:
         self._counter += 1
 
     def add_by_hash(self, topic_hash: int, change: int) -> None:
-        """The same for a topic that is known by its hash only; one never heard of is passed over."""
+        """As `add`, for a topic that is known only by its hash; an unknown hash is ignored."""
         topic = self._by_hash.get(topic_hash)
         if topic is not None:
             self.add(topic, change)

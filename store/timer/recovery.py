@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
-    """What was found.
+    """The result of a recovery.
 
     Attributes:
         end: of the timer log, bytes from its start.
-        has_lost_units: units that were flushed are gone, or there are none.
-        is_dirty: the wheel says something else than its file.
+        has_lost_units: flushed units are missing, or there are none.
+        is_dirty: the wheel differs from its file.
     """
 
     end: int
@@ -74,7 +74,7 @@ def _link(wheel: TimerWheel, position: int, unit: TimerUnit) -> None:
 
 
 def _rebuild(wheel: TimerWheel, timer_log: TimerLog, lost: dict[int, Slot]) -> None:
-    """Make slots anew whose last units are gone, from the units that are there."""
+    """Rebuild slots whose last units are lost, from the units that are left."""
     for slot_ms in lost:
         wheel.put(slot_ms, None)
     start = max(min(slot.first for slot in lost.values()), timer_log.min_position)

@@ -178,7 +178,7 @@ class TimerIndex:
         return self.units_from(slot_ms, self.newest_at(slot_ms))
 
     def newest_at(self, slot_ms: int) -> int:
-        """Where the newest unit of a slot lies in the timer log; `NO_POSITION` without one."""
+        """The position of a slot's newest unit in the timer log; `NO_POSITION` without one."""
         slot = self._wheel.get(slot_ms) if self._wheel is not None else None
         return slot.last if slot is not None else NO_POSITION
 

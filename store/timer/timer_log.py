@@ -146,7 +146,7 @@ class TimerLog:
         self._queue.truncate_to(end)
 
     def delete_before(self, physical_offset: int) -> int:
-        """Drop leading files whose last unit's record lies before a physical offset; answers how many."""
+        """Drop leading files whose last unit's record is before a physical offset; returns their number."""
         limit = self.min_position
         for file in self._queue.files[:-1]:
             size = file.size_bytes

@@ -100,7 +100,7 @@ class TimerWheel:
         return (start + (int(used[0]) if len(used) else stop - first)) * self._precision_ms
 
     def slots_beyond(self, end: int) -> dict[int, Slot]:
-        """By their time in ms: slots whose last unit lies at or past `end` of the timer log."""
+        """The slots whose last unit is at or behind `end` of the timer log, by their time in ms."""
         fields = numpy.frombuffer(self._buffer, ">i8").reshape(-1, _SLOT.size // 8)
         found = numpy.flatnonzero((fields[:, 2] >= end) & (fields[:, 0] != 0)).tolist()
         del fields  # it would keep the mapping open

@@ -78,7 +78,7 @@ class CommittedLog:
         return None
 
     def forget_above(self, index: int) -> None:
-        """Entries above may be missing, and it was said."""
+        """Entries above may be missing; the node has reported that."""
         payloads = self._payloads[: index + 1]
         self.__init__()  # type: ignore[misc]
         for number, payload in enumerate(payloads):
@@ -135,7 +135,7 @@ class CommittedLog:
         """What consumers of a replica would see that is not so, in all that it has dispatched.
 
         A start may find less dispatched than an earlier process of the node had: queues of topics whose removal lies
-        before `removed_to` may be gone, or begin later; they are removed once more before the node can lead.
+        before `removed_to` may be missing, or begin later; they are removed once more before the node can lead.
         """
         end = store.dispatched_offset
         tables = next(tables for tables in reversed(self._tables) if tables.begin < end)

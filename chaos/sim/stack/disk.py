@@ -7,7 +7,7 @@
 A crash comes between two events, or in the middle of one: `dies_in` counts file calls down, and the process ends
 before the one that it reaches.
 
-Beside the files lies the log's image, in which the observer compares nodes. It is told of each change by
+Beside the files lies the log's image, in which the observer compares nodes. It gets each change from
 `chaos.sim.stack.log`, and its durable end is read from the shadow, not from what the shipping code believes.
 """
 
@@ -30,7 +30,6 @@ from store.directory import lock_file
 from store.files.file_mapping import FileMapping
 
 _CLOSE = os.close
-_LIVES_MAX = 10_000
 
 
 class StoreDisk(Machine[bytes]):

@@ -1,7 +1,7 @@
 """What a Raft log is made of in a simulation: the shipping classes, watched, and a transport of ours.
 
-EntryLog   tells the disk's image, and the observer, of each entry that is written or dropped
-RaftNode   tells the process when it ticks                LogEvents   and what the node says
+EntryLog   reports each entry that is written or dropped to the disk's image and to the observer
+RaftNode   reports its ticks to the process               LogEvents   reports the node's events to it
 Transport  frames of the shipping codec over `chaos.sim.network`
 """
 
@@ -50,7 +50,7 @@ class Owner(Protocol):
         """Everything went; the next entry is `first_index`."""
 
     def node_made(self, node: RaftNode) -> None:
-        """The node is there, and is told nothing yet."""
+        """The node is made, and has got no event yet."""
 
     def transport_made(self, transport: "SimTransport") -> None:
         """The way to the peers is there."""
@@ -59,7 +59,7 @@ class Owner(Protocol):
         """The node learns the time."""
 
     def says(self, what: str, detail: Any) -> None:
-        """The node said something: `commits`, `role`, `truncated`, `reset` or `failed`."""
+        """An event of the node: `commits`, `role`, `truncated`, `reset` or `failed`."""
 
     def note_sent(self, peer_id: str, message: Message) -> None:
         """A message leaves."""
@@ -122,7 +122,7 @@ class WatchedNode(RaftNode):
 
 
 class WatchedEvents(LogEvents):
-    """The shipping listener; the process hears the node first."""
+    """The real listener, with the process before it."""
 
     def __init__(self, owner: Owner, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -38,7 +38,7 @@ class SimLoop:
 
     Attributes:
         as_loop: this, for those who want asyncio's type.
-        errors: what callbacks and tasks raised that nobody waited for.
+        errors: exceptions of callbacks and of tasks that no one awaited.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class SimLoop:
             events._set_running_loop(None)
 
     def run_now(self, main: Coroutine[Any, Any, _T]) -> _T:
-        """Run until `main` is done, at one instant: for a start, in which nobody is served."""
+        """Run until `main` is done without time passing; for a start, during which no request is served."""
         with self.running():
             task = self.create_task(main)
             try:

@@ -212,7 +212,7 @@ class StoreProcess(Process):
             self.transport.hand_over(peer, found)
             self.note_heard(peer, found)
         except PeerError:
-            self.mark("connection closed for what was said")
+            self.mark("connection closed for a protocol error")
             self._cluster.network.break_link(self.name, peer)
 
     def lose(self, peer: str) -> None:
@@ -273,7 +273,7 @@ class StoreProcess(Process):
         end = max(self.store.dispatched_offset, state.applied_offset)
         return self._accounts.fault_of_tables(state.topics, state.offsets, end)
 
-    # -- what the log tells (`chaos.sim.stack.log.Owner`)
+    # -- events of the log (`chaos.sim.stack.log.Owner`)
 
     def mark(self, what: str) -> None:
         self._cluster.mark(what)

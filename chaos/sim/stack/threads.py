@@ -1,6 +1,6 @@
 """Threads in virtual time: each job of a thread or executor runs at a moment drawn from the seed, all of it at once.
 
-    submit, put ---- a time drawn from the seed, longer on a slow disk ----> job ---> future set, loop told
+    submit, put ---- a time drawn from the seed, longer on a slow disk ----> job ---> future set, loop woken
                                                  not at all on a stalled one
 
 What a sync makes durable is what was written when its job began to wait for the disk. Who waits for a future on the
