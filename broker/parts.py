@@ -67,7 +67,7 @@ class Parts:
         self.send = SendSubsystem(context, groups.clients, groups.locks, delay.parking)
         self.admin = AdminSubsystem(context, groups.clients, self.pull.held, self.totals, delay.figures)
         self.handler = BrokerRequestHandler(groups.clients, self.auth.guard, context.counting, context.turns)
-        self.passing = PassingSubsystem(context, self.handler)
+        self.passing = PassingSubsystem(context, groups.clients, self.handler)
         self.subsystems: tuple[Subsystem, ...] = (
             self.pull,
             self.tables,

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.admin.unserved import not_served
@@ -40,6 +40,7 @@ class BrokerRequestHandler:
 
     Attributes:
         refusals: how often each cause was given, by its slug.
+        client_closed: called with each connection that has ended, before its clients are forgotten.
     """
 
     def __init__(self, clients: ClientTable, guard: Guard, counting: Counting, turns: Turns) -> None:
@@ -51,6 +52,7 @@ class BrokerRequestHandler:
         self._clients = clients
         self._long = LongRequests(turns, self._fail)
         self.refusals: Counter[str] = Counter()
+        self.client_closed: Callable[[Connection], None] = lambda _: None
 
     def serve(self, table: Mapping[int, Serve]) -> None:
         """Serve these request codes from now on.
@@ -135,6 +137,7 @@ class BrokerRequestHandler:
 
     def on_closed(self, connection: Connection) -> None:
         """Remove the clients of a closed connection."""
+        self.client_closed(connection)
         self._clients.connection_closed(connection)
 
 

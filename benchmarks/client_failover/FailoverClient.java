@@ -10,6 +10,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
@@ -28,7 +29,9 @@ public class FailoverClient {
         if (args[3].equals("produce")) {
             produce(namesrv, topic, group, Integer.parseInt(args[4]));
         } else {
-            consume(namesrv, topic, group, args[3].equals("orderly"));
+            while (!consume(namesrv, topic, group, args[3].equals("orderly"))) {
+                Thread.sleep(1000);  // a cold client on a busy machine times out
+            }
         }
         Thread.currentThread().join();
     }
@@ -38,10 +41,15 @@ public class FailoverClient {
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(group + "-" + ProcessHandle.current().pid());
         producer.start();
-        ExecutorService senders = Executors.newCachedThreadPool();
+        ExecutorService senders = Executors.newFixedThreadPool(64);
         ScheduledExecutorService clock = Executors.newSingleThreadScheduledExecutor();
         AtomicLong number = new AtomicLong();
+        long warmUntil = System.currentTimeMillis() + 5000;  // a cold client on a busy machine would only time out
+        AtomicLong tick = new AtomicLong();
         clock.scheduleAtFixedRate(() -> {
+            if (System.currentTimeMillis() < warmUntil && tick.getAndIncrement() % 20 != 0) {
+                return;
+            }
             long n = number.getAndIncrement();
             senders.execute(() -> send(producer, topic, n));
         }, 0, 1_000_000 / rate, TimeUnit.MICROSECONDS);
@@ -57,7 +65,7 @@ public class FailoverClient {
         }
     }
 
-    private static void consume(String namesrv, String topic, String group, boolean orderly) throws Exception {
+    private static boolean consume(String namesrv, String topic, String group, boolean orderly) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(group + "-" + ProcessHandle.current().pid());
@@ -74,7 +82,13 @@ public class FailoverClient {
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
-        consumer.start();
+        try {
+            consumer.start();
+        } catch (MQClientException error) {
+            consumer.shutdown();
+            return false;
+        }
+        return true;
     }
 
     private static void got(List<MessageExt> messages) {

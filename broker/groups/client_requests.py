@@ -9,7 +9,15 @@ from collections.abc import Generator
 from typing import Any
 
 from broker.config import BrokerConfig
-from broker.groups.clients import BROADCASTING, Client, ClientTable, ConsumerGroup, Heartbeat, check_group_count
+from broker.groups.clients import (
+    BROADCASTING,
+    HEARTBEAT,
+    Client,
+    ClientTable,
+    ConsumerGroup,
+    Heartbeat,
+    check_group_count,
+)
 from broker.groups.locks import QueueLocks
 from broker.groups.subscription import Subscription, check_usable
 from broker.role import Role
@@ -89,6 +97,7 @@ class ClientRequests:
     def _take_heartbeat(self, connection: Connection, command: Command) -> Steps:
         check_group_count(bytes(command.body).count(b'"groupName"'))  # before it is parsed
         beat = Heartbeat.from_json(request_json(command))
+        connection.attributes[HEARTBEAT] = _kept(command)
         for group in beat.producer_groups:
             self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version)
             yield
@@ -145,8 +154,8 @@ class ClientRequests:
         if group.message_model == BROADCASTING or (config is not None and not config.notify_consumer_ids_changed):
             return
         fields = {"consumerGroup": group.name}
-        for connection in group.members:
-            connection.oneway(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext=fields))
+        for member in group.one_by_one():
+            member.connection.oneway(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext=fields))
 
     async def _notify_again(self, groups: list[str]) -> None:
         """Notify again: consumers that asked for the route of a new retry topic too early would wait 20 s."""
@@ -190,7 +199,7 @@ class ClientRequests:
             return
         body = dumps(
             {
-                "connectionSet": [member.to_json() for member in group.members.values()],
+                "connectionSet": [member.to_json() for member in group.one_by_one()],
                 "consumeFromWhere": group.consume_from_where,
                 "consumeType": group.consume_type,
                 "messageModel": group.message_model,
@@ -267,6 +276,13 @@ class ClientRequests:
         config = self._metadata.group(group)
         if self._role.writable and config is not None and config.retry_queues > 0:
             self._metadata.topic_for_group(names.retry_topic(group), config.retry_queues)
+
+
+def _kept(command: Command) -> Command:
+    """A copy of a request that keeps nothing else of what was received with it."""
+    copy = Command(command.code, ext=command.ext, body=bytes(command.body))
+    copy.language, copy.version, copy.header_type = command.language, command.version, command.header_type
+    return copy
 
 
 def _consumer(command: Command) -> str:

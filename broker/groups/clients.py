@@ -6,6 +6,7 @@ When a group's members or topics change, every member is notified at once (code 
 Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroupInfo.java`, `ProducerManager.java`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +24,9 @@ MEMBERS_MAX = 200_000
 BROADCASTING = "BROADCASTING"
 USER = "user"
 """Attribute of a connection: the name of the user who signed its last request; None if it needed no user."""
+
+HEARTBEAT = "heartbeat"
+"""Attribute of a connection: its last heartbeat, a `Command`, so that it can be passed on to a new leader."""
 
 
 @dataclass(slots=True)
@@ -56,6 +60,33 @@ class ConsumerGroup:
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     members: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    _connection_counts: Counter[str] = field(default_factory=Counter)
+
+    def put(self, connection: Connection, member: Client) -> bool:
+        """Take a member's heartbeat; return whether its id is new in the group."""
+        known = self.members.get(connection)
+        if known is not None and known.client_id == member.client_id:
+            self.members[connection] = member
+            return False
+        self.drop(connection)
+        self.members[connection] = member
+        self._connection_counts[member.client_id] += 1
+        return self._connection_counts[member.client_id] == 1
+
+    def drop(self, connection: Connection) -> tuple[Client | None, bool]:
+        """Remove a connection; return its member, None without one, and whether that was its last connection."""
+        gone = self.members.pop(connection, None)
+        if gone is None:
+            return None, False
+        self._connection_counts[gone.client_id] -= 1
+        if self._connection_counts[gone.client_id] > 0:
+            return gone, False
+        del self._connection_counts[gone.client_id]
+        return gone, True
+
+    def one_by_one(self) -> list[Client]:
+        """Each member once, by the connection that is its own rather than another broker's."""
+        return _one_by_one(self.members.values())
 
     def client_ids(self) -> list[str]:
         """The ids of the members, each once."""
@@ -157,8 +188,12 @@ class ClientTable:
         return group is None or topic in group.subscriptions
 
     def producers(self, group: str) -> list[Client]:
-        """Return the connected producers of a group."""
-        return list(self._producers.get(group, {}).values())
+        """Return the connected producers of a group, each once."""
+        return _one_by_one(self._producers.get(group, {}).values())
+
+    def connections(self) -> set[Connection]:
+        """Return the connections of all clients."""
+        return set(self._groups_of)
 
     def producer_connection(self, client_id: str) -> Connection | None:
         """Return the connection of the last heartbeat of the producer with this id."""
@@ -166,7 +201,7 @@ class ClientTable:
 
     def all_producers(self) -> dict[str, list[Client]]:
         """Return the connected producers by group."""
-        return {group: list(members.values()) for group, members in self._producers.items()}
+        return {group: _one_by_one(members.values()) for group, members in self._producers.items()}
 
     def consumer_groups(self) -> list[ConsumerGroup]:
         """Return the groups with members."""
@@ -196,11 +231,10 @@ class ClientTable:
         """
         self._join(connection, _CONSUMES, data.group)
         group = self._consumers.setdefault(data.group, ConsumerGroup(data.group))
-        is_new = connection not in group.members
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        group.members[connection] = Client(client_id, connection, language, version, self._clock())
+        is_new = group.put(connection, Client(client_id, connection, language, version, self._clock()))
         if group.subscribe(data.subscriptions) or is_new:
             self._on_change(group)
 
@@ -219,15 +253,16 @@ class ClientTable:
     def leave_consumer(self, group: str, connection: Connection, *, has_left: bool) -> None:
         """Remove a consumer that unregisters (`has_left`) or whose connection closed."""
         found = self._consumers.get(group)
-        gone = None if found is None else found.members.pop(connection, None)
+        gone, is_gone = (None, False) if found is None else found.drop(connection)
         if found is None or gone is None:
             return
         self._leave(connection, _CONSUMES, group)
         if not found.members:
             del self._consumers[group]
-        if has_left or found.find(gone.client_id) is None:
+        if is_gone or has_left:
             self._on_gone(group, gone.client_id, has_left)
-        self._on_change(found)
+        if is_gone:
+            self._on_change(found)
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove all clients of a closed connection."""
@@ -274,6 +309,15 @@ def check_group_count(count: int) -> None:
     """Refuse a heartbeat of more than `GROUPS_MAX` groups."""
     if count > GROUPS_MAX:
         raise Refusal(Cause.INVALID_PARAMETER, f"heartbeat: {count} groups, more than {GROUPS_MAX}")
+
+
+def _one_by_one(members: Iterable[Client]) -> list[Client]:
+    found: dict[str, Client] = {}
+    for member in members:
+        known = found.get(member.client_id)
+        if known is None or known.connection.is_relayed:
+            found[member.client_id] = member
+    return list(found.values())
 
 
 def _consumer_data(entry: Mapping[str, Any]) -> ConsumerData:

@@ -29,6 +29,7 @@ class GroupSubsystem(Subsystem):
         config, metadata, offsets = context.config, context.metadata, context.offsets
         role, store, spawn = context.role, context.store, context.spawn
         self._loop = context.loop
+        self._role = context.role
         self.clients = ClientTable(context.loop.time, self._on_members_changed, self._on_consumer_gone)
         self.locks = QueueLocks(context.loop.time, config.lock_grace_ms / 1000)
         self._client_requests = ClientRequests(
@@ -102,7 +103,9 @@ class GroupSubsystem(Subsystem):
         self.locks.clear()
 
     def _on_members_changed(self, group: ConsumerGroup) -> None:
-        self._client_requests.notify_members(group)
+        """Notify the members, unless that is for another node: a leader knows the clients of all members."""
+        if not (self._role.is_in_election and self._role.leader_elsewhere):
+            self._client_requests.notify_members(group)
 
     def _on_consumer_gone(self, group: str, client_id: str, has_left: bool) -> None:
         if has_left:

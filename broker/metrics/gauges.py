@@ -75,7 +75,7 @@ class Gauges:
                 ("is_system", is_system("", group.name)),
                 ("protocol_type", "remoting"),
             )
-            for (language, version), count in Counter(map(_kind, group.members.values())).items():
+            for (language, version), count in Counter(map(_kind, group.one_by_one())).items():
                 rows.append(((*same, ("language", language), ("version", version)), count))
             yield None
         yield gauge("rocketmq_consumer_connections", rows)

@@ -11,16 +11,18 @@ answer is lost is answered with the code on which clients try again, since it ma
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from broker.append.answers import Answer
+from broker.groups.clients import HEARTBEAT, ClientTable
+from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
+from broker.passing.peer_desk import CLIENT_GONE
 from broker.role import Role
 from broker.subsystem import Serve
 from broker.timers import Spawn
-from ledgermq.remoting.client import NoRequests, RemotingClient
+from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
@@ -42,13 +44,28 @@ CODES: Final = (
     RequestCode.QUERY_CONSUMER_OFFSET,
     RequestCode.LOCK_BATCH_MQ,
     RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
 )
 """Requests that are passed on."""
+
+TOLD_CODES: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
+"""Requests that are served here, and of which the leader is told, too."""
 
 HOLD_S: Final = 1.0
 """Longest time for which a request waits for a leader."""
 
-_SERVED_HERE: Final = frozenset({RequestCode.QUERY_CONSUMER_OFFSET})
+_SERVED_HERE: Final = frozenset(
+    {
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+    }
+)
 """Requests that a follower answers itself, from its own tables, if no leader does."""
 
 _HELD_MAX: Final = 10_000
@@ -81,6 +98,7 @@ class PassOn:
     """Holds requests and passes them on.
 
     Args:
+        clients: those that are connected to this node.
         serve: serves a request on this node, and answers refusals, too.
         spawn: runs a coroutine until the broker stops.
 
@@ -89,11 +107,14 @@ class PassOn:
         unanswered: of those, how many the leader did not answer.
     """
 
-    def __init__(self, role: Role, serve: Serve, spawn: Spawn, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, role: Role, clients: ClientTable, serve: Serve, spawn: Spawn, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._role = role
         self._serve = serve
         self._spawn = spawn
         self._loop = loop
+        self._clients = clients
         self._client: RemotingClient | None = None
         self._secrets: Secrets = ()
         self._link: LeaderLink | None = None
@@ -109,7 +130,7 @@ class PassOn:
 
     def open(self, tls: ContextSource | None, secrets: Secrets) -> None:
         """Begin: from now on leaders may be connected to."""
-        self._client = RemotingClient(_OnClosed(self.on_link_closed), tls=tls)
+        self._client = RemotingClient(ForClients(self._clients, self.on_link_closed), tls=tls)
         self._secrets = secrets
         self.follow()
 
@@ -152,6 +173,24 @@ class PassOn:
                 self.take(connection, command)
             except Refusal as refusal:
                 connection.refuse(command, refusal)
+
+    def tell(self, connection: Connection, command: Command) -> None:
+        """Serve a client's request here, and have the leader serve it, too."""
+        self._serve(connection, command)
+        if self._link is not None:
+            self._link.pass_on_oneway(command, connection.address)
+
+    def client_closed(self, connection: Connection) -> None:
+        """The connection of a client to this node has ended."""
+        if self._link is not None and HEARTBEAT in connection.attributes and not connection.is_relayed:
+            self._link.pass_on_oneway(Command(CLIENT_GONE), connection.address)
+
+    def _introduce(self, link: LeaderLink) -> None:
+        """Tell a leader of all clients that are connected to this node."""
+        for connection in self._clients.connections():
+            beat = connection.attributes.get(HEARTBEAT)
+            if beat is not None and not connection.is_relayed:
+                link.pass_on_oneway(beat, connection.address)
 
     def _pass(self, link: LeaderLink, waiting: Waiting) -> None:
         connection, command = waiting.connection, waiting.command
@@ -295,20 +334,10 @@ class PassOn:
                     continue
                 if link.address == self._role.leader_elsewhere and not link.connection.is_closed:
                     self._link = link
+                    self._introduce(link)
                     self._release()
         finally:
             self._is_opening = False
-
-
-class _OnClosed(NoRequests):
-    """Reports the end of a connection to a leader."""
-
-    def __init__(self, on_closed: Callable[[Connection], Any]) -> None:
-        self._tell = on_closed
-
-    def on_closed(self, connection: Connection) -> None:
-        """Report it."""
-        self._tell(connection)
 
 
 def _not_leader(role: Role) -> Refusal:

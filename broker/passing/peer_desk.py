@@ -20,6 +20,9 @@ from ledgermq.remoting.refusal import Cause, Refusal
 GREETING: Final = 53002
 """`nonce`: 32 random bytes in hexadecimal. The answer has the leader's `nonce`."""
 
+CLIENT_GONE: Final = 53003
+"""One-way: the connection of the client in the claim has ended."""
+
 _CLIENTS_MAX: Final = 20_000
 """Clients known behind one member; the one that has been known for longest is forgotten first."""
 
@@ -84,7 +87,11 @@ class _PassedOn:
         if command.code == GREETING:
             self._desk.greet(connection, command)
             return
-        client = self._client(connection, self._checks.client_of(command))
+        address = self._checks.client_of(command)
+        if command.code == CLIENT_GONE:
+            self._forget(address)
+            return
+        client = self._client(connection, address)
         if not (self._role.writable or self._role.is_elected):
             refusal = self._role.refusal()
             raise Refusal(Cause.NOT_LEADER, refusal.remark, retry_after_ms=100, leader_hint=refusal.leader_hint)
@@ -92,15 +99,20 @@ class _PassedOn:
 
     def on_closed(self, connection: Connection) -> None:
         """The clients behind the member are out of reach."""
-        for client in self._clients.values():
+        for address in list(self._clients):
+            self._forget(address)
+
+    def _forget(self, address: str) -> None:
+        client = self._clients.pop(address, None)
+        if client is not None:
             self._handler.on_closed(client)
+            client.close()
 
     def _client(self, carrier: Connection, address: str) -> RelayedClient:
         client = self._clients.get(address)
-        if client is None:
+        if client is None or client.is_closed:
             client = RelayedClient(carrier, self._handler, host_of(address))
             if len(self._clients) >= _CLIENTS_MAX:
-                oldest = next(iter(self._clients))
-                self._handler.on_closed(self._clients.pop(oldest))
+                self._forget(next(iter(self._clients)))
             self._clients[address] = client
         return client

@@ -1,10 +1,22 @@
-"""A client of another member, as the leader sees it: behind the connection on which that member passes requests on."""
+"""A client of another member, as the leader sees it: behind the connection on which that member passes requests on.
+
+leader --FOR_CLIENT {to} body: the frame--> member --the frame--> client      and the answer back
+"""
 
 from collections.abc import Sequence
+from typing import Final
 
 from ledgermq.message.hosts import Host, encode_host
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Buffer, Connection, RequestHandler
+from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.outgoing import Settle
+
+FOR_CLIENT: Final = 53004
+"""A leader's request to a member's client: `to`, its address; the frame is the body. The answer's frame likewise."""
 
 
 class RelayedClient(Connection):
@@ -54,3 +66,42 @@ class RelayedClient(Connection):
     def answer(self, data: Buffer | Sequence[Buffer], count: int = 1) -> None:
         """Queue answers on the member's connection, which counts the requests."""
         self._carrier.answer(data, count)
+
+    def call(self, command: Command, timeout_s: float, settle: Settle) -> None:
+        """Have the member ask its client."""
+
+        def answered(outcome: Command | RemotingError) -> None:
+            settle(_unwrapped(self.address, outcome))
+
+        self._carrier.call(self._wrapped(command), timeout_s, answered)
+
+    def oneway(self, command: Command) -> None:
+        """Have the member tell its client."""
+        command.flag |= ONEWAY_FLAG
+        self._carrier.oneway(self._wrapped(command))
+
+    def _wrapped(self, command: Command) -> Command:
+        return Command(FOR_CLIENT, ext={"to": self.address}, body=encode(command))
+
+
+def only_frame(data: bytes | memoryview) -> Command:
+    """Return the command in a body that is one frame.
+
+    Raises:
+        FrameError: it is not.
+    """
+    commands = FrameParser().feed(bytes(data))
+    if len(commands) != 1:
+        raise FrameError(0, f"{len(commands)} frames where one belongs")
+    return commands[0]
+
+
+def _unwrapped(client: str, outcome: Command | RemotingError) -> Command | RemotingError:
+    if isinstance(outcome, RemotingError):
+        return outcome
+    if outcome.code != ResponseCode.SUCCESS:
+        return ConnectionLostError(client, f"the member between answers: {outcome.remark}")
+    try:
+        return only_frame(outcome.body)
+    except FrameError as error:
+        return error

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from broker.context import BrokerContext
-from broker.passing.pass_on import CODES, PassOn
+from broker.groups.clients import ClientTable
+from broker.passing.pass_on import CODES, TOLD_CODES, PassOn
 from broker.passing.peer_desk import PeerDesk
 from broker.server import BrokerRequestHandler
 from broker.subsystem import Serve, Subsystem
@@ -21,12 +22,12 @@ class PassingSubsystem(Subsystem):
         pass_on: holds requests and passes them on.
     """
 
-    def __init__(self, context: BrokerContext, handler: BrokerRequestHandler) -> None:
+    def __init__(self, context: BrokerContext, clients: ClientTable, handler: BrokerRequestHandler) -> None:
         self._role = context.role
         self._handler = handler
         self._appender = context.appender
         self._desk = PeerDesk(context.role, lambda: handler)
-        self.pass_on = PassOn(context.role, handler.serve_again, context.spawn, context.loop)
+        self.pass_on = PassOn(context.role, clients, handler.serve_again, context.spawn, context.loop)
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""
@@ -43,6 +44,7 @@ class PassingSubsystem(Subsystem):
         self._desk.secrets, self._desk.trusts_all = secrets, trusts_all
         self.pass_on.open(tls, secrets)
         self._appender.take_back = self.pass_on.take_back
+        self._handler.client_closed = self.pass_on.client_closed
         self._divert()
 
     async def close(self) -> None:
@@ -65,4 +67,5 @@ class PassingSubsystem(Subsystem):
 
     def _divert(self) -> None:
         is_diverted = self.pass_on.is_open and self._role.is_in_election and not self._role.writable
-        self._handler.divert(dict.fromkeys(CODES, self.pass_on.take) if is_diverted else {})
+        passed, told = dict.fromkeys(CODES, self.pass_on.take), dict.fromkeys(TOLD_CODES, self.pass_on.tell)
+        self._handler.divert({**passed, **told} if is_diverted else {})

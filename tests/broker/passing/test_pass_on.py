@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
+from broker.groups.clients import ClientTable
 from broker.passing import pass_on as module
 from broker.passing.pass_on import PassOn
 from broker.passing.peer_desk import GREETING
@@ -66,7 +67,7 @@ class Follower:
         self.timers = Timers(loop)
         self.role = Role(config, log_state(writable=False, generation=1))
         self.served: list[int] = []
-        self.pass_on = PassOn(self.role, self._serve, self.timers.spawn, loop)
+        self.pass_on = PassOn(self.role, ClientTable(loop.time, lambda _: None), self._serve, self.timers.spawn, loop)
         self.pass_on.open(None, ())
         self.client = Client()
 

@@ -1,6 +1,7 @@
 """Clients that ask a follower of a Raft group: the leader serves them as if they had asked itself."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -11,14 +12,16 @@ from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.record import Record, decode_records
-from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.client import NoRequests, RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import BINARY_HEADER, Command
+from ledgermq.remoting.connection import Connection
 from node.broker_assembly import Broker
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.groups.test_offsets import key
 from tests.broker.test_broker import ask
 from tests.broker.test_raft_brokers import Group, group
+from tests.limits import WAIT_S
 
 __all__ = ["group"]
 
@@ -179,3 +182,116 @@ async def test_a_client_without_the_greeting_cannot_send_for_another_one(group: 
     assert (await group.client.request(broker.address, command, 5)).code == 0
     own = (await group.client.connection(broker.address)).local_address
     assert [str(record.born_host) for record in await stored(group)] == [own]
+
+
+class Member(NoRequests):
+    """A client that is connected to some of the brokers; keeps what brokers ask it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.remoting = RemotingClient(self)
+        self.asked: list[int] = []
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self.asked.append(command.code)
+        connection.respond(command, 0, {"is": self.name}, b"own words")
+
+    async def beat(self, *brokers: Broker) -> None:
+        subscription = {"topic": "T", "subString": "*", "expressionType": "TAG", "subVersion": 1}
+        consumer = {
+            "groupName": "g",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [subscription],
+        }
+        beat = {"clientID": self.name, "consumerDataSet": [consumer], "producerDataSet": [{"groupName": "p"}]}
+        for broker in brokers:
+            answer = await ask(self.remoting, broker, RequestCode.HEART_BEAT, {}, orjson.dumps(beat))
+            assert answer.code == 0
+
+
+@pytest.fixture
+async def members() -> AsyncIterator[list[Member]]:
+    made = [Member("one"), Member("two")]
+    yield made
+    for member in made:
+        await member.remoting.close()
+
+
+async def members_at(group: Group, broker: Broker) -> list[str]:
+    answer = await ask(group.client, broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+    return sorted(orjson.loads(answer.body)["consumerIdList"]) if answer.code == 0 else []
+
+
+async def all_know(group: Group, *wanted: str) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while [await members_at(group, broker) for broker in group.brokers] != [list(wanted)] * len(group.brokers):
+            await asyncio.sleep(0.01)
+
+
+async def test_all_members_of_a_group_are_known_wherever_they_are_connected(
+    group: Group, members: list[Member]
+) -> None:
+    await make_topic(group)
+    one, two = members
+    first, second = group.followers
+    await one.beat(first)
+    await two.beat(first, second, group.leader)
+    await all_know(group, "one", "two")
+    clients = group.leader.parts.groups.clients
+    assert len(clients.producers("p")) == 2
+    await one.remoting.close()
+    await all_know(group, "two")
+    gone = await ask(two.remoting, second, RequestCode.UNREGISTER_CLIENT, {"clientID": "two", "consumerGroup": "g"})
+    assert gone.code == 0
+    await eventually(lambda: len(clients.consumer_group("g").members) == 2, "one connection left the group")  # type: ignore[union-attr]
+
+
+async def test_a_new_leader_knows_the_clients_of_all_members(group: Group, members: list[Member]) -> None:
+    await make_topic(group)
+    old = group.leader
+    for member, broker in zip(members, group.followers, strict=True):
+        await member.beat(broker)
+    await all_know(group, "one", "two")
+    assert (await ask(group.client, old, TRANSFER_LEADERSHIP, {})).code == 0
+    await eventually(lambda: any(broker.parts.context.role.writable for broker in group.brokers if broker is not old))
+    await all_know(group, "one", "two")
+
+
+async def test_the_leader_asks_and_tells_clients_behind_a_follower(group: Group, members: list[Member]) -> None:
+    await make_topic(group)
+    one, two = members
+    await one.beat(group.followers[0])
+    await all_know(group, "one")
+    before = len(one.asked)
+    await two.beat(group.leader)
+    await eventually(lambda: len(one.asked) > before, "it is told of the second member")
+    assert set(one.asked) == {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED}
+    fields = {"consumerGroup": "g", "clientId": "one"}
+    for broker in group.brokers:
+        info = await ask(group.client, broker, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        assert (info.code, info.ext["is"], bytes(info.body)) == (0, "one", b"own words")
+    assert one.asked.count(RequestCode.GET_CONSUMER_RUNNING_INFO) == 3
+
+
+async def test_a_client_behind_a_follower_that_is_gone_keeps_no_locks(group: Group, members: list[Member]) -> None:
+    await make_topic(group)
+    one, two = members
+    await one.beat(group.followers[0])
+    await two.beat(group.leader)
+    await all_know(group, "one", "two")
+
+    async def lock(member: Member, broker: Broker) -> int:
+        queue = {"topic": "T", "brokerName": "b", "queueId": 0}
+        body = orjson.dumps({"consumerGroup": "g", "clientId": member.name, "mqSet": [queue]})
+        answer = await ask(member.remoting, broker, RequestCode.LOCK_BATCH_MQ, {}, body)
+        return len(orjson.loads(answer.body)["lockOKMQSet"])
+
+    assert await lock(one, group.followers[0]) == 1
+    await one.remoting.close()
+    await all_know(group, "two")
+    assert await lock(two, group.leader) == 0
+    locks = group.leader.parts.groups.locks
+    await eventually(lambda: not locks.is_locked("g"), "the grace time is over")
+    assert await lock(two, group.leader) == 1
