@@ -88,7 +88,7 @@ async def test_a_half_message_waits_in_the_half_topic_and_is_answered_as_sent(de
 
 
 async def test_a_commit_stores_the_message_then_the_op_record(tmp_path: Path) -> None:
-    desk = Desk(small_config(tmp_path, **QUICK))
+    desk = Desk(small_config(tmp_path, **QUICK | {"transaction_timeout_ms": 60_000}))  # it is not asked about
     await desk.start()
     client = desk.client()
     await make_topic(client, "T", 2)
