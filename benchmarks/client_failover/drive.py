@@ -9,7 +9,8 @@
 
 Each round starts the clients anew, lets each producer send 100 messages a second, breaks something, watches, and mends
 it. Of each client it finds the longest time without an acknowledgement, the failed sends, the longest time from a send
-to its delivery, what was delivered twice, and what was acknowledged and never delivered. The last line is JSON.
+to its delivery, the sends that were stored twice, the messages that were read again, and what was acknowledged and
+never delivered. The last line is JSON.
 """
 
 import argparse
@@ -232,13 +233,14 @@ def figures(producer: Client, consumers: list[Client], began: float, *, is_order
         sent[n] = int(line[2]) / 1e6
         first[n] = min(first.get(n, float("inf")), int(line[3]) / 1e6)
     late = [first[n] - sent[n] for n in first if first[n] > began]
-    counts = Counter(int(line[1]) for line in delivered)
+    copies = {(int(line[1]), line[4], line[5]) for line in delivered if len(line) > 5}  # number, queue, offset
     return {
         "gap_s": round(gap, 3),
         "failed": len(failed),
         "why": Counter(" ".join(line[3:])[:80] for line in failed).most_common(2),
         "delivery_s": round(max(late, default=float("nan")), 3),
-        "twice": sum(count - 1 for count in counts.values()),
+        "stored_twice": len(copies) - len(first),
+        "read_again": len(delivered) - len(copies),
         "undelivered": len(acked.keys() - first.keys()),
         "disordered": disordered(consumers) if is_ordered else 0,
     }
@@ -271,7 +273,8 @@ def summary(rounds: list[dict[str, dict[str, Any]]], fault: str) -> dict[str, An
             "gap_s": spread([one["gap_s"] for one in mine]),
             "failed": spread([one["failed"] for one in mine]),
             "delivery_s": spread([one["delivery_s"] for one in mine]),
-            "twice": sum(one["twice"] for one in mine),
+            "stored_twice": sum(one["stored_twice"] for one in mine),
+            "read_again": sum(one["read_again"] for one in mine),
             "undelivered": sum(one["undelivered"] for one in mine),
             "disordered": sum(one["disordered"] for one in mine),
         }

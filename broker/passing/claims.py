@@ -2,10 +2,13 @@
 
     remark of the request:  "passed on for 10.0.0.7:50123"  or, with a secret,  "passed on for 10.0.0.7:50123 <seal>"
 
+    of the next ones of the same client that it did not sign itself:  "passed on for the same"
+
 The key of the seals is made of the secret and of one random value of either end, for one connection. A seal covers the
 number of the request on this connection, its code, the client's address and the client's own signature. So a claim can
-be neither made without the secret, nor used twice, elsewhere, or for another signed request. Without a secret whoever
-may be a member is believed.
+be neither made without the secret, nor used twice, elsewhere, or for another signed request. A request that its client
+did not sign needs no seal of its own: whoever could insert one into the connection could as well change another one's
+content. Without a secret whoever may be a member is believed.
 """
 
 import hmac
@@ -22,6 +25,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import SIGNATURE
 
 _MARK: Final = "passed on for "
+_SAME: Final = _MARK + "the same"
 _NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
 
 
@@ -35,9 +39,13 @@ class Claims:
 
     def __init__(self, secrets: Secrets, own_nonce: bytes, their_nonce: bytes) -> None:
         self._seal = FrameSeal(secrets[0], own_nonce, their_nonce) if secrets else None
+        self._last = ""
 
     def make(self, command: Command, client: str) -> str:
         """Return the claim for the next request on the connection; `client` is `host:port`."""
+        if client == self._last and SIGNATURE not in command.ext:
+            return _SAME
+        self._last = client
         if self._seal is None:
             return _MARK + client
         return f"{_MARK}{client} {self._seal.next(command.code, _head(command, client), b'').hex()}"
@@ -54,6 +62,7 @@ class ClaimChecks:
     def __init__(self, secrets: Secrets, own_nonce: bytes, their_nonce: bytes) -> None:
         self._seals = [FrameSeal(secret, their_nonce, own_nonce) for secret in secrets]
         self._is_sealed = bool(secrets)
+        self._last = ""
 
     def client_of(self, command: Command) -> str:
         """Return the address, `host:port`, of the client whose request this is.
@@ -62,6 +71,8 @@ class ClaimChecks:
             Refusal: NO_PERMISSION, there is no claim, or its seal is not valid.
         """
         remark = command.remark or ""
+        if remark == _SAME and self._last and SIGNATURE not in command.ext:
+            return self._last
         if not remark.startswith(_MARK):
             raise Refusal(Cause.NO_PERMISSION, "a member passes a request on without the address of its client")
         client, _, seal = remark.removeprefix(_MARK).partition(" ")
@@ -71,6 +82,7 @@ class ClaimChecks:
             self._seals = [own for own, right in made if hmac.compare_digest(right.encode(), seal.encode())]
             if not self._seals:
                 raise Refusal(Cause.NO_PERMISSION, "a request was passed on without the seal of the cluster's secret")
+        self._last = client
         return client
 
 

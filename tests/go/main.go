@@ -31,6 +31,7 @@ var scenarios = map[string]scenario{
 	"broadcast":   broadcastScenario,
 	"delay":       delayScenario,
 	"failover":    failoverScenario,
+	"handover":    handoverScenario,
 	"orderly":     orderlyScenario,
 	"send":        sendScenario,
 	"share":       shareScenario,

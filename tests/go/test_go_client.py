@@ -70,6 +70,21 @@ def test_the_go_client_sends_and_consumes_in_every_way(
     assert (seen["admin"]["queues"], seen["admin"]["groups"] > 0) == (3, True)
 
 
+def test_a_hand_over_costs_the_go_client_no_send(
+    go_client: Path, start: Start, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """The client sends on to the node that led: it follows now, and passes sends on."""
+    cluster = start_for_go(start, "raft")
+    with running(go_client, cluster, tmp_path, "handover") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hand over now\n"
+        cluster.cluster("transfer", cluster.nodes("slave")[0]["name"])
+        seen = answer_of(process)["handover"]
+    record_property("gap_ms", seen["gap_ms"])
+    assert seen["refusals"] == []
+    assert (seen["acknowledged"], seen["unread"], seen["read_again"]) == (600, 0, 0)
+
+
 def test_through_the_death_of_a_leader_the_go_client_reads_all_that_was_acknowledged(
     go_client: Path, start: Start, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

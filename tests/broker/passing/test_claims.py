@@ -78,3 +78,29 @@ def test_an_address_that_is_none_is_refused(client: str) -> None:
 
 def test_addresses_of_both_families_are_read() -> None:
     assert (str(host_of("10.0.0.1:5")), str(host_of("[::1]:5"))) == ("10.0.0.1:5", "[::1]:5")
+
+
+def unsigned(claims: Claims, client: str = CLIENT) -> Command:
+    command = Command(310, ext={})
+    command.remark = claims.make(command, client)
+    return command
+
+
+def test_requests_that_a_client_did_not_sign_share_a_seal() -> None:
+    claims, checks = ends(makes=(NEW,), accepts=(NEW,))
+    other = "10.0.0.8:1"
+    commands = [unsigned(claims, client) for client in (CLIENT, CLIENT, other, other, CLIENT)]
+    assert [len(command.remark or "") > 40 for command in commands] == [True, False, True, False, True]
+    assert [checks.client_of(command) for command in commands] == [CLIENT, CLIENT, other, other, CLIENT]
+    signed = claimed(claims)
+    assert len(signed.remark or "") > 40
+    assert checks.client_of(signed) == CLIENT
+
+
+@pytest.mark.parametrize(("is_first", "signature"), [(True, {}), (False, {"Signature": "s"})])
+def test_the_same_client_is_nobody_at_first_and_not_one_who_signs(is_first: bool, signature: dict[str, str]) -> None:
+    claims, checks = ends(makes=(NEW,), accepts=(NEW,))
+    if not is_first:
+        checks.client_of(unsigned(claims))
+    with pytest.raises(Refusal):
+        checks.client_of(Command(310, ext=signature, remark="passed on for the same"))
