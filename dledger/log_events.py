@@ -47,7 +47,7 @@ class LogEvents:
         self._self_id = config.self_id
         self._log = log
         self._peers = peers
-        self._told: LogState | None = None
+        self._reported: LogState | None = None
         self.batches = WaitingBatches()
         self.listeners: list[LogListener] = []
         self.soft = SoftState(RaftRole.FOLLOWER, 0, None, False, False)
@@ -59,7 +59,7 @@ class LogEvents:
         self.node = node
         self.soft = node.soft_state
         self.confirm_offset = self._confirmable()
-        self._told = self.state
+        self._reported = self.state
 
     @property
     def is_writable(self) -> bool:
@@ -145,8 +145,8 @@ class LogEvents:
     def tell_role(self) -> None:
         """Call the listeners if the state of the log has changed."""
         state = self.state
-        if state != self._told:
-            self._told = state
+        if state != self._reported:
+            self._reported = state
             for listener in self.listeners:
                 listener.on_role_change(state)
 

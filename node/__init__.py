@@ -2,7 +2,7 @@
 
 properties -> file_settings -> config -> NodeConfig, NameServerConfig      (one file and the command line)
 keys              every key, from the declarations and keys_without_effect.tsv
-node_config       what one broker process is told: broker, log, mode of replication
+node_config       the configuration of one broker process: broker, log, mode of replication
 addresses         which address of this machine others should dial
 notices           what is printed at the start: keys without effect, risks of the TLS settings
 kept_settings     settings changed at run time, kept for the next start

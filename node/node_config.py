@@ -1,4 +1,4 @@
-"""What one broker process is told: its broker, its log, and the mode in which the log is replicated."""
+"""The configuration of one broker process: its broker, its log, and the mode in which the log is replicated."""
 
 import enum
 import re

@@ -1,4 +1,4 @@
-"""What the parts of the store below a broker are told, from the settings of its process."""
+"""The settings of the store and of the logs below a broker, made from the configuration of its process."""
 
 from dataclasses import replace
 

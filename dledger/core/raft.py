@@ -72,10 +72,10 @@ class Raft:
         self.member = Member(self.state)
         self.is_halted = False
         self._joined: set[str] = set()
-        self._told_commit = self.state.commit_index
-        self._told_soft: tuple[object, ...] = ()
-        self._told_before: tuple[int, tuple[object, ...]] = self._told_commit, ()
-        self._asked_save: HardState | None = None
+        self._reported_commit = self.state.commit_index
+        self._reported_soft_state: tuple[object, ...] = ()
+        self._reported_before: tuple[int, tuple[object, ...]] = self._reported_commit, ()
+        self._requested_save: HardState | None = None
         self._ask_terms_due_ms = 0
         self._handlers: dict[type[Message], Callable[..., None]] = {
             AppendResponse: self._on_append_response,
@@ -210,7 +210,7 @@ class Raft:
     def persisted(self, hard_state: HardState) -> None:
         """`hard_state` is durable."""
         self.state.persisted(hard_state)
-        self._asked_save = None
+        self._requested_save = None
         ballot = self.member.ballot
         if self.member.role is RaftRole.CANDIDATE and ballot is not None and not self.state.unsaved:
             ballot.own_vote = True
@@ -238,7 +238,7 @@ class Raft:
         state.terms.truncate_after(last_index)
         state.durable_index = min(state.durable_index, last_index)
         state.commit_index = min(state.commit_index, last_index)
-        self._told_commit, self._told_soft = self._told_before
+        self._reported_commit, self._reported_soft_state = self._reported_before
         state.held.clear()  # it may contain the acknowledgement; the leader asks again if it gets no answer
         self.member.follower.on_refused()
 
@@ -326,35 +326,35 @@ class Raft:
 
     def ready(self) -> Ready | None:
         """Return what is to be done now; None if nothing is."""
-        state, told_before = self.state, (self._told_commit, self._told_soft)
+        state, reported_before = self.state, (self._reported_commit, self._reported_soft_state)
         hard_state = self._hard_state_to_save()
-        soft_state = self._soft_state_to_tell()
-        commit_index = state.commit_index if state.commit_index > self._told_commit else None
+        soft_state = self._changed_soft_state()
+        commit_index = state.commit_index if state.commit_index > self._reported_commit else None
         if not (state.messages or state.writes or state.reads or hard_state or soft_state or commit_index is not None):
             return None
         ready = Ready(hard_state, state.writes, state.messages, commit_index, soft_state, state.reads)
-        self._told_before, self._told_commit = told_before, state.commit_index
+        self._reported_before, self._reported_commit = reported_before, state.commit_index
         state.writes, state.messages = [], []
         if state.reads:
             state.reads = []
         return ready
 
     def _hard_state_to_save(self) -> HardState | None:
-        if not self.state.unsaved or self._asked_save is not None:
+        if not self.state.unsaved or self._requested_save is not None:
             return None
-        self._asked_save = self.state.hard_state
-        return self._asked_save
+        self._requested_save = self.state.hard_state
+        return self._requested_save
 
-    def _soft_state_to_tell(self) -> SoftState | None:
+    def _changed_soft_state(self) -> SoftState | None:
         state, leader = self.state, self.member.leader
         # called after every input: comparing a tuple is faster than making a SoftState
         if leader is None:
             key: tuple[object, ...] = (self.member.role, state.term, self.member.follower.leader_id, state.recovering)
         else:
             key = (self.member.role, state.term, leader.is_writable and self.member.handover is None)
-        if key == self._told_soft or state.unsaved:
+        if key == self._reported_soft_state or state.unsaved:
             return None
-        self._told_soft = key
+        self._reported_soft_state = key
         return self.soft_state
 
     # -- messages
@@ -362,7 +362,7 @@ class Raft:
     def _on_append_request(self, peer: str, request: AppendRequest) -> None:
         if not self.member.follows(peer, request.leader_id, request.term):
             if request.term < self.state.term:
-                self._tell_term(peer, request)
+                self._answer_with_term(peer, request)
             return
         self.member.follower.on_append(request)
 
@@ -386,7 +386,7 @@ class Raft:
         request = VoteRequest(NO_TERM, self.settings.node_id, terms.last_index, terms.last_term, pre_vote=True)
         self.state.messages.append((peer, request))
 
-    def _tell_term(self, peer: str, request: AppendRequest) -> None:
+    def _answer_with_term(self, peer: str, request: AppendRequest) -> None:
         state = self.state
         state.send(
             peer,

@@ -39,7 +39,7 @@ class FlushRequests(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TakenFiles:
+class DroppedFiles:
     """Files that no longer belong to the log and still have to be deleted, oldest first."""
 
     data: list[MappedFile]
@@ -306,7 +306,7 @@ class EntryLog:
         save_start(self._directory, start)
         self._start = start
 
-    def take_before(self, position: int) -> TakenFiles | None:
+    def take_before(self, position: int) -> DroppedFiles | None:
         """Remove the data files that end at or before `position`, but never the last one; None if there is none.
 
         The log's new start is durable on return, and the caller deletes the files (`MappedFileQueue.remove`). The
@@ -332,7 +332,7 @@ class EntryLog:
         self._start = start
         self._term_runs = [TermRun(self._term_runs[run].term, first), *self._term_runs[run + 1 :]]
         self.care.forget_before(first)
-        return TakenFiles(self.data.take_before(kept.start_offset), self.units.take_before(first))
+        return DroppedFiles(self.data.take_before(kept.start_offset), self.units.take_before(first))
 
     def look(self) -> None:
         """Call it every few seconds: see `MappedFileQueue.look`."""

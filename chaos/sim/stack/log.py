@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from chaos.sim.stack.disk import StoreDisk
 from dledger.core.messages import Message
 from dledger.core.roles import SoftState
-from dledger.log.entry_log import EntryLog, TakenFiles
+from dledger.log.entry_log import DroppedFiles, EntryLog
 from dledger.log.opening import OpenedLog
 from dledger.log_events import LogEvents
 from dledger.node import RaftNode
@@ -100,7 +100,7 @@ class WatchedLog(EntryLog):
         super().begin_install(first_index, start_position, prev_term)
         self._owner.was_reset(first_index, prev_term)
 
-    def take_before(self, position: int) -> TakenFiles | None:
+    def take_before(self, position: int) -> DroppedFiles | None:
         taken = super().take_before(position)
         if taken is not None:
             self._owner.files.trim(self.first_index)
