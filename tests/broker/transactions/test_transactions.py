@@ -301,7 +301,8 @@ async def test_a_producer_is_asked_about_a_message_whose_properties_have_no_room
     await send_half(client, "A", p="v")
     room = PROPERTIES_LENGTH_MAX - len(of(desk, HALF_TOPIC)[0].properties)
     sent = await send_half(client, "B", b"full", p="v" * (room + 1))
-    assert len(of(desk, HALF_TOPIC)[-1].properties) > PROPERTIES_LENGTH_MAX - 10
+    full = [one for one in of(desk, HALF_TOPIC) if one.body == b"full"]  # behind it there may be a copy of A by now
+    assert len(full[0].properties) > PROPERTIES_LENGTH_MAX - 10
 
     def is_asked() -> bool:
         client.take()
