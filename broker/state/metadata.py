@@ -238,7 +238,7 @@ class Metadata:
 
     def _make_for_sender(self, topic: TopicConfig) -> TopicConfig:
         self._check_room(topic.name)
-        self._change(StateChange(topics={topic.name: topic}), self._new_topics.made(topic.name))
+        self._change(StateChange(topics={topic.name: topic}), self._new_topics.add(topic.name))
         return topic
 
     def _check_room(self, name: str) -> None:

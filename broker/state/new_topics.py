@@ -33,21 +33,21 @@ class NewTopics:
         self._spawn = spawn
         self.on_known: Callable[[], None] = lambda: None
         self._loop = loop
-        self._made: dict[str, asyncio.Future[None]] = {}
+        self._pending: dict[str, asyncio.Future[None]] = {}
         self._committed: list[str] = []  # the nameservers are to be told of them
         self._is_telling = False
 
     def __contains__(self, name: str) -> bool:
-        return name in self._made
+        return name in self._pending
 
-    def made(self, name: str) -> Callable[[Refusal | None], None]:
+    def add(self, name: str) -> Callable[[Refusal | None], None]:
         """Add a topic that is proposed; returns the function to call when the proposal is settled."""
-        self._made.setdefault(name, self._loop.create_future())
+        self._pending.setdefault(name, self._loop.create_future())
         return lambda refusal: self._settle(name, refusal)
 
     def then(self, name: str, go_on: Callable[[], None]) -> None:
         """Call `go_on` when the topic is known to the nameservers or was refused; at once when it is not new."""
-        known = self._made.get(name)
+        known = self._pending.get(name)
         if known is None:
             go_on()
         else:
@@ -60,10 +60,10 @@ class NewTopics:
         self._committed.append(name)
         if not self._is_telling:
             self._is_telling = True
-            self._spawn(self._tell())
+            self._spawn(self._announce_topic())
 
-    async def _tell(self) -> None:
-        """Tell the nameservers of all that is committed: one announcement at a time, however many topics are made."""
+    async def _announce_topic(self) -> None:
+        """Tell the nameservers of all that is committed: one announcement at a time, however many topics are add."""
         try:
             while told := self._committed:
                 self._committed = []
@@ -74,9 +74,9 @@ class NewTopics:
         finally:
             self._is_telling = False
 
-    def _finish(self, made: list[str]) -> None:
-        for name in made:
-            known = self._made.pop(name, None)
+    def _finish(self, add: list[str]) -> None:
+        for name in add:
+            known = self._pending.pop(name, None)
             if known is not None and not known.done():
                 known.set_result(None)
         self.on_known()

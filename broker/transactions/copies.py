@@ -51,7 +51,7 @@ class TransactionCopies:
         properties = {**record.property_map, CHECK_TIMES: str(check_times), WAIT: "false"}
         return self._copy(record, names.HALF_TOPIC, properties)
 
-    def given_up(self, record: Record) -> QueuedDraft | None:
+    def given_up_copy(self, record: Record) -> QueuedDraft | None:
         """A copy for TRANS_CHECK_MAX_TIME_TOPIC that names its origin; None when it would be too long.
 
         Raises:

@@ -339,7 +339,7 @@ class TransactionService:
             half.topic,
             half.check_times,
         )
-        draft = self._copies.given_up(record) if record is not None else None
+        draft = self._copies.given_up_copy(record) if record is not None else None
         if draft is None:
             self._decided(half)
             return

@@ -268,7 +268,7 @@ class HalfMessageError(LedgerMQError):
 
 
 class TransactionUndecidedError(LedgerMQError):
-    """The decision did not reach the broker in time. It stands: the broker will ask for it (a transaction check).
+    """The broker did not accept the decision in time. The decision is final: the broker will ask for it in a check.
 
     This producer answers as long as it is open; after that the `checker` of any producer of its group does.
 

@@ -33,7 +33,7 @@ ORDERED_WAIT_S: Final = 30.0  # the same where the next member must not begin be
 
 
 class AssignedQueues:
-    """The queues of one consumer: which are ours, and how each begins and ends.
+    """The queues that are assigned to one consumer; starts and ends the reading of each.
 
     Attributes:
         turns: the readers of the queues, and the messages in turn.
@@ -112,7 +112,7 @@ class AssignedQueues:
                 self._begin(queue, 0.0)
 
     async def positions_known(self) -> None:
-        """Return once the position of every queue that is ours is known (retry topics aside)."""
+        """Return once the position of every assigned queue is known, except queues of retry topics."""
         for reader in self.turns.readers():
             if not reader.queue.topic.startswith(RETRY_TOPIC_PREFIX):
                 await reader.begun.wait()

@@ -20,7 +20,7 @@ class Backlog:
         buffer: messages read ahead, in order.
         in_hand: messages taken and not done, by offset, in order.
         next_offset: offset to pull from next; None until the start is known.
-        is_dropped: whether the queue is not ours any more.
+        is_dropped: whether the queue is no longer assigned to this consumer.
     """
 
     __slots__ = ("_last_offset", "buffer", "in_hand", "is_dropped", "next_offset")
@@ -63,7 +63,7 @@ class Backlog:
             del self.in_hand[message.queue_offset]
 
     def is_unhandled(self, message: Message) -> bool:
-        """Whether the message is still to be handled: it is in hand, and the queue is ours."""
+        """Whether the message is to be handled: it is in hand, and its queue is still assigned to this consumer."""
         return not self.is_dropped and self.in_hand.get(message.queue_offset) is message
 
     def all_done(self) -> None:
@@ -77,7 +77,7 @@ class Backlog:
         self.next_offset = offset
 
     def drop(self) -> None:
-        """Forget the buffer, since the queue is no longer ours. Messages in hand may still be marked as done."""
+        """Forget the buffer: the queue is assigned to another member. Messages in hand may still be marked as done."""
         self.is_dropped = True
         if self.buffer:
             self.next_offset = self.buffer[0].queue_offset

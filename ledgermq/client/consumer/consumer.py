@@ -346,7 +346,7 @@ class Consumer:
             yield batch
 
     async def _more_by(self, turns: Turns, deadline: float) -> bool:
-        """Whether there may be more messages for a batch; the batch is kept whatever ends the waiting."""
+        """Whether there may be more messages for a batch; a failure while waiting does not lose the batch."""
         try:
             async with asyncio.timeout_at(deadline):
                 await turns.wait_more()
@@ -382,23 +382,23 @@ class Consumer:
 
     @property
     def positions(self) -> Mapping[MessageQueue, int]:
-        """The smallest offset that is not handled, by queue of ours; queues whose start is unknown are left out."""
+        """The smallest offset that is not handled, by assigned queue; queues whose start is unknown are left out."""
         readers = self._parts.turns.readers() if self._parts else []
         return {reader.queue: reader.handled for reader in readers if reader.handled is not None}
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Deliver no messages of these queues until `resume`; without arguments, of all queues that are ours."""
+        """Deliver no messages of these queues until `resume`; without arguments, of all assigned queues."""
         self._opened().turns.pause(_checked(queues) or self.assignment)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Deliver messages of these queues again; without arguments, of all queues that are ours."""
+        """Deliver messages of these queues again; without arguments, of all assigned queues."""
         self._opened().turns.resume(_checked(queues) or self.assignment)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at this offset of a queue of ours. Everything before counts as handled, and is committed so.
+        """Continue at this offset of an assigned queue. All messages before it count as handled and are committed.
 
         Raises:
-            InvalidArgumentError: the queue is not ours, or the offset is negative.
+            InvalidArgumentError: the queue is not assigned to this consumer, or the offset is negative.
         """
         check_queue(queue)
         check_count(least=-COUNT_MAX, offset=offset)
@@ -407,7 +407,7 @@ class Consumer:
         self._opened().turns.reader(queue).move(offset)
 
     async def seek_to_time(self, when: datetime) -> None:
-        """Continue, in every queue that is ours, at the first message stored at or after a time.
+        """Continue, in every assigned queue, at the first message stored at or after a time.
 
         Raises:
             InvalidArgumentError: a time without a time zone.

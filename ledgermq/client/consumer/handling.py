@@ -210,7 +210,7 @@ class Handling:
             finally:
                 taken.reader.handler_ended()
                 if again_s is None:
-                    self._pass_on(taken)
+                    self._end_turn(taken)
                 else:
                     self._later(taken._replace(tries=taken.tries + 1), again_s)
 
@@ -220,7 +220,7 @@ class Handling:
                 taken = self._runnable.popleft()
                 if taken.reader.backlog.is_unhandled(taken.message):
                     return taken
-                self._pass_on(taken)
+                self._end_turn(taken)
             if self._in_hand_count < self._window and self._turns.has_message:
                 taken = self._take()
                 if self._may_begin(taken):
@@ -247,8 +247,8 @@ class Handling:
             self._lanes[taken.key] = collections.deque()
         return True
 
-    def _pass_on(self, taken: _InHand) -> None:
-        """This message is through: let the next of its key or queue begin."""
+    def _end_turn(self, taken: _InHand) -> None:
+        """End this message's turn: the next message of its key or queue may begin."""
         self._in_hand_count -= 1
         if self._options.order == "queue":
             if not taken.reader.backlog.is_dropped:

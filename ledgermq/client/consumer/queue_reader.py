@@ -190,7 +190,7 @@ class QueueReader:
         self._prefetch.recheck()
 
     def drop(self) -> None:
-        """Forget the buffer: the queue is no longer ours."""
+        """Forget the buffer: the queue is no longer assigned to this consumer."""
         self._free_buffer()
         self.backlog.drop()
         self.begun.set()

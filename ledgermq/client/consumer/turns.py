@@ -126,7 +126,7 @@ class Turns:
                 self._offer(self._readers[queue])
 
     def rewind(self) -> None:
-        """Read again every message that was taken and is not done: what had them in hand has ended."""
+        """Read again every message that was taken and is not done; called when no handler has them any more."""
         for reader in self.readers():
             handled = reader.handled
             if reader.backlog.in_hand and handled is not None:

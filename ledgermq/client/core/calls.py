@@ -65,7 +65,7 @@ Found = TypeVar("Found")
 
 
 class Target(NamedTuple):
-    """Where one try goes: the leader of a broker name; `queue_id` for plans that choose a queue, else -1."""
+    """The target of one try: the leader of a broker name; `queue_id` is -1 for plans that choose no queue."""
 
     broker: str
     queue_id: int

@@ -200,7 +200,7 @@ class Routes:
             self._wake_all()
 
     async def _wait_for_change(self, followed: _Followed) -> None:
-        """Return when the route is wanted at once, or the time to ask again has come."""
+        """Return when the route must be asked for: at once after a failure, else when the next poll is due."""
         while not followed.wanted.is_set():
             known, began_at = followed.answer, self._loop.time()
             answer: RouteAnswer | None = None
@@ -261,7 +261,7 @@ async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
 
 
 async def _first(question: Coroutine[Any, Any, RouteAnswer], wanted: Coroutine[Any, Any, Any]) -> RouteAnswer | None:
-    """The answer if it comes before `wanted` ends; None otherwise, and when the request fails."""
+    """The answer if it arrives before `wanted` ends; None if it does not, or if the request fails."""
     tasks = [asyncio.ensure_future(question), asyncio.ensure_future(wanted)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

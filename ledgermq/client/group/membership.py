@@ -148,7 +148,7 @@ class Membership:
 
 
 class Everything:
-    """The counterpart of `Membership` for broadcasting, where all queues of all topics are ours."""
+    """The counterpart of `Membership` for broadcasting: all queues of all topics are assigned to this consumer."""
 
     def __init__(
         self, session: Session, group: str, subscriptions: Mapping[str, Subscription], on_queues: OnQueues
@@ -165,7 +165,7 @@ class Everything:
         self._due.set()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
-        """Nothing to do: all queues are ours, whoever leads."""
+        """Nothing to do: all queues are assigned to this consumer, whichever node leads."""
 
     async def run(self) -> None:
         """Follow the routes, until cancelled."""

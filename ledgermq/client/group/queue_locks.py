@@ -47,7 +47,7 @@ class QueueLocks:
         self._requested: set[MessageQueue] = set()  # locks that were asked for, and may be ours without our knowing
 
     async def acquire(self, queue: MessageQueue) -> None:
-        """Return once the queue is locked for us; asks every 0.5 s, and logs now and then who is in the way.
+        """Return once this member holds the queue's lock; asks every 0.5 s; logs that it waits at once, and every 10 s.
 
         When it is cancelled, the lock may be ours all the same: call `release` for the queue.
         """
@@ -105,7 +105,7 @@ class QueueLocks:
             _log.warning("group %s: locks at broker %s could not be released: %s", self._group, broker, failure)
 
     async def _lock_some(self, broker: str, queues: list[MessageQueue]) -> set[MessageQueue] | None:
-        """Those of one broker that are ours now; None when it does not answer."""
+        """The queues of one broker whose locks this member holds now; None when the broker does not answer."""
         try:
             answer = await self._call(RequestCode.LOCK_BATCH_MQ, broker, queues, None)
             return read_body(broker, "locks", answer, lambda body: set(map(parse_queue, body["lockOKMQSet"])))

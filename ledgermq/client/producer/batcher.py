@@ -118,7 +118,7 @@ class Batcher:
         return result
 
     def hurry(self) -> None:
-        """Send what is gathered, and from now on let no message wait for others."""
+        """Send the gathered messages, and from now on send each message without waiting for others."""
         self._linger_s = 0.0
         self.depart_all()
 

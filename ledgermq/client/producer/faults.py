@@ -100,7 +100,7 @@ class FaultStrategy:
         return fault is None or fault.is_reachable
 
     def to_probe(self, now_ms: float) -> list[str]:
-        """The brokers to probe now; each comes again after `PROBE_INTERVAL_MS`."""
+        """The brokers to probe now; each is due again after `PROBE_INTERVAL_MS`."""
         due = [broker for broker, fault in self._faults.items() if now_ms >= fault.probe_from_ms]
         for broker in due:
             self._faults[broker].probe_from_ms = now_ms + PROBE_INTERVAL_MS

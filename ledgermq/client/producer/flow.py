@@ -53,7 +53,7 @@ class InFlight:
 
     @contextlib.contextmanager
     def pending(self) -> Iterator[None]:
-        """A block that counts as under way for `wait_idle`, for a send that still waits before it can enter."""
+        """A block for which `wait_idle` waits; for a send that cannot `enter` yet."""
         self._pending += 1
         self._idle.clear()
         try:

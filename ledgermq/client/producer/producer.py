@@ -371,7 +371,7 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         queue: MessageQueue | int | None = None,
     ) -> str:
-        """Send one message without an answer: fast, but a failure after the write goes unnoticed and loses it.
+        """Send one message without an answer: a failure after the write is not noticed and loses the message.
 
         Returns:
             The message id, once the request was handed to the connection.
@@ -391,7 +391,7 @@ class Producer:
             session.routes.report_failure(topic, target.broker, target.address, failure)
             raise failure from error
         connection.oneway(plan.command(target))
-        await self._let_it_out(connection, plan.size, session.calls.attempt_timeout_s)
+        await self._wait_for_writes(connection, plan.size, session.calls.attempt_timeout_s)
         return plan.message_ids[0]
 
     # -- more than sending
@@ -523,7 +523,7 @@ class Producer:
         check_body(body)
         return order_key is not None or not self._compression.wants(len(body))
 
-    async def _let_it_out(self, connection: Connection, size: int, limit_s: float) -> None:
+    async def _wait_for_writes(self, connection: Connection, size: int, limit_s: float) -> None:
         """Back-pressure for one-way sends: yield now and then, and wait while the connection has 4 MiB unsent."""
         self._unyielded_bytes += size
         if self._unyielded_bytes > UNYIELDED_BYTES_MAX:

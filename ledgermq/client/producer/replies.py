@@ -185,7 +185,7 @@ def _read(command: Command) -> Message:
 
 
 def _host(ext: Mapping[str, str], name: str) -> Host:
-    """`host:port`, after a slash that Java may write; an unreadable one becomes `UNKNOWN_HOST`, the reply is kept."""
+    """The host of `host:port`, which Java may write after a slash; `UNKNOWN_HOST` for text that cannot be parsed."""
     try:
         host, port = split_address(ext.get(name, "").rpartition("/")[2])
         return Host(host, port)

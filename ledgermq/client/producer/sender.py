@@ -173,7 +173,7 @@ class Sender:
 
     @contextlib.asynccontextmanager
     async def turn(self, topic: str, order_key: str | None) -> AsyncIterator[None]:
-        """Entered once the earlier sends of the same order key are through; counts as under way from the call on."""
+        """A block that begins when the order key's earlier sends have ended; `wait_idle` waits for it from now on."""
         with self.in_flight.pending():
             if order_key is None:
                 yield
