@@ -14,10 +14,10 @@ Start = Callable[..., Any]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_up_tells_of_a_writable_raft_cluster_and_sigterm_leaves_no_process(
-    start: Start, alive: Callable[[int], bool]
+def test_up_tells_of_a_writable_raft_cluster_sigterm_leaves_no_process_and_up_again_has_its_data_and_ports(
+    start: Start, alive: Callable[[int], bool], tmp_path: Path
 ) -> None:
-    cluster = start("--mode", "raft", "--nodes", "3")
+    cluster = start("--mode", "raft", "--nodes", "3", directory=tmp_path / "kept")
     nodes = cluster.description["nodes"]
     assert [node["name"] for node in nodes] == ["n0", "n1", "n2"]
     assert sorted(node["role"] for node in nodes) == ["master", "slave", "slave"]
@@ -25,6 +25,9 @@ def test_up_tells_of_a_writable_raft_cluster_and_sigterm_leaves_no_process(
     assert all(alive(pid) for pid in cluster.pids)
     assert cluster.stop() == 0
     assert not any(alive(pid) for pid in cluster.pids)
+    again = start("--mode", "raft", directory=tmp_path / "kept")
+    assert again.namesrv == cluster.namesrv
+    assert json.loads((tmp_path / "kept" / "cluster.json").read_text())["nodes"] == 3
 
 
 def test_up_killed_outright_takes_its_children_along_paused_ones_too(
@@ -34,12 +37,6 @@ def test_up_killed_outright_takes_its_children_along_paused_ones_too(
     cluster.cluster("pause", "n1")
     cluster.up.send_signal(signal.SIGKILL)
     eventually(lambda: not any(alive(pid) for pid in cluster.pids), "every child is gone")
-
-
-def test_a_standalone_broker_is_a_cluster_of_one_master(start: Start) -> None:
-    cluster = start("--mode", "standalone")
-    assert [(node["name"], node["role"]) for node in cluster.description["nodes"]] == [("n0", "master")]
-    assert cluster.stop() == 0
 
 
 def test_a_killed_leader_is_replaced_and_comes_back_as_a_follower(group: Any, eventually: Callable[..., None]) -> None:
@@ -93,16 +90,11 @@ def test_status_and_nodes_in_words_and_addresses(group: Any, command: Command) -
         assert done.stderr.count("\n") == 1
 
 
-def test_a_cluster_started_again_in_its_folder_has_its_data_and_its_ports(start: Start, tmp_path: Path) -> None:
-    first = start("--mode", "raft", directory=tmp_path / "kept")
-    assert first.stop() == 0
-    second = start("--mode", "raft", directory=tmp_path / "kept")
-    assert second.namesrv == first.namesrv
-    assert json.loads((tmp_path / "kept" / "cluster.json").read_text())["nodes"] == 3
-
-
-def test_one_folder_holds_one_running_cluster_of_one_shape(start: Start, command: Command, tmp_path: Path) -> None:
+def test_a_standalone_broker_is_one_master_and_a_folder_holds_one_running_cluster_of_one_shape(
+    start: Start, command: Command, tmp_path: Path
+) -> None:
     cluster = start("--mode", "standalone", directory=tmp_path / "taken")
+    assert [(node["name"], node["role"]) for node in cluster.description["nodes"]] == [("n0", "master")]
     again = command("cluster", "up", "--mode", "standalone", "--dir", str(cluster.directory))
     assert (again.returncode, again.stdout) == (1, "")
     assert "a cluster already runs in" in again.stderr
