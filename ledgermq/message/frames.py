@@ -165,15 +165,18 @@ def structs_at(data: Bytes, at: Ints, layout: "np.dtype[np.void]") -> Structs:
 
 
 def framed_records(
-    data: Bytes, starts: Ints, ends: Ints, heads: Structs, common: Bools, base: int
+    data: Bytes, starts: Ints, ends: Ints, heads: Structs, common: Bools, base: int | None
 ) -> tuple[Bools, Ints]:
     """Return which common records have lengths that add up and their own physical offset, and where their tails begin.
 
-    A tail is what follows the body: topic and properties. `base` is the physical offset of `data[0]`.
+    A tail is what follows the body: topic and properties. `base` is the physical offset of `data[0]`; None: the records
+    come from different places of a log, and may say any offset.
     """
     room = ends - starts - RECORD_SIZE_MIN
     body = heads["body"].astype(np.int64)
-    framed = common & (heads["physical"] == starts + base) & (body >= 0) & (body <= room)
+    framed = common & (body >= 0) & (body <= room)
+    if base is not None:
+        framed &= heads["physical"] == starts + base
     tails = np.where(framed, starts + HEAD_SIZE + body, 0)
     topic = data[tails].astype(np.int64)
     framed &= (topic <= 127) & (body + topic <= room)

@@ -12,7 +12,9 @@ __all__ = ["register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the formats of this package known to a session: `ledgermq-store`."""
+    """Make the formats of this package known to a session: `ledgermq` and `ledgermq-store`."""
     from ledgermq.spark.store_source import StoreSource
+    from ledgermq.spark.topic_source import TopicSource
 
     spark.dataSource.register(StoreSource)
+    spark.dataSource.register(TopicSource)

@@ -44,6 +44,15 @@ TYPES: Final[dict[str, pa.DataType]] = {
 }
 """Every column of a record, in order; `record` is its bytes in the log, `record_crc` see `record_crcs`."""
 
+SQL_TYPES: Final = {
+    pa.string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.binary(): "binary",
+    TIMESTAMP: "timestamp",
+    PROPERTIES: "map<string,string>",
+}
+
 _NUMBERS: Final = {
     "queue_id": ("queue_id", np.int32),
     "queue_offset": ("queue_offset", np.int64),
@@ -58,9 +67,10 @@ _HEX: Final = np.frombuffer("".join(f"{value:02X}" for value in range(256)).enco
 _ONE, _TWO = 1, 2
 
 
-def record_batch(block: Block, names: Sequence[str], broker: str | None, want: "Want | None" = None) -> pa.RecordBatch:
-    """Return the columns `names` of the records of a block, those that are wanted."""
-    rows = np.arange(len(block.starts)) if want is None else want.rows(block)
+def record_batch(block: Block, names: Sequence[str], broker: str | None, rows: Ints | None = None) -> pa.RecordBatch:
+    """Return the columns `names` of some records of a block, in order; of all records where `rows` is None."""
+    if rows is None:
+        rows = np.arange(len(block.starts))
     common = block.common[rows]
     if common.all():
         return _common_batch(block, rows, names, broker)

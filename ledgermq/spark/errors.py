@@ -4,6 +4,8 @@ PipelineError
 |- OptionError          an option that is unknown, misspelt or has no such value      exit 2
 |- MissingToolError     Java, pyspark or pyarrow is missing or too old                exit 2
 |- NotAStoreError       a directory that cannot be read as a store                    exit 2
+|- ClusterError         brokers or nameservers refuse, or do not answer in time       exit 2
+|- DataLossError        messages that a query has to read are gone                    exit 1
 |- ArchiveError         an archive is damaged, of another log, or cannot be written   exit 1
 '- DamagedLogError      bytes of a log that are no sound record where one must be     exit 1
 """
@@ -25,6 +27,16 @@ class MissingToolError(PipelineError):
 
 class NotAStoreError(PipelineError):
     """A directory cannot be read as a store."""
+
+
+class ClusterError(PipelineError):
+    """Brokers or nameservers refuse, or do not answer in time."""
+
+
+class DataLossError(PipelineError):
+    """Messages that a query has to read are gone."""
+
+    exit_code = 1
 
 
 class ArchiveError(PipelineError):

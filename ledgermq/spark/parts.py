@@ -238,6 +238,32 @@ def _block(kind: str, data: bytes, base: int, room: tuple[int, int], *, verify: 
     return block, int(ends[count - 1]), stop
 
 
+def block_of_records(data: bytes) -> Block:
+    """Return records that lie behind each other, from any places of a log, as brokers answer pulls.
+
+    Raises:
+        CorruptRecordError: the bytes are not whole, sound records; the position is that in `data`.
+    """
+    numbers = np.frombuffer(data, np.uint8)
+    chain = record_chain(memoryview(data), 0, len(data), len(data))
+    starts, ends = _arrays(chain)
+    if chain.end != len(data):
+        raise CorruptRecordError(chain.end, f"{len(data) - chain.end} bytes are no whole record")
+    heads = structs_at(numbers, np.minimum(starts, max(len(data) - HEAD_SIZE, 0)), HEAD)
+    common = is_common(heads) & (heads["size"] == ends - starts)
+    framed, tails = framed_records(numbers, starts, ends, heads, common, None)
+    bad = common & ~framed
+    block = Block(numbers, 0, starts, ends, heads, tails, common & framed, {})
+    for row in np.flatnonzero(~block.common).tolist():
+        bad[row] = check_record(data, int(starts[row]), int(ends[row]), check_crc=False) != ends[row] - starts[row]
+    block.faults = _crc_faults(memoryview(data), block)
+    for row in np.flatnonzero(bad).tolist():
+        raise CorruptRecordError(int(starts[row]), "its lengths do not add up")
+    for row, detail in block.faults.items():
+        raise CorruptRecordError(int(starts[row]), detail)
+    return block
+
+
 def _arrays(chain: Chain) -> tuple[Ints, Ints]:
     count = len(chain.starts)
     return np.fromiter(chain.starts, np.int64, count), np.fromiter(chain.ends, np.int64, count)

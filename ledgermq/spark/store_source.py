@@ -33,7 +33,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ledgermq.message.queue_unit import UNIT_SIZE
-from ledgermq.spark.columns import TYPES, Want, damage_batch, record_batch, repeated
+from ledgermq.spark.columns import SQL_TYPES, TYPES, Want, damage_batch, record_batch, repeated
 from ledgermq.spark.errors import DamagedLogError, OptionError
 from ledgermq.spark.log_files import LogFile, StoreDirectory, frame_head, offset_files, open_store, queue_folders
 from ledgermq.spark.options import Options
@@ -44,14 +44,6 @@ KNOWN: Final = (
     "startingTimestamp", "endingTimestamp", "damage", "verify", "splitBytes", "allowReplicas",
 )  # fmt: skip
 
-_SQL: Final = {
-    pa.string(): "string",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.binary(): "binary",
-    TYPES["store_ts"]: "timestamp",
-    TYPES["properties"]: "map<string,string>",
-}
 _RECORDS: Final = tuple(name for name in TYPES if not name.startswith("record"))
 _MODES: Final = {
     "records": _RECORDS,
@@ -121,7 +113,7 @@ def schema_of(options: Options) -> str:
     for name in names:
         if name not in types:
             raise OptionError(f"columns: {name!r} is not one of {', '.join(types)}")
-    return ", ".join(f"{name} {_SQL[types[name]]}" for name in names)
+    return ", ".join(f"{name} {SQL_TYPES[types[name]]}" for name in names)
 
 
 def _types(options: Options) -> dict[str, pa.DataType]:
@@ -208,7 +200,7 @@ class StoreReader(DataSourceReader):
             if self._mode == "digests":
                 batch = digests(found, partition.broker, want).select(self._names)
             else:
-                batch = record_batch(found, self._names, partition.broker, want)
+                batch = record_batch(found, self._names, partition.broker, want.rows(found))
             if batch.num_rows:
                 yield batch
 
@@ -244,7 +236,7 @@ class StoreReader(DataSourceReader):
 
 def digests(block: Block, broker: str | None, want: Want) -> pa.RecordBatch:
     """Return the digests of the wanted records of a block."""
-    found = record_batch(block, ["topic", "queue_id", "queue_offset", "record_crc"], None, want)
+    found = record_batch(block, ["topic", "queue_id", "queue_offset", "record_crc"], None, want.rows(block))
     offsets, crcs = (found.column(name).to_numpy().astype(np.uint64) for name in ("queue_offset", "record_crc"))
     mixed = (crcs << np.uint64(32) | offsets & np.uint64(0xFFFFFFFF)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)

@@ -1,13 +1,25 @@
-"""One Spark session for all tests that need one, since it takes some seconds to start."""
+"""One Spark session for all tests that need one, since it takes some seconds to start; and one broker."""
 
+import asyncio
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from pyspark.sql import SparkSession
 
+from ledgermq.client import Admin, Outgoing, Producer, SendResult
 from ledgermq.spark.errors import MissingToolError
 from ledgermq.spark.session import check_tools, make_session
+from nameserver.config import NameServerConfig
+from nameserver.server import NameServer
+from node.broker_assembly import Broker
+from tests.node_config import node_config
+from tests.store.support import eventually
+
+T = TypeVar("T")
 
 SETTINGS = {
     "spark.master": "local[2,2]",
@@ -32,3 +44,93 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = make_session("tests", SETTINGS | warehouse)
     yield session
     session.stop()
+
+
+class RunningBroker:
+    """A nameserver and a broker that stands alone, in a thread with an event loop of its own.
+
+    Attributes:
+        namesrv: address of the nameserver.
+        root: the broker's store directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "store"
+        self.namesrv = ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._parts: tuple[NameServer, Broker] | None = None
+        self.run(self._start(root))
+
+    async def _start(self, root: Path) -> None:
+        nameserver = NameServer(
+            NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=root / "kvConfig.json")
+        )
+        await nameserver.start()
+        broker = Broker(
+            node_config(
+                listen_host="127.0.0.1",
+                listen_port=0,
+                namesrv_addrs=(nameserver.address,),
+                brokerName="b",
+                storePathRootDir=self.root,
+                mappedFileSizeCommitLog=1 << 20,
+                maxMessageSize=400_000,
+            )
+        )
+        await broker.start()
+        self._parts = nameserver, broker
+        self.namesrv = nameserver.address
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the broker's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+
+    def create(self, topic: str, queue_count: int) -> None:
+        async def work() -> None:
+            async with Admin(self.namesrv) as admin:
+                await admin.create_topic(topic, queue_count)
+
+        self.run(work())
+
+    def send(self, topic: str, messages: Sequence[Outgoing], queue: int = 0) -> list[SendResult]:
+        async def work() -> list[SendResult]:
+            async with Producer(self.namesrv) as producer:
+                return await producer.send_many(topic, messages, queue=queue)
+
+        return self.run(work())
+
+    def clean(self) -> None:
+        """Delete every file of the log that is written no more."""
+
+        async def work() -> None:
+            assert self._parts is not None
+            opened = self._parts[1]._open
+            assert opened is not None
+            log, cleaner = opened.store.log, opened.cleaner
+            await eventually(lambda: bool(log.sealed_files()))
+            end = log.sealed_files()[-1][1]
+            assert log.trim(end) == end
+            await cleaner.clean_queues()
+
+        self.run(work())
+
+    def close(self) -> None:
+        async def work() -> None:
+            assert self._parts is not None
+            await self._parts[1].close()
+            await self._parts[0].close()
+
+        self.run(work())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """One for the whole run: take topics of your own."""
+    running = RunningBroker(tmp_path_factory.mktemp("broker"))
+    yield running
+    running.close()

@@ -34,7 +34,10 @@ def blocks(root: Path, split_bytes: int) -> list[Block]:
 
 
 def rows(root: Path, split_bytes: int = 0, want: Want | None = None) -> list[dict[str, Any]]:
-    batches = [record_batch(block, NAMES, "b", want) for block in blocks(root, split_bytes)]
+    batches = [
+        record_batch(block, NAMES, "b", None if want is None else want.rows(block))
+        for block in blocks(root, split_bytes)
+    ]
     return [row for batch in batches for row in batch.to_pylist()]
 
 

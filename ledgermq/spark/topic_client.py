@@ -1,0 +1,315 @@
+"""The asyncio client for Spark's workers, which are plain functions: calls that return when the cluster has answered.
+
+    read(partition)  -->  TopicClient  -->  a thread with an event loop of its own, until the task ends
+      yields a batch        pull_range      --> up to 32 pulls under way at once --> bytes of records, in order
+
+The worker's own thread waits for an answer, or for the JVM to take a batch; meanwhile the loop fetches what comes next.
+No group is joined and no heartbeat sent. Each task has a client of its own and closes it at its end.
+
+A call is tried again, at a new leader too, until `fetchTimeoutMs` are over.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from ledgermq.client import Admin, Credentials, LedgerMQError, MessageQueue, UndecodableError
+from ledgermq.client.consumer.pulling import PULL_CODES, pull_command
+from ledgermq.client.core.calls import LeaderPlan, back_off_s
+from ledgermq.client.group.queue_offsets import QueueOffsets
+from ledgermq.client.group.subscription import Subscription, parse_subscription
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.spark.errors import ClusterError
+
+TIMEOUT_MS: Final = 120_000
+_GROUP: Final = "TOOLS_CONSUMER"
+_STRIDE: Final = 32
+_STRIDES_MAX: Final = 32
+_WINDOW_BYTES: Final = 2 << 20
+_STRIDE_BYTES_MAX: Final = 4 << 20
+_QUESTIONS_MAX: Final = 64
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach a cluster.
+
+    Attributes:
+        namesrv: addresses of nameservers, with semicolons.
+        timeout_ms: of one call with all its tries.
+        access_key, secret_key: empty if brokers ask for none.
+    """
+
+    namesrv: str
+    timeout_ms: int = TIMEOUT_MS
+    tls: bool = False
+    access_key: str = ""
+    secret_key: str = ""
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What signs requests."""
+        return Credentials(self.access_key, self.secret_key) if self.access_key else None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records of a queue, as bytes of the log behind each other.
+
+    Attributes:
+        data: some records may be of other offsets than were asked for.
+        end: the queue offset behind what was looked at.
+        gone: offsets `[start, end)` that the broker has no more; empty if none.
+    """
+
+    data: bytes
+    end: int
+    gone: tuple[int, int] | None = None
+
+
+class _Puller(Admin):
+    """An admin that returns the bytes of records."""
+
+    def subscription(self, topic: str, tags: str) -> Subscription:
+        """Return the filter of pulls."""
+        return parse_subscription(topic, tags or "*", 0)
+
+    async def pull(self, queue: MessageQueue, offset: int, wanted: Subscription) -> tuple[int, int, bytes]:
+        """Return response code, next offset and body of one pull, which the broker answers at once."""
+        command = pull_command(_GROUP, queue, offset, wanted, hold=False)
+        plan = LeaderPlan(self._session.routes, queue.topic, queue.broker, command.code, command.ext, PULL_CODES)
+        answered = await self._session.calls.run(plan)
+        try:
+            after = int(answered.response.ext["nextBeginOffset"])
+        except (KeyError, ValueError):
+            raise UndecodableError(f"{answered.target.address}: an answer to a pull without the next offset") from None
+        body = bytes(answered.response.body) if answered.response.code == ResponseCode.SUCCESS else b""
+        return answered.response.code, after, body
+
+    @property
+    def queue_offsets(self) -> QueueOffsets:
+        """Asks leaders for offsets."""
+        return QueueOffsets(self._session.calls, self._session.routes)
+
+
+class LoopThread:
+    """A thread that runs an event loop until it is closed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="asyncio client", daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, Found]) -> "Future[Found]":
+        """Run something there; the future has its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Stop the loop, with all that runs on it."""
+
+        async def cancel() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self.begin(cancel()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class TopicClient:
+    """Plain calls to a cluster; use it in `with`.
+
+    Raises:
+        ClusterError: from each call, when the cluster refuses or does not answer in time.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._strides = 1
+        try:
+            self._admin = _Puller(
+                access.namesrv,
+                deadline_s=access.timeout_ms / 1000,
+                tls=access.tls,
+                credentials=access.credentials,
+            )
+        except LedgerMQError as error:
+            raise ClusterError(str(error)) from None
+        self._thread = LoopThread()
+        try:
+            self._run(self._admin.start())
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and the loop."""
+        try:
+            self._run(self._admin.close())
+        finally:
+            self._thread.close()
+
+    # -- questions
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of all topics."""
+        return self._run(self._admin.topics())
+
+    def queues(self, topics: Iterable[str]) -> list[MessageQueue]:
+        """Return the queues of topics that may be read, in order."""
+        routes = self._run(self._all(self._admin.route, list(topics)))
+        return sorted({queue for route in routes.values() for queue in route.read_queues})
+
+    def firsts(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the offset of the oldest message of each queue."""
+        return self._run(self._all(self._admin.queue_offsets.first, queues))
+
+    def ends(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the offset behind the newest confirmed message of each queue."""
+        return self._run(self._all(self._admin.queue_offsets.end, queues))
+
+    def at_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Return the offset of the first message of each queue that was stored at or after a time; else its end."""
+        offsets = self._admin.queue_offsets
+
+        async def search(queue: MessageQueue) -> int:
+            first, end = await offsets.first(queue), await offsets.end(queue)
+            if first == end:
+                return end
+            found = min(max(await offsets.at_time(queue, timestamp_ms), first), end)
+            return end if found == end - 1 and await self._is_before(queue, found, timestamp_ms) else found
+
+        return self._run(self._all(search, queues))
+
+    async def _is_before(self, queue: MessageQueue, offset: int, timestamp_ms: int) -> bool:
+        """Return whether a message was stored before a time; brokers answer with the last one if all were."""
+        found = await self._admin.read(queue, offset, 1)
+        return bool(found) and found[0].store_timestamp_ms < timestamp_ms
+
+    def committed(self, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """Return the offset that a group has committed in each queue; None without one."""
+        offsets = self._admin.queue_offsets
+        return self._run(self._all(lambda queue: offsets.committed(group, queue), queues))
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit offsets for a group."""
+        known = self._admin.queue_offsets
+        self._run(self._all(lambda queue: known.commit(group, queue, offsets[queue]), list(offsets)))
+
+    def record_bytes(self, starts: Mapping[MessageQueue, int]) -> dict[MessageQueue, float]:
+        """Return the mean size of some records of each queue from an offset on, at least 1."""
+
+        async def look(queue: MessageQueue) -> float:
+            wanted = self._admin.subscription(queue.topic, "")
+            _, after, body = await self._admin.pull(queue, starts[queue], wanted)
+            return max(len(body) / max(after - starts[queue], 1), 1.0)
+
+        return self._run(self._all(look, list(starts)))
+
+    # -- reading
+
+    def fetched(self, queue: MessageQueue, start: int, end: int, tags: str = "") -> Iterator[Fetched]:
+        """Yield the records of `[start, end)` of a queue, some MiB at once; the next ones are on their way meanwhile.
+
+        All offsets must have been confirmed: while a new leader does not have them yet, it is asked again.
+        """
+        position = start
+        coming = self._thread.begin(self._pull_range(queue, position, end, tags)) if start < end else None
+        while coming is not None:
+            found, coming = _result(coming), None
+            position = found.end
+            if position < end:
+                coming = self._thread.begin(self._pull_range(queue, position, end, tags))
+            yield found
+
+    async def _pull_range(self, queue: MessageQueue, start: int, end: int, tags: str) -> Fetched:
+        wanted = self._admin.subscription(queue.topic, tags)
+        bounds = [(at, min(at + _STRIDE, end)) for at in range(start, end, _STRIDE)[: self._strides]]
+        parts = await _gather([self._stride(queue, *bound, wanted) for bound in bounds])
+        if (gone := parts[0].gone) is not None:
+            return Fetched(b"", min(gone[1], end), (gone[0], min(gone[1], end)))
+        pieces, position = [], start
+        for (_, wanted_end), part in zip(bounds, parts, strict=True):
+            if part.gone is not None:
+                break  # it comes first the next time
+            pieces.append(part.data)
+            position = part.end
+            if position < wanted_end:
+                break  # it was cut short; what follows would leave a gap
+        data = b"".join(pieces)
+        stride_bytes = max(len(data) // len(pieces), 1)
+        self._strides = max(1, min(_STRIDES_MAX, _WINDOW_BYTES // stride_bytes))
+        return Fetched(data, position)
+
+    async def _stride(self, queue: MessageQueue, start: int, end: int, wanted: Subscription) -> Fetched:
+        """Pull `[start, end)`, or its first MiB."""
+        bodies: list[bytes] = []
+        position, tries = start, 0
+        loop_time = asyncio.get_running_loop().time
+        deadline = loop_time() + self._access.timeout_ms / 1000
+        while position < end and sum(map(len, bodies)) < _STRIDE_BYTES_MAX:
+            code, after, body = await self._admin.pull(queue, position, wanted)
+            if after > position and code == ResponseCode.PULL_OFFSET_MOVED:
+                if position > start:
+                    break  # what was found comes first
+                return Fetched(b"", after, (position, after))
+            if after > position:
+                bodies.append(body)
+                position, tries = after, 0
+                continue
+            # A new leader does not have in its queue yet what the one before it had confirmed.
+            if loop_time() > deadline:
+                raise ClusterError(f"{queue}: no broker has offset {position}, though it was confirmed (code {code})")
+            tries += 1
+            await asyncio.sleep(back_off_s(tries, random.random))
+        return Fetched(b"".join(bodies), min(position, end))
+
+    # -- inside
+
+    async def _all(self, ask: Callable[[Any], Awaitable[Found]], keys: Sequence[Any]) -> dict[Any, Found]:
+        """Ask for each key, some of them at once."""
+        turns = asyncio.Semaphore(_QUESTIONS_MAX)
+
+        async def one(key: Any) -> Found:
+            async with turns:
+                return await ask(key)
+
+        return dict(zip(keys, await _gather([one(key) for key in keys]), strict=True))
+
+    def _run(self, work: Coroutine[Any, Any, Found]) -> Found:
+        return _result(self._thread.begin(work))
+
+
+def _result(future: "Future[Found]") -> Found:
+    try:
+        return future.result()
+    except LedgerMQError as error:
+        raise ClusterError(str(error)) from None
+
+
+async def _gather(works: Sequence[Coroutine[Any, Any, Found]]) -> list[Found]:
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,304 @@
+"""`format("ledgermq")` from a broker: rows, offsets that are gone, streams and their restarts, a change of leader."""
+
+import asyncio
+import itertools
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from ledgermq.client import Admin, MessageQueue, Outgoing, Producer
+from ledgermq.spark.columns import TYPES
+from ledgermq.spark.errors import ClusterError, DataLossError, OptionError
+from ledgermq.spark.options import Options
+from ledgermq.spark.topic_client import Access, TopicClient
+from ledgermq.spark.topic_source import KNOWN_BATCH, KNOWN_STREAM, TopicPart, TopicReader, TopicStreamReader
+from tests.client.raft import Cluster, run_raft
+from tests.spark.conftest import RunningBroker
+
+pytestmark = pytest.mark.timeout(600)
+NAMES = [name for name in TYPES if not name.startswith("record")]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(broker: RunningBroker) -> str:
+    """A new topic with two queues."""
+    name = f"Source{next(_numbers)}"
+    broker.create(name, 2)
+    return name
+
+
+def outgoing(count: int, first: int = 0, size: int = 20) -> list[Outgoing]:
+    return [
+        Outgoing(f"{n:06d}".encode().ljust(size, b"."), tags="even" if n % 2 == 0 else "odd", keys=[f"k{n}"])
+        for n in range(first, first + count)
+    ]
+
+
+async def create_group(broker: RunningBroker, group: str) -> None:
+    async with Admin(broker.namesrv) as admin:
+        await admin.create_group(group)
+
+
+def reader(broker: RunningBroker, **options: str) -> TopicReader:
+    return TopicReader(Options({"namesrv": broker.namesrv, **options}, KNOWN_BATCH), NAMES)
+
+
+def stream(broker: RunningBroker, **options: str) -> TopicStreamReader:
+    return TopicStreamReader(Options({"namesrv": broker.namesrv, **options}, KNOWN_STREAM), NAMES)
+
+
+def rows_of(read: TopicReader | TopicStreamReader, parts: Any) -> list[dict[str, Any]]:
+    return [row for part in parts for batch in read.rows(part) for row in batch.to_pylist()]
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(int(row["body"][:6]) for row in rows)
+
+
+def test_rows_are_what_was_sent_whichever_the_parts(broker: RunningBroker, topic: str) -> None:
+    results = broker.send(topic, outgoing(700), queue=0)
+    broker.send(topic, outgoing(5, 700, size=300_000), queue=1)
+    for split_bytes in ("0", "5000", "67108864"):
+        read = reader(broker, subscribe=topic, splitBytes=split_bytes)
+        parts = list(read.partitions())
+        assert (len(parts) > 10) is (split_bytes == "5000")
+        rows = rows_of(read, parts)
+        assert numbers(rows) == list(range(705))
+        by_offset = {row["queue_offset"]: row for row in rows if row["queue_id"] == 0}
+        for result, number in zip(results, range(700), strict=True):
+            row = by_offset[result.queue_offset]
+            assert (row["msg_id"], row["keys"], row["tags"]) == (
+                result.message_id, f"k{number}", "even" if number % 2 == 0 else "odd",
+            )  # fmt: skip
+            assert (row["topic"], row["broker"], row["damage"]) == (topic, "b", None)
+
+
+def test_bounds_and_tags_choose(broker: RunningBroker, topic: str) -> None:
+    broker.send(topic, outgoing(300), queue=0)
+    asyncio.run(asyncio.sleep(0.02))
+    second = broker.send(topic, outgoing(100, 300), queue=0)
+    given = json.dumps({topic: {"b": {"0": 120}}})
+    read = reader(broker, subscribe=topic, startingOffsets=given, endingOffsets=given.replace("120", "310"))
+    assert numbers(rows_of(read, read.partitions())) == list(range(120, 310))
+    odd = reader(broker, subscribe=topic, tags="odd || none")
+    assert numbers(rows_of(odd, odd.partitions())) == list(range(1, 400, 2))
+    both = reader(broker, assign=json.dumps({topic: {"b": [0]}}), tags="odd||even")
+    assert numbers(rows_of(both, both.partitions())) == list(range(400))
+    with TopicClient(Access(broker.namesrv)) as client:
+        queue = MessageQueue(topic, "b", 0)
+        times = {row["queue_offset"]: row["store_ts"] for row in rows_of(both, both.partitions())}
+        broker.run(create_group(broker, "readers"))
+        moment = int(times[second[0].queue_offset].timestamp() * 1000)
+        assert client.at_time([queue], moment)[queue] == 300
+        assert client.at_time([queue], 0)[queue] == 0
+        assert client.at_time([queue], moment + 10**7)[queue] == 400
+        client.commit("readers", {queue: 390})
+        assert client.committed("readers", [queue, queue._replace(queue_id=1)]) == {
+            queue: 390,
+            queue._replace(queue_id=1): None,
+        }
+    late = reader(broker, subscribe=topic, startingTimestamp=str(moment))
+    assert numbers(rows_of(late, late.partitions())) == list(range(300, 400))
+    group = reader(broker, subscribe=topic, startingOffsets="group:readers")
+    assert numbers(rows_of(group, group.partitions())) == list(range(390, 400))
+
+
+def test_compressed_bodies_are_as_they_were_sent(broker: RunningBroker, topic: str) -> None:
+    async def send() -> None:
+        async with Producer(broker.namesrv, compress_over_bytes=100) as producer:
+            await producer.send(topic, b"z" * 5000, queue=0)
+            await producer.send(topic, b"small", queue=0)
+
+    broker.run(send())
+    read = reader(broker, subscribe=topic)
+    rows = sorted(rows_of(read, read.partitions()), key=lambda row: row["queue_offset"])
+    assert [row["body"] for row in rows] == [b"z" * 5000, b"small"]
+    assert [row["sys_flag"] & 1 for row in rows] == [1, 0]
+    assert rows[0]["size"] < 1000
+
+
+def test_offsets_that_are_gone_fail_with_their_ranges_or_are_rows(tmp_path: Path) -> None:
+    broker = RunningBroker(tmp_path)
+    try:
+        broker.create("Gone", 1)
+        broker.send("Gone", outgoing(60, size=50_000))
+        read = reader(broker, subscribe="Gone")
+        planned = list(read.partitions())
+        told = stream(broker, subscribe="Gone", startingOffsets="earliest")
+        end = told.latestOffset(told.initialOffset(), ReadAllAvailable())
+        broker.clean()
+        with TopicClient(Access(broker.namesrv)) as client:
+            first = client.firsts([MessageQueue("Gone", "b", 0)])[MessageQueue("Gone", "b", 0)]
+        assert 0 < first < 60
+        text = f"{first} messages are gone: Gone/b/0: offsets 0 to {first - 1}"
+        with pytest.raises(DataLossError, match=text):
+            rows_of(read, planned)  # they were there when the plan was made
+        with pytest.raises(DataLossError, match=text):
+            told.partitions(told.initialOffset(), end)
+        told.stop()
+        begin = json.dumps({"Gone": {"b": {"0": 0}}})
+        with pytest.raises(DataLossError, match=text) as caught:
+            reader(broker, subscribe="Gone", startingOffsets=begin).partitions()
+        assert caught.value.exit_code == 1
+        lenient = reader(broker, subscribe="Gone", startingOffsets=begin, failOnDataLoss="false")
+        rows = rows_of(lenient, lenient.partitions())
+        lost, kept = [row for row in rows if row["damage"]], [row for row in rows if not row["damage"]]
+        assert [(row["queue_offset"], row["damage"], row["body"]) for row in lost] == [(0, text, None)]
+        assert numbers(kept) == list(range(first, 60))
+        assert numbers(
+            rows_of(reader(broker, subscribe="Gone"), reader(broker, subscribe="Gone").partitions())
+        ) == list(range(first, 60))
+    finally:
+        broker.close()
+
+
+def test_a_replayed_batch_reads_the_same_and_a_new_queue_is_read_from_its_beginning(
+    broker: RunningBroker, topic: str
+) -> None:
+    broker.send(topic, outgoing(10), queue=0)
+    first = stream(broker, subscribe=topic, startingOffsets="latest")
+    start = first.initialOffset()
+    empty = first.latestOffset(start, ReadAllAvailable())
+    assert first.partitions(start, empty) == []
+    assert first.latestOffset(empty, ReadAllAvailable()) is empty
+    broker.send(topic, outgoing(50, 10), queue=0)
+    end = first.latestOffset(empty, first.getDefaultReadLimit())
+    parts = first.partitions(empty, end)
+    assert numbers(rows_of(first, parts)) == list(range(10, 60))
+    first.stop()
+    # The engine dies before the commit; the head moves on; another process plans the batch from the log again.
+    broker.send(topic, outgoing(50, 60), queue=0)
+    again = stream(broker, subscribe=topic, startingOffsets="latest")
+    written = json.loads(json.dumps(empty)), json.loads(json.dumps(end))
+    assert numbers(rows_of(again, again.partitions(*written))) == list(range(10, 60))
+    broker.create(topic, 3)
+    broker.send(topic, outgoing(7, 200), queue=2)
+    after = again.latestOffset(end, ReadAllAvailable())
+    assert after["from"] == {f"{topic}/b/2": 0}
+    assert numbers(rows_of(again, again.partitions(end, after))) == [*range(60, 110), *range(200, 207)]
+    again.stop()
+
+
+def test_the_limits_of_a_batch_hold(broker: RunningBroker, topic: str) -> None:
+    broker.send(topic, outgoing(90), queue=0)
+    broker.send(topic, outgoing(10, 90), queue=1)
+    read = stream(broker, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    assert read.getDefaultReadLimit() == ReadMaxRows(20)
+    read.prepareForTriggerAvailableNow()
+    broker.send(topic, outgoing(30, 100), queue=1)  # after the query has begun: not its business
+    offset, batches = read.initialOffset(), []
+    while (following := read.latestOffset(offset, read.getDefaultReadLimit())) != offset:
+        batches.append(numbers(rows_of(read, read.partitions(offset, following))))
+        offset = following
+    assert [len(batch) for batch in batches] == [20] * 5
+    assert sorted(itertools.chain(*batches)) == list(range(100))
+    assert all(any(number >= 90 for number in batch) for batch in batches), "both queues are read in each batch"
+    read.stop()
+    small = stream(broker, subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger="4000")
+    end = small.latestOffset(small.initialOffset(), small.getDefaultReadLimit())
+    rows = rows_of(small, small.partitions(small.initialOffset(), end))
+    assert 2000 < sum(row["size"] for row in rows) <= 4400
+    whole = small.latestOffset(small.initialOffset(), ReadAllAvailable())
+    assert whole["q"] == {f"{topic}/b/0": 90, f"{topic}/b/1": 40}
+    small.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscrib": "T"}, "did you mean subscribe"),
+        ({"subscribe": "T", "endingOffsets": "latest"}, "unknown option 'endingoffsets'"),
+        ({"subscribe": "T", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be 1 or more"),
+        ({"subscribe": "T", "tags": "||"}, "names no tag"),
+        ({"subscribe": "T", "namesrv": ""}, "namesrv is not given"),
+    ],
+)
+def test_options_of_a_stream_that_are_refused(options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        TopicStreamReader(Options({"namesrv": "127.0.0.1:1", **options}, KNOWN_STREAM), NAMES)
+
+
+def test_a_cluster_that_does_not_answer_or_know_the_topic_is_told(broker: RunningBroker) -> None:
+    with pytest.raises(ClusterError, match="nameserver"):
+        TopicReader(
+            Options({"namesrv": "127.0.0.1:1", "subscribe": "T", "fetchTimeoutMs": "300"}, KNOWN_BATCH), NAMES
+        ).partitions()
+    with pytest.raises(ClusterError, match="'Absent'"):
+        reader(broker, subscribe="Absent", fetchTimeoutMs="300").partitions()
+
+
+@pytest.mark.java
+def test_batch_and_stream_in_spark(spark: SparkSession, broker: RunningBroker, topic: str, tmp_path: Path) -> None:
+    broker.send(topic, outgoing(100), queue=0)
+    broker.run(create_group(broker, "lag"))
+    load = {"namesrv": broker.namesrv, "subscribe": topic}
+    frame = spark.read.format("ledgermq").options(**load).load()
+    assert frame.selectExpr("count(*)", "count(distinct msg_id)").collect()[0][:] == (100, 100)
+    broker.send(topic, outgoing(40, 100), queue=1)
+    assert frame.count() == 100, "a plan is a snapshot"
+    nothing = spark.read.format("ledgermq").options(**load, startingOffsets="latest").load()
+    assert nothing.count() == 0
+    with pytest.raises(PySparkException, match="did you mean subscribe"):
+        spark.read.format("ledgermq").option("subscribed", topic).load()
+
+    def run() -> Any:
+        source = spark.readStream.format("ledgermq").options(
+            **load, startingOffsets="earliest", maxOffsetsPerTrigger="60", commitGroup="lag", columns="body,queue_id"
+        )
+        query = (
+            source.load()
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(300)
+        return query
+
+    query = run()
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [60, 60, 20]
+    broker.send(topic, outgoing(25, 140), queue=0)
+    run()
+    run()
+    bodies = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(int(row.body[:6]) for row in bodies) == list(range(165))
+    with TopicClient(Access(broker.namesrv)) as client:
+        committed = client.committed("lag", client.queues([topic]))
+    assert sum(offset or 0 for offset in committed.values()) == 165
+
+
+@pytest.mark.cluster
+def test_a_change_of_leader_inside_a_batch_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    for cluster in run_raft(tmp_path):
+        _read_through_failovers(cluster)
+
+
+def _read_through_failovers(cluster: Cluster) -> None:
+    async def fill() -> None:
+        async with Admin(cluster.namesrv, deadline_s=60) as admin, Producer(cluster.namesrv, deadline_s=60) as producer:
+            await admin.create_topic("T", 1)
+            await producer.send_many("T", outgoing(6000, size=400), queue=0)
+
+    asyncio.run(fill())
+    read = TopicReader(
+        Options({"namesrv": cluster.namesrv, "subscribe": "T", "splitBytes": "0"}, KNOWN_BATCH), [*NAMES, "record_crc"]
+    )
+    (part,) = read.partitions()
+    assert isinstance(part, TopicPart)
+    rows: list[dict[str, Any]] = []
+    deeds = [(500, ["kill", "leader"]), (3000, ["start", "dead"])]
+    for batch in read.rows(part):
+        rows += batch.to_pylist()
+        while deeds and len(rows) > deeds[0][0]:
+            asyncio.run(cluster.act(*deeds.pop(0)[1]))
+    assert not deeds
+    assert [row["queue_offset"] for row in rows] == list(range(6000))
+    assert [zlib.crc32(row["body"]) for row in rows] == [zlib.crc32(each.body) for each in outgoing(6000, size=400)]
