@@ -1,7 +1,7 @@
 """`spark.read` and `spark.readStream` of `format("ledgermq")`: messages of topics, read from their brokers.
 
-    planner   queues, starts, ends (all confirmed) -> ranges of about equal bytes    a stream's are written ahead by Spark
-    task      range -> pulls -> Arrow batches                                       the same rows however often it runs
+    planner   queues, starts, ends (all confirmed) -> ranges of about equal bytes    Spark writes a stream's down
+    task      range -> pulls -> Arrow batches                                       the same rows at each run
 
 | option | values, default first | |
 |---|---|---|
@@ -69,6 +69,7 @@ from ledgermq.spark.topic_offsets import (
     refuse_loss,
     share,
 )
+from ledgermq.spark.topic_sink import TopicStreamWriter, TopicWriter
 
 _log: Final = logging.getLogger(__name__)
 
@@ -79,8 +80,10 @@ _READ: Final = (
 )  # fmt: skip
 KNOWN_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp")
 KNOWN_STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "maxBytesPerTrigger", "commitGroup")
+KNOWN_SINK: Final = (*ACCESS, "topic")
 KNOWN: Final = tuple(dict.fromkeys((*KNOWN_BATCH, *KNOWN_STREAM)))
 BATCH_BYTES: Final = 256 << 20
+_OF_SPARK: Final = ("checkpointlocation", "path", "queryname")
 _COLUMNS: Final = tuple(name for name in TYPES if not name.startswith("record"))
 
 
@@ -204,7 +207,7 @@ def _inflated(batch: pa.RecordBatch, block: Block, rows: Ints) -> pa.RecordBatch
 
 
 class TopicSource(DataSource):
-    """The data source `ledgermq`.
+    """The data source `ledgermq`, which also writes.
 
     Raises, from reading:
         OptionError: an option is unknown or has no such value.
@@ -233,6 +236,21 @@ class TopicSource(DataSource):
     def streamReader(self, schema: StructType) -> "TopicStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
         return TopicStreamReader(Options(self.options, KNOWN_STREAM), schema.fieldNames())
+
+    def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
+        """Return the writer of a batch."""
+        return TopicWriter(*self._sink(overwrite), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802 - Spark's name
+        """Return the writer of a stream."""
+        return TopicStreamWriter(*self._sink(overwrite), schema)
+
+    def _sink(self, overwrite: bool) -> tuple[Options, Access]:
+        if overwrite:
+            raise OptionError("messages are appended only: write with mode append")
+        given = {name: value for name, value in self.options.items() if name.lower() not in _OF_SPARK}
+        options = Options(given, KNOWN_SINK)
+        return options, access_of(options)
 
 
 class TopicReader(_Topics, DataSourceReader):

@@ -1,0 +1,152 @@
+"""Rows become messages: columns, order within a queue, what is refused; and a repeated task sends again."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
+
+from ledgermq.spark.errors import ClusterError, OptionError
+from ledgermq.spark.options import Options
+from ledgermq.spark.topic_client import Access
+from ledgermq.spark.topic_sink import Sent, TopicWriter
+from ledgermq.spark.topic_source import KNOWN_SINK, TopicSource
+from tests.spark.conftest import RunningBroker
+from tests.spark.test_topic_source import outgoing, reader, rows_of
+
+pytestmark = pytest.mark.timeout(600)
+_numbers = itertools.count()
+TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "array<string>": ArrayType(StringType()),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+
+
+def schema_of(text: str) -> StructType:
+    """Of `name type, ...`; Spark's own parser needs a session."""
+    pairs = [part.split(" ") for part in text.split(", ")]
+    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+
+
+@pytest.fixture
+def topic(broker: RunningBroker) -> str:
+    name = f"Sink{next(_numbers)}"
+    broker.create(name, 2)
+    return name
+
+
+def writer(namesrv: str, ddl: str, **options: str) -> TopicWriter:
+    return TopicWriter(Options(options, KNOWN_SINK), Access(namesrv, 5000), schema_of(ddl))
+
+
+def read(broker: RunningBroker, topic: str) -> list[dict[str, Any]]:
+    source = reader(broker, subscribe=topic)
+    return sorted(rows_of(source, source.partitions()), key=lambda row: (row["queue_id"], row["queue_offset"]))
+
+
+def test_rows_are_messages_in_their_order(broker: RunningBroker, topic: str) -> None:
+    ddl = (
+        "topic string, body binary, keys array<string>, tags string, queue_id int, properties map<string,string>, x int"
+    )
+    columns = {
+        "topic": pa.array([topic] * 300),
+        "body": pa.array([b"%05d" % n for n in range(300)], pa.binary()),
+        "keys": pa.array([[f"k{n}", "all"] if n else None for n in range(300)], pa.list_(pa.string())),
+        "tags": pa.array([None if n % 2 else "even" for n in range(300)]),
+        "queue_id": pa.array([n % 2 for n in range(300)], pa.int32()),
+        "properties": pa.array(
+            [[("colour", "red"), ("UNIQ_KEY", "old"), ("none", "")]] * 300, pa.map_(pa.string(), pa.string())
+        ),
+        "x": pa.array([1] * 300, pa.int32()),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    assert writer(broker.namesrv, ddl).write(iter([batch.slice(0, 200), batch.slice(200)])) == Sent(300)
+    rows = read(broker, topic)
+    assert [row["body"] for row in rows] == [b"%05d" % n for n in (*range(0, 300, 2), *range(1, 300, 2))]
+    assert [row["tags"] for row in rows] == ["even"] * 150 + [None] * 150
+    assert {row["keys"] for row in rows} == {None, *(f"k{n} all" for n in range(1, 300))}
+    properties = [dict(row["properties"]) for row in rows]
+    assert {each["colour"] for each in properties} == {"red"}
+    assert not any("none" in each or each["UNIQ_KEY"] == "old" for each in properties)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "options", "text"),
+    [
+        ("topic string", {}, "no column body"),
+        ("body binary", {}, "no column topic, and the option topic is not given"),
+        ("body int, topic string", {}, "column body is int, not binary or string"),
+        ("body string, queue_id string", {"topic": "T"}, "column queue_id is string, not int"),
+    ],
+)
+def test_columns_that_are_refused(ddl: str, options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        writer("127.0.0.1:1", ddl, **options)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"body": None, "topic": "T"}, "its body is null"),
+        ({"body": b"", "topic": "T"}, "a row cannot be sent"),
+        ({"body": b"x", "topic": None}, "its topic is null or empty"),
+    ],
+)
+def test_rows_that_are_refused(broker: RunningBroker, row: dict[str, Any], text: str) -> None:
+    schema = pa.schema([("body", pa.binary()), ("topic", pa.string())])
+    with pytest.raises(OptionError, match=text):
+        writer(broker.namesrv, "body binary, topic string").write(iter([pa.RecordBatch.from_pylist([row], schema)]))
+
+
+def test_overwriting_and_unknown_options_are_refused() -> None:
+    schema = schema_of("body binary")
+    with pytest.raises(OptionError, match="mode append"):
+        TopicSource({"namesrv": "n:1", "topic": "T"}).writer(schema, overwrite=True)
+    with pytest.raises(OptionError, match="did you mean topic"):
+        TopicSource({"namesrv": "n:1", "topik": "T"}).writer(schema, overwrite=False)
+
+
+def test_a_cluster_that_does_not_answer_fails_the_task() -> None:
+    batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x"])})
+    write = TopicWriter(Options({"topic": "T"}, KNOWN_SINK), Access("127.0.0.1:1", 300), schema_of("body binary"))
+    with pytest.raises(ClusterError, match="1 of 1 messages were not acknowledged"):
+        write.write(iter([batch]))
+
+
+@pytest.mark.java
+def test_a_batch_and_a_stream_from_topic_to_topic(
+    spark: SparkSession, broker: RunningBroker, topic: str, tmp_path: Path
+) -> None:
+    spark.range(50).selectExpr("cast(id as string) as body", "'t' as tags").write.format("ledgermq").mode(
+        "append"
+    ).options(namesrv=broker.namesrv, topic=topic).save()
+    assert sorted(int(row["body"]) for row in read(broker, topic)) == list(range(50))
+    source = f"{topic}From"
+    broker.create(source, 1)
+    broker.send(source, outgoing(60))
+    rows = spark.readStream.format("ledgermq").options(
+        namesrv=broker.namesrv, subscribe=source, startingOffsets="earliest"
+    )
+    query = (
+        rows.load()
+        .selectExpr("body", "keys", "tags", "properties", "0 as queue_id")
+        .writeStream.format("ledgermq")
+        .options(namesrv=broker.namesrv, topic=f"{topic}To", checkpointLocation=str(tmp_path / "checkpoint"))
+    )
+    broker.create(f"{topic}To", 1)
+    assert query.trigger(availableNow=True).start().awaitTermination(300)
+    before, after = read(broker, source), read(broker, f"{topic}To")
+    assert [(row["body"], row["keys"], row["tags"]) for row in after] == [
+        (row["body"], row["keys"], row["tags"]) for row in before
+    ]
+    with pytest.raises(PySparkException, match="mode append"):
+        spark.range(1).selectExpr("'x' as body").write.format("ledgermq").mode("overwrite").options(
+            namesrv=broker.namesrv, topic=topic
+        ).save()
