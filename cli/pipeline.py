@@ -1,7 +1,9 @@
 """`ledgermq pipeline`: the data pipeline on Spark as commands; the exit code is the verdict."""
 
 import argparse
+import csv
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +50,13 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     count = words.add_parser("count", help="messages and bytes by topic and queue")
     count.add_argument("stores", nargs="+", metavar="DIR", help="store directories of different groups")
     count.set_defaults(run=_count)
+
+    stats = words.add_parser("stats", help="messages, bytes and delay by topic, queue and minute; counts what is new")
+    stats.add_argument("stores", nargs="+", metavar="DIR", help="store directories of different groups")
+    stats.add_argument("--state", metavar="FOLDER", help="keeps what was counted; without it everything is counted")
+    stats.add_argument("--csv", type=Path, metavar="FILE", help="write a row for each topic, queue and minute")
+    stats.add_argument("--svg", type=Path, metavar="FILE", help="draw messages a minute by topic")
+    stats.set_defaults(run=_stats)
 
     archive = words.add_parser("archive", help="sealed files of a log to Parquet, with a manifest each")
     archive.add_argument("store", metavar="DIR", help="store directory; its broker may be running")
@@ -109,6 +118,51 @@ def _count(arguments: argparse.Namespace) -> int:
         return 0
 
     return _run(job)
+
+
+def _stats(arguments: argparse.Namespace) -> int:
+    def job(spark: Any) -> int:
+        from pyspark.sql import functions
+
+        from ledgermq.spark.statistics import statistics
+
+        with tempfile.TemporaryDirectory() as temporary:
+            found = statistics(spark, arguments.stores, arguments.state or temporary).persist()
+            totals = found.groupBy("topic").agg(
+                functions.sum("messages").alias("messages"),
+                functions.sum("bytes").alias("bytes"),
+                functions.min("minute").alias("first"),
+                functions.max("minute").alias("last"),
+                functions.expr("sum(delay_avg_ms * messages) / sum(messages)").alias("delay"),
+                functions.max("delay_max_ms").alias("longest"),
+            )
+            print(f"{'topic':<32} {'messages':>12} {'bytes':>16} {'delay ms':>9} {'longest':>9}  first and last minute")
+            for row in totals.orderBy("topic").toLocalIterator():
+                print(
+                    f"{row.topic:<32} {row.messages:>12,} {row.bytes:>16,} {row.delay:>9.1f} {row.longest:>9}"
+                    f"  {row['first']:%Y-%m-%d %H:%M} {row['last']:%Y-%m-%d %H:%M}"
+                )
+            if arguments.csv is not None:
+                with arguments.csv.open("w", newline="") as file:
+                    lines = csv.writer(file)
+                    lines.writerow(found.columns)
+                    lines.writerows(found.orderBy("minute", "topic", "queue_id").toLocalIterator())
+            if arguments.svg is not None:
+                arguments.svg.write_text(_drawn(found))
+        return 0
+
+    return _run(job)
+
+
+def _drawn(found: Any) -> str:
+    """Return a picture of messages a minute by topic."""
+    from ledgermq.spark.chart import line_chart
+
+    lines: dict[str, list[tuple[int, float]]] = {}
+    minutes = found.groupBy("topic", "minute").sum("messages").orderBy("topic", "minute")
+    for row in minutes.toLocalIterator():
+        lines.setdefault(row.topic, []).append((int(row.minute.timestamp()), float(row["sum(messages)"])))
+    return line_chart("Messages", "a minute, UTC", lines)
 
 
 def _archive(arguments: argparse.Namespace) -> int:

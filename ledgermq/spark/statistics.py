@@ -1,0 +1,125 @@
+"""Messages, bytes and delay by topic, queue and minute, segment by segment: what was counted once is kept.
+
+    STATE/00000000001073741824-3f2a....parquet     a sealed file of a log: start, and a hash of its first KiB
+    STATE/active-00000000002147483648-77c1....parquet    the file that is being written, as of the last run
+
+A row is a topic, queue id and minute (of the store time, UTC): messages, bytes of records, sum and maximum of the delay
+from born to store time in ms. Rows of segments that a broker has deleted since stay: the statistics outlive the log.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from ledgermq.spark.columns import record_batch
+from ledgermq.spark.errors import DamagedLogError, PipelineError
+from ledgermq.spark.log_files import frame_head, open_store
+from ledgermq.spark.parts import Damage, LogPart, plan_parts, read_part
+
+_ACTIVE: Final = "active-"
+_KEYS: Final = ["topic", "queue_id", "minute"]
+_SUMS: Final = [("messages", "sum"), ("bytes", "sum"), ("delay_sum_ms", "sum"), ("delay_max_ms", "max")]
+_NAMES: Final = [*_KEYS, *(name for name, _ in _SUMS)]
+_MINUTE_MS: Final = 60_000
+_TABLES_MAX: Final = 32
+
+
+def statistics(spark: SparkSession, stores: Sequence[str], state: str) -> DataFrame:
+    """Count what is new, and return the statistics of all that was ever counted into `state`.
+
+    Args:
+        spark: runs a task for each file of a log that is new.
+        stores: directories of different groups; brokers may have them open.
+        state: a directory for these statistics; it is created.
+
+    Returns:
+        topic, queue_id, minute (timestamp), messages, bytes, delay_avg_ms, delay_max_ms; a row for each minute in
+        which a queue got a message.
+
+    Raises:
+        NotAStoreError: a directory is none.
+        DamagedLogError: a log is damaged.
+        PipelineError: the state cannot be written.
+    """
+    folder, work, active = Path(state), list[tuple[LogPart, str]](), set[str]()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for store in map(open_store, stores):
+            for part in plan_parts(store, 0):
+                name = f"{part.file.start:020d}-{hashlib.sha256(frame_head(part.file)).hexdigest()[:16]}.parquet"
+                if part.is_tail:
+                    name = _ACTIVE + name
+                    active.add(name)
+                if part.is_tail or not (folder / name).exists():
+                    work.append((part, name))
+        if work:
+            spark.sparkContext.parallelize(work, len(work)).foreach(partial(count_part, folder))
+        for path in folder.glob(f"{_ACTIVE}*.parquet"):
+            if path.name not in active:
+                path.unlink()
+        counted = sorted(str(path) for path in folder.glob("*.parquet"))
+    except OSError as error:
+        raise PipelineError(f"{error.filename or folder}: {error.strerror or error}") from None
+    if not counted:
+        raise PipelineError(f"{', '.join(stores)}: there is no record to count")
+    sums = spark.read.parquet(*counted).groupBy(_KEYS)
+    total = sums.agg(*[getattr(fn, how)(name).alias(name) for name, how in _SUMS])
+    return total.select(
+        "topic",
+        "queue_id",
+        fn.timestamp_millis(fn.col("minute") * _MINUTE_MS).alias("minute"),
+        "messages",
+        "bytes",
+        (fn.col("delay_sum_ms") / fn.col("messages")).alias("delay_avg_ms"),
+        "delay_max_ms",
+    )
+
+
+def count_part(folder: Path, work: tuple[LogPart, str]) -> None:
+    """Count one file of a log into a file of the state, which appears whole or not at all.
+
+    Raises:
+        DamagedLogError: the file is damaged.
+        OSError: the state cannot be written.
+    """
+    part, name = work
+    tables: list[pa.Table] = []
+    for found in read_part(part, verify=False):
+        if isinstance(found, Damage):
+            raise DamagedLogError(found.path, found.physical_offset, found.detail)
+        tables.append(_count(record_batch(found, ["topic", "queue_id", "size", "born_ts", "store_ts"], None)))
+        if len(tables) == _TABLES_MAX:
+            tables = [_merged(tables)]
+    if tables:
+        temporary = folder / f"_{name}.{os.getpid()}.tmp"
+        pq.write_table(_merged(tables).sort_by([(key, "ascending") for key in _KEYS]), temporary, compression="zstd")
+        temporary.replace(folder / name)
+
+
+def _count(batch: pa.RecordBatch) -> pa.Table:
+    """Return the counts of a block's records."""
+    born, stored = (batch.column(name).cast(pa.int64()).to_numpy() // 1000 for name in ("born_ts", "store_ts"))
+    arrays: dict[str, Any] = {
+        "topic": batch.column("topic"),
+        "queue_id": batch.column("queue_id"),
+        "minute": pa.array(stored // _MINUTE_MS),
+        "messages": pa.array(np.ones(len(born), np.int64)),
+        "bytes": batch.column("size").cast(pa.int64()),
+        "delay_sum_ms": pa.array(stored - born),
+        "delay_max_ms": pa.array(stored - born),
+    }
+    return _merged([pa.table(arrays)])
+
+
+def _merged(tables: Sequence[pa.Table]) -> pa.Table:
+    sums = pa.concat_tables(tables).group_by(_KEYS).aggregate(_SUMS)
+    return sums.select([*_KEYS, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(_NAMES)

@@ -1,0 +1,101 @@
+"""Statistics are what the records say, whatever was counted before; the chart is well-formed."""
+
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from ledgermq.message.record import Record
+from ledgermq.spark.chart import line_chart
+from ledgermq.spark.errors import DamagedLogError
+from ledgermq.spark.log_files import open_store
+from ledgermq.spark.parts import plan_parts
+from ledgermq.spark.statistics import count_part, statistics
+from tests.spark.logs import record, write_log
+from tests.spark.test_parts import overwrite
+
+pytestmark = pytest.mark.timeout(600)
+
+RECORDS = [
+    replace(
+        record(n, topic=f"T{n % 2}", queue_id=n % 3, body=bytes(n)),
+        born_timestamp=1_790_000_000_000 + n * 1500 - n % 7,
+        store_timestamp=1_790_000_000_000 + n * 1500,
+    )
+    for n in range(200)
+]
+
+
+def expected(records: list[Record]) -> dict[tuple[Any, ...], list[int]]:
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for each in records:
+        delay = each.store_timestamp - each.born_timestamp
+        sums = found[each.topic, each.queue_id, each.store_timestamp // 60_000]
+        sums[:] = sums[0] + 1, sums[1] + each.size, sums[2] + delay, max(sums[3], delay)
+    return dict(found)
+
+
+def test_a_file_of_a_log_is_counted(tmp_path: Path) -> None:
+    placed = write_log(tmp_path / "store", RECORDS, file_size=1 << 20)
+    (part,) = plan_parts(open_store(str(tmp_path / "store")), 0)
+    count_part(tmp_path, (part, "x.parquet"))
+    rows = [tuple(row.values()) for row in pq.read_table(tmp_path / "x.parquet").to_pylist()]
+    assert {row[:3]: list(row[3:]) for row in rows} == expected(placed)
+    assert rows == sorted(rows)
+    assert [path.name for path in tmp_path.glob("*parquet*")] == ["x.parquet"]
+
+
+def test_a_damaged_file_is_not_counted(tmp_path: Path) -> None:
+    placed = write_log(tmp_path / "store", RECORDS, file_size=1 << 20)
+    overwrite(tmp_path / "store" / "commitlog" / f"{0:020d}", placed[9].physical_offset, b"\xff" * 8)
+    (part,) = plan_parts(open_store(str(tmp_path / "store")), 0)
+    with pytest.raises(DamagedLogError):
+        count_part(tmp_path, (part, "x.parquet"))
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+@pytest.mark.java
+def test_only_new_files_are_counted_and_deleted_ones_stay(spark: SparkSession, tmp_path: Path) -> None:
+    state, folder = tmp_path / "state", tmp_path / "store" / "commitlog"
+
+    def counted() -> dict[tuple[Any, ...], list[int]]:
+        rows = statistics(spark, [str(tmp_path / "store")], str(state)).collect()
+        return {
+            (row.topic, row.queue_id, int(row.minute.timestamp()) // 60): [
+                row.messages, row.bytes, round(row.delay_avg_ms * row.messages), row.delay_max_ms,
+            ]
+            for row in rows
+        }  # fmt: skip
+
+    write_log(tmp_path / "whole", RECORDS)
+    folder.mkdir(parents=True)
+    paths = sorted((tmp_path / "whole" / "commitlog").iterdir())
+    placed = write_log(tmp_path / "again", RECORDS)
+    for path in paths[:3]:
+        (folder / path.name).write_bytes(path.read_bytes())
+    assert counted() == expected([each for each in placed if each.physical_offset < 3 * 4096])
+    before = {path: path.stat().st_mtime_ns for path in state.glob("0*.parquet")}
+    assert len(before) == 2
+    for path in paths:
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / paths[0].name).unlink()
+    assert counted() == expected(placed)
+    assert counted() == expected(placed)
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "what is sealed is counted once"
+    assert len(list(state.glob("active-*.parquet"))) == 1
+
+
+def test_a_chart_is_well_formed_and_draws_the_largest_lines() -> None:
+    lines = {f"<topic & {n}>": [(60 * at, float(n * at)) for at in range(5)] for n in range(12)}
+    chart = ElementTree.fromstring(line_chart("messages", "a minute", lines))
+    texts = [each.text for each in chart.iter("{http://www.w3.org/2000/svg}text")]
+    assert "<topic & 11>" in texts and "<topic & 3>" not in texts
+    polylines = list(chart.iter("{http://www.w3.org/2000/svg}polyline"))
+    assert len(polylines) == 8
+    assert polylines[0].get("points", "").split()[-1] == "880.0,50.0"
+    ElementTree.fromstring(line_chart("nothing", "a minute", {}))
