@@ -110,6 +110,9 @@ race: $(BIN)/.runtime ## side by side with RocketMQ in one run (Java 17, Maven, 
 	benchmarks/race raft
 	benchmarks/race standalone
 
+planted: $(BIN)/.dev ## errors planted in three replicas of a million records each, found by the audit on Spark (Java 17; RECORDS=n)
+	$(BIN)/python -m tests.spark.planted --records $${RECORDS:-1000000}
+
 bench: $(BIN)/.runtime ## the figures of benchmarks/README.md: against RocketMQ where Java is there, else ours alone (Go)
 	benchmarks/bench
 

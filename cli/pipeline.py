@@ -33,7 +33,7 @@ class PipelineCommandError(CommandError):
 def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the words of `ledgermq pipeline`."""
     parser = commands.add_parser(
-        "pipeline", help="read, audit and archive store directories on Spark (Java 17 is needed)"
+        "pipeline", help="read, audit and archive logs and topics on Spark (Java 17 is needed)"
     )
     words = parser.add_subparsers(dest="word", metavar="COMMAND", required=True)
 
@@ -57,6 +57,18 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     stats.add_argument("--csv", type=Path, metavar="FILE", help="write a row for each topic, queue and minute")
     stats.add_argument("--svg", type=Path, metavar="FILE", help="draw messages a minute by topic")
     stats.set_defaults(run=_stats)
+
+    export = words.add_parser("export", help="messages of topics to Parquet, each once; run again for what is new")
+    export.add_argument("output", metavar="FOLDER", help="Parquet files, and in _checkpoint how far they go")
+    export.add_argument("--namesrv", required=True, metavar="HOST:PORT", help="nameservers, with semicolons")
+    export.add_argument("--topics", required=True, metavar="A,B")
+    export.set_defaults(run=_export)
+
+    send = words.add_parser("send", help="rows of Parquet to topics, at least once")
+    send.add_argument("rows", metavar="FOLDER", help="with body, and topic, keys, tags, queue_id, properties if wanted")
+    send.add_argument("--namesrv", required=True, metavar="HOST:PORT", help="nameservers, with semicolons")
+    send.add_argument("--topic", metavar="NAME", help="instead of the column topic")
+    send.set_defaults(run=_send)
 
     archive = words.add_parser("archive", help="sealed files of a log to Parquet, with a manifest each")
     archive.add_argument("store", metavar="DIR", help="store directory; its broker may be running")
@@ -163,6 +175,37 @@ def _drawn(found: Any) -> str:
     for row in minutes.toLocalIterator():
         lines.setdefault(row.topic, []).append((int(row.minute.timestamp()), float(row["sum(messages)"])))
     return line_chart("Messages", "a minute, UTC", lines)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    def job(spark: Any) -> int:
+        options = {"namesrv": arguments.namesrv, "subscribe": arguments.topics, "startingOffsets": "earliest"}
+        output = Path(arguments.output)
+        query = (
+            spark.readStream.format("ledgermq")
+            .options(**options)
+            .load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(output / "_checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(output))
+        )
+        query.awaitTermination()
+        print(f"{sum(progress['numInputRows'] for progress in query.recentProgress):,} messages added")
+        return 0
+
+    return _run(job)
+
+
+def _send(arguments: argparse.Namespace) -> int:
+    def job(spark: Any) -> int:
+        options = {"namesrv": arguments.namesrv} | ({"topic": arguments.topic} if arguments.topic else {})
+        rows = spark.read.parquet(arguments.rows)
+        rows.write.format("ledgermq").mode("append").options(**options).save()
+        print(f"{rows.count():,} messages sent")
+        return 0
+
+    return _run(job)
 
 
 def _archive(arguments: argparse.Namespace) -> int:
