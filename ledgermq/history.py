@@ -1,4 +1,4 @@
-"""What producers were told, as JSON Lines: the history that an audit compares with the logs.
+"""What producers were told, as JSON Lines: the history that an audit compares with the logs. `Producer` writes it.
 
     {"producer":"p1","sequence":7,"key":"7F00...","topic":"orders","queue_id":1,"queue_offset":42,
      "body_crc":305419896,"outcome":"ok","tries":1}
@@ -9,9 +9,10 @@
 | fail | refused: it must not be in the log |
 | info | no answer: it may be in the log or not |
 
-`sequence` rises by 1 or more with each message of a producer to one topic. `key` is the unique id (UNIQ_KEY) of the
-message, the same through all its tries. `queue_id` and `queue_offset` are null unless the outcome is ok. `body_crc` is
-the CRC-32 of the body as it is in the log (31 bits), or null.
+`sequence` rises by 1 or more with each message of a producer to one topic; it is null for a message that was sent while
+another one was under way, for they may be stored in any order. `key` is the message's unique id (UNIQ_KEY), the same
+through all its tries. `queue_id` and `queue_offset` are null unless the outcome is ok. `body_crc` is the CRC-32 of the
+body as it is in the log (31 bits), or null.
 """
 
 import enum
@@ -44,7 +45,7 @@ class Send:
     """One message, sent once or tried several times."""
 
     producer: str
-    sequence: int
+    sequence: int | None
     key: str
     topic: str
     outcome: Outcome

@@ -203,7 +203,7 @@ class Batcher:
         left_s = filling.began_at + terms.deadline_s - self._loop.time()
         if left_s <= 0:
             raise DeadlineExceededError(plan.describe(), terms.deadline_s, 0, ())
-        answered = await sender.calls.run(plan, deadline_s=left_s, attempts_max=terms.attempts_max)
+        answered = await sender.sends.run(plan, deadline_s=left_s, attempts_max=terms.attempts_max)
         return plan.results(answered)
 
     def _settle(self, entries: Sequence[_Entry], results: Sequence[SendResult]) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, Unpack
 
 import orjson
@@ -50,6 +51,7 @@ from ledgermq.client.producer.queue_choice import QueueChoice
 from ledgermq.client.producer.replies import Replies
 from ledgermq.client.producer.send_request import SendResult
 from ledgermq.client.producer.sender import PLAIN, Kind, Sender
+from ledgermq.client.producer.telling import TellingCalls
 from ledgermq.client.producer.timing import Delay, parse_recall_handle, timing_text
 from ledgermq.client.producer.transactions import Checker, Transaction, Transactions, half_text
 from ledgermq.message.flags import TRANSACTION_PREPARED
@@ -114,6 +116,7 @@ class Producer:
         tls: False: plain connections; True: TLS with the system's authorities; or an `ssl.SSLContext`, which may hold
             a client certificate.
         credentials: sign every request, for brokers with access control.
+        history: file to which what is told of each message is appended, as JSON Lines, for `ledgermq pipeline audit`.
 
     Raises:
         InvalidArgumentError: an address, the group or a setting is malformed.
@@ -139,8 +142,10 @@ class Producer:
         create_topics: bool = True,
         tls: Tls = False,
         credentials: Credentials | None = None,
+        history: str | Path | None = None,
     ) -> None:
         check_group(group)
+        check_kind((str, Path, type(None)), history=history)
         check_wait(**given(linger_s=linger_s))
         check_count(in_flight_max=in_flight_max, in_flight_bytes_max=in_flight_bytes_max)
         check_count(most=BODY_BYTES_MAX, batch_bytes=batch_bytes)
@@ -166,6 +171,8 @@ class Producer:
             on_try=None if self._faults is None else self._faults.on_try,
         )
         self._in_flight_limits = in_flight_max, in_flight_bytes_max
+        self._history = history
+        self._telling: TellingCalls | None = None
         self._parts: _Parts | None = None
         self._unyielded_bytes = 0
 
@@ -182,9 +189,17 @@ class Producer:
         """Open it, for programs that do not use `async with`. Nothing is sent yet."""
         session = self._session
         await session.open()
+        if self._history is not None:
+            try:
+                self._telling = TellingCalls(session.calls, self._history, session.client_id)
+            except InvalidArgumentError:
+                await session.close()
+                raise
         choice = QueueChoice(session.routes, may_create=self._create_topics, faults=self._faults)
         self._in_flight = InFlight(*self._in_flight_limits)  # of this event loop
-        sender = Sender(self._group, choice, session.own_address, session.calls, self._in_flight, self._compression)
+        sender = Sender(
+            self._group, choice, session.own_address, session.calls, self._in_flight, self._compression, self._telling
+        )
         self._parts = _Parts(
             sender,
             Batcher(sender, self._linger_s or 0.0, self._batch_bytes),
@@ -207,6 +222,8 @@ class Producer:
             return
         session = self._session
         async with contextlib.AsyncExitStack() as last:  # done when the waiting is cancelled, too
+            if self._telling is not None:
+                last.callback(self._telling.close)
             last.push_async_callback(parts.batcher.close)
             last.push_async_callback(session.close, {"clientID": session.client_id, "producerGroup": self._group})
             last.callback(parts.replies.close)

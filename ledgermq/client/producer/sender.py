@@ -30,6 +30,7 @@ from ledgermq.client.producer.outgoing import (
 )
 from ledgermq.client.producer.queue_choice import QueueChoice
 from ledgermq.client.producer.send_request import SendPlan, SendResult, Where, send_ext
+from ledgermq.client.producer.telling import TellingCalls
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import UniqueIdGenerator
@@ -77,6 +78,10 @@ class Sender:
 
     Args:
         own_address: IP address that unique keys begin with.
+        telling: runs the plans instead of `calls`, and writes down what comes of them; None: nothing is written.
+
+    Attributes:
+        sends: what runs the plans.
     """
 
     def __init__(
@@ -87,7 +92,9 @@ class Sender:
         calls: Calls,
         in_flight: InFlight,
         compression: Compression,
+        telling: TellingCalls | None = None,
     ) -> None:
+        self.sends: Calls | TellingCalls = telling or calls
         self.choice = choice
         self.calls = calls
         self.in_flight = in_flight
@@ -166,7 +173,7 @@ class Sender:
         size = plan.size
         await self.in_flight.enter(size)
         try:
-            answered = await self.calls.run(plan, deadline_s=deadline_s, attempts_max=attempts_max)
+            answered = await self.sends.run(plan, deadline_s=deadline_s, attempts_max=attempts_max)
         finally:
             self.in_flight.leave(size)
         return plan.results(answered)
