@@ -81,6 +81,13 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     restore.add_argument("output", metavar="DIR", help="store directory to write into")
     restore.set_defaults(run=_restore)
 
+    rebuild = words.add_parser("rebuild", help="consume queues from the log; its index by key is not rebuilt")
+    rebuild.add_argument("store", metavar="DIR", help="store directory")
+    rebuild.add_argument(
+        "--output", metavar="FOLDER", help="for the queues; without it they replace those of the store"
+    )
+    rebuild.set_defaults(run=_rebuild)
+
     verify = words.add_parser("verify", help="whether an archive can be restored whole; exit code 0: it can")
     verify.add_argument("archive", metavar="ARCHIVE")
     verify.set_defaults(run=_verify)
@@ -230,6 +237,17 @@ def _restore(arguments: argparse.Namespace) -> int:
         print(
             f"{len(new)} files restored ({sum(each.length for each in new):,} bytes), {len(done) - len(new)} were there"
         )
+        return 0
+
+    return _run(job)
+
+
+def _rebuild(arguments: argparse.Namespace) -> int:
+    def job(spark: Any) -> int:
+        from ledgermq.spark.rebuild import rebuild
+
+        done = rebuild(spark, arguments.store, arguments.output)
+        print(f"{done.queues:,} queues rebuilt, {done.units:,} units")
         return 0
 
     return _run(job)

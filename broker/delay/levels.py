@@ -22,6 +22,7 @@ from broker.state.settings import DataVersion
 from broker.state.tables import offset_key
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, decode_properties
+from ledgermq.message.queue_unit import DELAY_LEVELS_MS
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -30,7 +31,6 @@ from ledgermq.remoting.connection import Connection
 from store.errors import StoreError
 from store.log.drafts import QueuedDraft
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.dispatch import DELAY_LEVELS_MS
 
 log = logging.getLogger(__name__)
 

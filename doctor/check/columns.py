@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ledgermq.message.flags import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
-from store.queues.dispatch import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from ledgermq.message.queue_unit import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from store.queues.queue_entries import inner_count
 
 Ints = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ from doctor.read.directory import StoreLayout
 from doctor.read.queues import BATCH_DIR, QUEUE_DIR, QueueSet, list_queues
 from doctor.read.unit_files import BLANK_SIZE, UnitFiles, Units
 from doctor.read.walk import record_at
-from store.queues.dispatch import SCHEDULE_TOPIC
+from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 
 IS_EXT = -(1 << 31)
 """Codes below this are addresses of extensions; no hash has such a value, since hashes are of int range."""

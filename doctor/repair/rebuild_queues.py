@@ -18,7 +18,7 @@ from doctor.check.queue_check import Expected, expected_units, find_spans
 from doctor.read.queues import BATCH_DIR, QUEUE_DIR, QueueSet, list_queues
 from doctor.read.unit_files import BATCH_UNIT, BLANK_SIZE, QUEUE_UNIT, Units
 from doctor.repair.copying import copy_file, sync_path
-from store.queues.dispatch import SCHEDULE_TOPIC
+from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 
 _NEW = ".new"
 _OLD = ".old"

@@ -8,18 +8,8 @@ import struct
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import HOST_MASK
 from ledgermq.message.hashing import tags_code
-from ledgermq.message.properties import find_property
+from ledgermq.message.queue_unit import SCHEDULE_TOPIC, unit_code
 from ledgermq.message.record import MAGIC_V1, dispatch_fields
-
-SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
-_S, _M, _H = 1000, 60_000, 3_600_000
-DELAY_LEVELS_MS = (
-    *(1 * _S, 5 * _S, 10 * _S, 30 * _S),
-    *(minutes * _M for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-    *(1 * _H, 2 * _H),
-)
-"""messageDelayLevel's default: level n is item n - 1."""
-
 
 UnitFields = tuple[int, int, int, int, int, bytes, int]
 """Size, queue id, sysFlag, queue offset, store timestamp (ms), topic, tags code."""
@@ -46,13 +36,13 @@ def unit_fields(physical_offset: int, record: memoryview) -> UnitFields:
         found = tail.rfind(_TAGS, topic_end + 1)
         start = found + len(_TAGS)
         if topic == SCHEDULE_TOPIC or tail.startswith(_FIRST_TAGS, topic_end + 2):
-            code = _tags_code(topic, tail[topic_end + 2 :], timestamp)
+            code = unit_code(topic, tail[topic_end + 2 :], timestamp)
         elif found < 0:
             code = 0
         elif (end := tail.find(2, start)) > start:
             code = tags_code(tail[start:end])
         else:  # unterminated or empty
-            code = _tags_code(topic, tail[topic_end + 2 :], timestamp)
+            code = unit_code(topic, tail[topic_end + 2 :], timestamp)
     except (struct.error, IndexError) as error:
         raise CorruptRecordError(physical_offset, f"its fields cannot be read: {error}") from error
     return size, queue_id, sys_flag, queue_offset, timestamp, topic, code
@@ -60,15 +50,4 @@ def unit_fields(physical_offset: int, record: memoryview) -> UnitFields:
 
 def _rare_unit_fields(record: memoryview) -> UnitFields:
     size, queue_id, sys_flag, queue_offset, _, timestamp, topic, properties = dispatch_fields(record, 0)
-    return size, queue_id, sys_flag, queue_offset, timestamp, topic, _tags_code(topic, properties, timestamp)
-
-
-def _tags_code(topic: bytes, properties: bytes, timestamp: int) -> int:
-    """Return the hash of the record's tag, or 0 without a tag; for a delayed message its due time (ms)."""
-    if topic == SCHEDULE_TOPIC:
-        level = find_property(properties, b"DELAY")
-        # only nine digits: they exceed the highest level, and int() refuses thousands of digits
-        if level is not None and level.isdigit() and (number := int(level[:9])) > 0:
-            return timestamp + DELAY_LEVELS_MS[min(number, len(DELAY_LEVELS_MS)) - 1]
-    tags = find_property(properties, b"TAGS")
-    return tags_code(tags) if tags is not None else 0
+    return size, queue_id, sys_flag, queue_offset, timestamp, topic, unit_code(topic, properties, timestamp)

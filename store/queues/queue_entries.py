@@ -13,13 +13,14 @@ Source: apache/rocketmq `store/.../queue/BatchConsumeQueue.java`, `MultiDispatch
 from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
 from ledgermq.message.flags import INNER_BATCH, TRANSACTION_PREPARED
 from ledgermq.message.properties import INNER_NUM, find_property
+from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import InvalidTopicError
 from store.log.drafts import QueuedDraft
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue, QueueEntry
-from store.queues.dispatch import SCHEDULE_TOPIC, unit_fields
+from store.queues.dispatch import unit_fields
 from store.queues.queue_kinds import LIGHT_PREFIX
 from store.queues.queue_table import QueueTable
 

@@ -15,10 +15,11 @@ import numpy.typing as npt
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.message.layout import BLANK_SIZE_MIN
+from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.dispatch import SCHEDULE_TOPIC, UnitFields, unit_fields
+from store.queues.dispatch import UnitFields, unit_fields
 from store.queues.queue_table import TOPIC_LENGTH_MAX
 from store.recovery.record_batches import RecordBatch, read_batch
 from store.tails import Bools, Longs, Tails, slices, windows

@@ -7,10 +7,10 @@ import pytest
 from broker.state.names import DELAY_PROGRESS_GROUP, SCHEDULE_TOPIC
 from broker.state.tables import ChangeDone, StateChange
 from ledgermq.message.properties import decode_properties
+from ledgermq.message.queue_unit import DELAY_LEVELS_MS
 from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.queues import dispatch
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, send, send_fields
 from tests.broker.groups.test_offsets import make_group
 
@@ -21,7 +21,7 @@ RETRY, DEAD = "%RETRY%g", "%DLQ%g"
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every level is due at once."""
-    monkeypatch.setattr("broker.delay.levels.DELAY_LEVELS_MS", (0,) * len(dispatch.DELAY_LEVELS_MS))
+    monkeypatch.setattr("broker.delay.levels.DELAY_LEVELS_MS", (0,) * len(DELAY_LEVELS_MS))
 
 
 def back_fields(offset: int, /, **changes: object) -> dict[str, str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from ledgermq.message.flags import TRANSACTION_PREPARED
+from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 from store.files.mapped_file import MappedFile, file_name
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.dispatch import SCHEDULE_TOPIC, unit_fields
+from store.queues.dispatch import unit_fields
 from store.recovery.batch_fields import Run, runs_of
 from store.recovery.record_batches import read_batch
 
