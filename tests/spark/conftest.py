@@ -3,11 +3,12 @@
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from ledgermq.client import Admin, Outgoing, Producer, SendResult
@@ -44,6 +45,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = make_session("tests", SETTINGS | warehouse)
     yield session
     session.stop()
+
+
+def patiently(act: Callable[[], T]) -> T:
+    """Do something that runs a stream; again where its Python worker needed more than the 10 s that Spark gives it."""
+    for _ in range(4):
+        try:
+            return act()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect" not in str(error):
+                raise
+    return act()
 
 
 class RunningBroker:

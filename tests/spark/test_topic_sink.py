@@ -15,7 +15,7 @@ from ledgermq.spark.options import Options
 from ledgermq.spark.topic_client import Access
 from ledgermq.spark.topic_sink import Sent, TopicWriter
 from ledgermq.spark.topic_source import KNOWN_SINK, TopicSource
-from tests.spark.conftest import RunningBroker
+from tests.spark.conftest import RunningBroker, patiently
 from tests.spark.test_topic_source import outgoing, reader, rows_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -141,7 +141,7 @@ def test_a_batch_and_a_stream_from_topic_to_topic(
         .options(namesrv=broker.namesrv, topic=f"{topic}To", checkpointLocation=str(tmp_path / "checkpoint"))
     )
     broker.create(f"{topic}To", 1)
-    assert query.trigger(availableNow=True).start().awaitTermination(300)
+    assert patiently(lambda: query.trigger(availableNow=True).start().awaitTermination(300))
     before, after = read(broker, source), read(broker, f"{topic}To")
     assert [(row["body"], row["keys"], row["tags"]) for row in after] == [
         (row["body"], row["keys"], row["tags"]) for row in before

@@ -19,7 +19,7 @@ from ledgermq.spark.options import Options
 from ledgermq.spark.topic_client import Access, TopicClient
 from ledgermq.spark.topic_source import KNOWN_BATCH, KNOWN_STREAM, TopicPart, TopicReader, TopicStreamReader
 from tests.client.raft import Cluster, run_raft
-from tests.spark.conftest import RunningBroker
+from tests.spark.conftest import RunningBroker, patiently
 
 pytestmark = pytest.mark.timeout(600)
 NAMES = [name for name in TYPES if not name.startswith("record")]
@@ -263,10 +263,10 @@ def test_batch_and_stream_in_spark(spark: SparkSession, broker: RunningBroker, t
         assert query.awaitTermination(300)
         return query
 
-    query = run()
+    query = patiently(run)
     assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [60, 60, 20]
     broker.send(topic, outgoing(25, 140), queue=0)
-    run()
+    patiently(run)
     bodies = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted(int(row.body[:6]) for row in bodies) == list(range(165))
     with TopicClient(Access(broker.namesrv)) as client:
