@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeVar
 
 from ledgermq.client import Admin, Credentials, LedgerMQError, MessageQueue, UndecodableError
 from ledgermq.client.consumer.pulling import PULL_CODES, pull_command
-from ledgermq.client.core.calls import LeaderPlan, back_off_s
+from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.client.group.subscription import Subscription, parse_subscription
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -84,8 +84,9 @@ class _Puller(Admin):
     async def pull(self, queue: MessageQueue, offset: int, wanted: Subscription) -> tuple[int, int, bytes]:
         """Return response code, next offset and body of one pull, which the broker answers at once."""
         command = pull_command(_GROUP, queue, offset, wanted, hold=False)
-        plan = LeaderPlan(self._session.routes, queue.topic, queue.broker, command.code, command.ext, PULL_CODES)
-        answered = await self._session.calls.run(plan)
+        answered = await self._session.calls.at_leader(
+            queue.topic, queue.broker, command.code, command.ext, accepted=PULL_CODES
+        )
         try:
             after = int(answered.response.ext["nextBeginOffset"])
         except (KeyError, ValueError):
@@ -96,7 +97,7 @@ class _Puller(Admin):
     @property
     def queue_offsets(self) -> QueueOffsets:
         """Asks leaders for offsets."""
-        return QueueOffsets(self._session.calls, self._session.routes)
+        return QueueOffsets(self._session.calls)
 
 
 class LoopThread:

@@ -155,11 +155,6 @@ class SendPlan:
         """Bytes of the request's body."""
         return len(self.body)
 
-    @property
-    def properties(self) -> str:
-        """The properties of a message that is sent alone, encoded; empty for a batch."""
-        return self._ext.get("i", "")
-
     def choose(self, failed_broker: str | None) -> Target | None:
         """The leader of any queue, or of the one that it must go to."""
         if self.where is None:

@@ -81,4 +81,5 @@ class TellingCalls:
 
 
 def _is_elsewhere(plan: SendPlan) -> bool:
-    return any(f"{name}\x01" in plan.properties for name in _ELSEWHERE)
+    properties = plan.ext.get("i", "")
+    return any(f"{name}\x01" in properties for name in _ELSEWHERE)
