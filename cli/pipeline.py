@@ -58,6 +58,11 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     stats.add_argument("--svg", type=Path, metavar="FILE", help="draw messages a minute by topic")
     stats.set_defaults(run=_stats)
 
+    _add_topic_words(words)
+    _add_archive_words(words)
+
+
+def _add_topic_words(words: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     export = words.add_parser("export", help="messages of topics to Parquet, each once; run again for what is new")
     export.add_argument("output", metavar="FOLDER", help="Parquet files, and in _checkpoint how far they go")
     export.add_argument("--namesrv", required=True, metavar="HOST:PORT", help="nameservers, with semicolons")
@@ -70,6 +75,8 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     send.add_argument("--topic", metavar="NAME", help="instead of the column topic")
     send.set_defaults(run=_send)
 
+
+def _add_archive_words(words: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     archive = words.add_parser("archive", help="sealed files of a log to Parquet, with a manifest each")
     archive.add_argument("store", metavar="DIR", help="store directory; its broker may be running")
     archive.add_argument("archive", metavar="ARCHIVE", help="folder for this log alone; archivePath of its brokers")
