@@ -123,6 +123,7 @@ class Connection(asyncio.Protocol):
         self._out: list[Buffer] = []
         self._queued_bytes = 0  # in `_out`
         self._high_water = limits.output_high_water_bytes
+        self._serve_below = min(self._high_water, UNFINISHED_FREE_BYTES)  # no further test with less in `_out`
         self._backlog: list[Command] = []  # received and not served yet, because too much is unsent
         self._is_write_paused = False
         self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
@@ -394,13 +395,15 @@ class Connection(asyncio.Protocol):
                 self._outgoing.settle(command)
             elif not self._closed:
                 self._serve(command)
-                if self._queued_bytes > self._high_water or self._is_held_back():
+                if self._queued_bytes > self._serve_below and self._is_to_pause():
                     self._backlog = list(rest)  # which ends the loop
                     if self._backlog:
                         self._pause_reading()
 
-    def _is_held_back(self) -> bool:
-        """Whether all connections together leave too much unread, and this one has its part in that."""
+    def _is_to_pause(self) -> bool:
+        """Whether this connection, or all together with a part of its own, leave too much unread."""
+        if self._queued_bytes > self._high_water:
+            return True
         return self._budget is not None and self._budget.is_over and self._queued_bytes > UNFINISHED_FREE_BYTES
 
     def _go_on(self) -> None:
