@@ -1,0 +1,350 @@
+"""One broker of the simulation: what `ha.elected.member`, `ha.master` and `ha.slave` do, without their I/O."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ha.controller.core.model import Candidate
+from ha.controller.core.outcome import Outcome
+from ha.core.copies import Copy, CopyRules
+from ha.core.elected_copies import ElectedCopies, Proposal, id_of
+from ha.core.epochs import Epochs, begun, common_end, number_at, up_to
+from ha.core.lease import Lease
+from ha.core.standing import Decided, Election, Play, Standing
+from ha.core.stream import Report
+from ha.errors import HaProtocolError
+
+if TYPE_CHECKING:
+    from chaos.elections.world import Faults, World
+
+_TICK_S: Final = 0.02
+_SILENCE_S: Final = 0.3
+_ANSWER_S: Final = 0.5
+_ASK_S: Final = 0.1
+_FRAME_MAX: Final = 20
+_RULES: Final = CopyRules(catch_up_s=0.5, gap_max_bytes=1000)
+
+
+class _Copies(ElectedCopies):
+    """With the faults of the run."""
+
+    def __init__(self, faults: "Faults") -> None:
+        super().__init__(_RULES)
+        self._faults = faults
+
+    @property
+    def counted(self) -> frozenset[int]:
+        if self._faults.counts_old_set:
+            return self.agreed
+        if self._faults.counts_new_set and self._asked is not None:
+            return self._asked.ids
+        return super().counted
+
+    def propose(self, end: int, confirmed: int, now_s: float) -> Proposal | None:
+        return super().propose(end, -1 if self._faults.grows_early else confirmed, now_s)
+
+    def promise_of(self, end: int, confirmed: int) -> int:
+        """How far a log that ends at `end` is confirmed."""
+        return end if self._faults.confirms_past_the_set else self.promise(end, confirmed).confirmed
+
+
+@dataclass
+class _Link:
+    """A stream as the slave has it; not yet welcome at first."""
+
+    number: int
+    epoch: int
+    heard_s: float
+    is_welcome: bool = False
+
+
+class SimBroker:
+    """A process that ends and starts again with its log. All its times are by its own clock.
+
+    Attributes:
+        log: records; what was acknowledged of them stays.
+    """
+
+    def __init__(self, world: "World", broker_id: int) -> None:
+        self._world = world
+        self.broker_id = broker_id
+        self.name = f"b{broker_id}"
+        self.log: list[str] = []
+        self.epochs: Epochs = ()
+        self._rate = world.rate()
+        self._life = self._links = 0
+        self._is_up = False
+        self._paused_until_s = 0.0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._standing = Standing(self.broker_id)
+        self._lease = Lease()
+        self._copies = _Copies(self._world.faults)
+        self._numbers: dict[int, int] = {}  # of the streams to slaves, by broker id
+        self._is_master = self._is_open = False
+        self._confirmed = 0
+        self._link: _Link | None = None
+        self._asked: tuple[Proposal, float] | None = None
+        self._asks_at_s = self._beats_at_s = 0.0
+
+    # ---- life
+
+    def start(self) -> None:
+        """Start the process, if it is down."""
+        if not self._is_up:
+            self._is_up = True
+            self._life += 1
+            self._forget()
+            self.epochs = up_to(self.epochs, len(self.log))
+            self._tick(self._life)
+
+    def kill(self) -> None:
+        """End it; what is written stays."""
+        self._is_up = False
+
+    def pause(self, seconds: float) -> None:
+        """Stop it for a while; what arrives meanwhile waits."""
+        self._paused_until_s = max(self._paused_until_s, self._world.now_s + seconds)
+
+    def arrive(self, life: int, action: Callable[[], None]) -> None:
+        """Something has arrived for the process of this life; it waits while the process is paused."""
+        wait_s = self._paused_until_s - self._world.now_s
+        if wait_s > 0:
+            self._world.at(wait_s, lambda: self.arrive(life, action))
+        elif self._is_up and life == self._life:
+            action()
+
+    def put(self) -> None:
+        """A client sends a record; whoever does not lead refuses it."""
+        if self._is_up and self._is_open and self._paused_until_s <= self._world.now_s:
+            self.log.append(f"{self._epoch}/{self._world.random.getrandbits(40)}")
+
+    @property
+    def _now_s(self) -> float:
+        return self._world.now_s * self._rate
+
+    @property
+    def _epoch(self) -> int:
+        return self._standing.known.master_epoch
+
+    def _tick(self, life: int) -> None:
+        def tick() -> None:
+            self._talk_to_controllers()
+            if self._is_master:
+                self._serve_slaves()
+            else:
+                self._keep_link()
+            self._world.at(_TICK_S, lambda: self._tick(life))
+
+        self.arrive(life, tick)
+
+    # ---- the controllers
+
+    def _talk_to_controllers(self) -> None:
+        now_s = self._now_s
+        if now_s >= self._beats_at_s:
+            self._beats_at_s = now_s + (0.06 if self._is_master else 0.15)
+            for name in self._world.controllers.names:
+                self._beat(name, now_s)
+        if now_s >= self._asks_at_s:
+            self._asks_at_s = now_s + _ASK_S
+            self._ask(self._world.random.choice(self._world.controllers.names))
+
+    def _call(self, name: str, question: Callable[[], Callable[[], None] | None]) -> None:
+        """Ask the controller of this name; what `question` returns there happens here, with the answer."""
+        life, world = self._life, self._world
+
+        def asked() -> None:
+            answer = question()
+            if answer is not None:
+                world.send(name, self.name, lambda: self.arrive(life, answer))
+
+        world.send(self.name, name, asked)
+
+    def _beat(self, name: str, asked_s: float) -> None:
+        candidate = Candidate(self.broker_id, number_at(self.epochs, len(self.log)), len(self.log), 5)
+
+        def question() -> Callable[[], None]:
+            epoch, set_epoch, lease_s = self._world.controllers.beat(name, candidate)
+            return lambda: self._beaten(asked_s, epoch, set_epoch, lease_s)
+
+        self._call(name, question)
+
+    def _beaten(self, asked_s: float, epoch: int, set_epoch: int, lease_s: float) -> None:
+        known = self._standing.known
+        if (epoch, set_epoch) > (known.master_epoch, known.set_epoch):
+            self._asks_at_s = 0.0
+        if lease_s and self._is_master and epoch == self._epoch:
+            self._lease.grant(asked_s, lease_s)
+            self._settle()
+
+    def _ask(self, name: str) -> None:
+        def question() -> Callable[[], None] | None:
+            news = self._world.controllers.decided(name)
+            return None if news is None else lambda: self._told(name, news)
+
+        self._call(name, question)
+
+    def _told(self, name: str, news: Decided) -> None:
+        change = self._standing.told(news)
+        known = self._standing.known
+        if change is not None and change.play is Play.MASTER:
+            self._lead(known)
+        elif change is not None:
+            self._is_master = self._is_open = False
+            self._lease.give_up()
+            self._link = None
+        elif self._is_master:
+            self._copies.learn(known.ids, known.set_epoch)
+        election = self._standing.election()
+        if election is not None:
+            is_new = election is Election.NEW_PROCESS
+            self._beat(name, self._now_s)
+            self._call(name, lambda: self._world.controllers.elect(name, self.broker_id, new_process=is_new))
+
+    def _lead(self, known: Decided) -> None:
+        end = len(self.log)
+        self.epochs = begun(up_to(self.epochs, end), known.master_epoch, end)
+        self._lease.give_up()
+        self._is_master, self._is_open, self._link, self._asked = True, False, None, None
+        self._copies.begin(self.broker_id, known.ids, known.set_epoch, end)
+        self._numbers = {}
+        self._world.seen.leads(known.master_epoch, self.log, self._world.now_s)
+        self._beats_at_s = 0.0
+
+    # ---- as master
+
+    def _serve_slaves(self) -> None:
+        now_s = self._now_s
+        for copy in list(self._copies.slaves.values()):
+            if now_s - copy.reported_s > _SILENCE_S:
+                self._copies.leave(copy)
+        for copy in self._copies.slaves.values():
+            self._send_frame(copy)
+        self._copies.look(len(self.log), self._confirmed, now_s)
+        self._propose(now_s)
+        self._settle()
+
+    def _send_frame(self, copy: Copy) -> None:
+        slave, start = self._world.brokers[id_of(copy)], copy.sent
+        records = self.log[start : start + _FRAME_MAX]
+        copy.on_sent(len(records))
+        number, confirmed, life = self._numbers[slave.broker_id], self._confirmed, slave._life
+        action = lambda: slave.on_frame(self, number, start, records, confirmed)  # noqa: E731
+        self._world.send(self.name, slave.name, lambda: slave.arrive(life, action))
+
+    def on_hello(self, slave: "SimBroker", number: int, epoch: int, epochs: Epochs, end: int) -> None:
+        """A slave dials, and says how its log ends."""
+        if not self._is_master or epoch != self._epoch:
+            return
+        start = (common_end(epochs, end, self.epochs, len(self.log)) or 0) if end else 0
+        if start == end:
+            copy = Copy(f"b/{slave.broker_id}", "", start, self._now_s, window_bytes=1 << 20, batch_bytes=1 << 20)
+            self._copies.join(copy)
+            self._numbers[slave.broker_id] = number
+        life, ours = slave._life, self.epochs
+        self._world.send(
+            self.name, slave.name, lambda: slave.arrive(life, lambda: slave.on_welcome(number, start, ours))
+        )
+
+    def on_report(self, broker_id: int, number: int, end: int) -> None:
+        """A slave has so much."""
+        copy = self._copies.slaves.get(f"b/{broker_id}")
+        if not self._is_master or copy is None or self._numbers[broker_id] != number:
+            return
+        try:
+            copy.on_report(Report(end, end), len(self.log), self._now_s)
+        except HaProtocolError:
+            self._copies.leave(copy)
+        self._copies.look(len(self.log), self._confirmed, self._now_s)
+        self._propose(self._now_s)
+        self._settle()
+
+    def _propose(self, now_s: float) -> None:
+        if self._asked is not None:
+            if now_s - self._asked[1] > _ANSWER_S:
+                self._copies.doubt(self._asked[0])
+                self._asked = None
+            return
+        proposal = self._copies.propose(len(self.log), self._confirmed, now_s)
+        if proposal is None:
+            return
+        self._asked = proposal, now_s
+        epoch, world = self._epoch, self._world
+        name = world.random.choice(world.controllers.names)
+        life = self._life
+
+        def asked() -> None:
+            world.controllers.alter(
+                name, self.broker_id, epoch, proposal.ids, proposal.set_epoch, proposal.renews, answered
+            )
+
+        def answered(outcome: Outcome) -> None:
+            told = lambda: self._decided(proposal, epoch, outcome)  # noqa: E731
+            world.send(name, self.name, lambda: self.arrive(life, told))
+
+        world.send(self.name, name, asked)
+
+    def _decided(self, proposal: Proposal, epoch: int, outcome: Outcome) -> None:
+        if not self._is_master or epoch != self._epoch or self._asked is None or self._asked[0] != proposal:
+            return
+        self._asked = None
+        if outcome.cause is None and outcome.group is not None:
+            self._copies.learn(outcome.group.in_sync, outcome.group.set_epoch)
+        else:
+            self._copies.refused(proposal)
+
+    def _settle(self) -> None:
+        if not self._is_master or not (self._world.faults.ignores_lease or self._lease.holds(self._now_s)):
+            return
+        confirmed = self._copies.promise_of(len(self.log), self._confirmed)
+        if confirmed > self._confirmed:
+            records = self.log[self._confirmed : confirmed]
+            self._world.seen.acknowledged(self._epoch, self._confirmed, records, self._world.now_s)
+            self._confirmed = confirmed
+        self._is_open = self._is_open or self._confirmed == len(self.log)
+
+    # ---- as slave
+
+    def _keep_link(self) -> None:
+        known, now_s, link = self._standing.known, self._now_s, self._link
+        if link is not None and now_s - link.heard_s > _SILENCE_S:
+            self._link = link = None
+        if link is None and known.master_id not in (None, self.broker_id):
+            assert known.master_id is not None
+            self._links += 1
+            number = self._life * 1_000_000 + self._links
+            self._link = _Link(number, known.master_epoch, now_s)
+            master, epochs, end = self._world.brokers[known.master_id], self.epochs, len(self.log)
+            life, epoch = master._life, known.master_epoch
+            hello = lambda: master.on_hello(self, number, epoch, epochs, end)  # noqa: E731
+            self._world.send(self.name, master.name, lambda: master.arrive(life, hello))
+
+    def on_welcome(self, number: int, start: int, epochs: Epochs) -> None:
+        """The master says where its log goes on from ours."""
+        link = self._link
+        if link is None or link.number != number or link.epoch != self._epoch:
+            return
+        if start < len(self.log):
+            del self.log[start:]
+            self._confirmed = min(self._confirmed, start)
+            self._link = None
+            return
+        self.epochs = epochs
+        link.is_welcome, link.heard_s = True, self._now_s
+
+    def on_frame(self, master: "SimBroker", number: int, start: int, records: list[str], confirmed: int) -> None:
+        """Records of the master, or none."""
+        link = self._link
+        if link is None or link.number != number or not link.is_welcome:
+            return
+        if start != len(self.log):
+            self._link = None
+            return
+        link.heard_s = self._now_s
+        self.log += records
+        self._confirmed = max(self._confirmed, min(confirmed, len(self.log)))
+        end, life = len(self.log), master._life
+        report = lambda: master.on_report(self.broker_id, number, end)  # noqa: E731
+        self._world.send(self.name, master.name, lambda: master.arrive(life, report))

@@ -1,0 +1,182 @@
+"""Three controllers: one agreed state, one that leads, and perhaps one that has led and does not know better."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Command, Elect, GrantId
+from ha.controller.core.machine import Machine, encode_command
+from ha.controller.core.model import Candidate, Group
+from ha.controller.core.outcome import Outcome
+from ha.core.lease import Grants
+from ha.core.standing import Decided
+
+if TYPE_CHECKING:
+    from chaos.elections.world import World
+
+NAME: Final = "broker"
+LEASE_S: Final = 0.25
+_SILENCE_S: Final = 0.6
+_LOOK_S: Final = 0.05
+_CUT_OFF: Final = 0.1
+"""How often a master is cut off from all others in the moment in which its in-sync set is decided."""
+
+Answered = Callable[[Outcome], None]
+
+
+class _One:
+    """What one controller has of its own."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.grants = Grants(LEASE_S)
+        self.leads = False  # as it believes itself
+        self.term = 0
+        self.answered_s = float("-inf")
+        self.heard: dict[int, tuple[float, Candidate]] = {}
+        self.is_deciding = False
+
+
+class SimControllers:
+    """Brokers know `names`, and call `ask` and `beat` at the end of a message to one of them."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.names = ["c1", "c2", "c3"]
+        self._all = {name: _One(world.rate()) for name in self.names}
+        self._machine = Machine()
+        self._leader = "c1"
+        self._term = 0
+        self._number = 0
+
+    def start(self) -> None:
+        """Ids are given, and one leads."""
+        for broker_id in (1, 2, 3):
+            self._apply(GrantId(name=NAME, cluster="c", broker_id=broker_id, check_code=f"b{broker_id};0"))
+        self._lead("c1")
+        self._look()
+
+    def change_leader(self) -> None:
+        """Another one is elected; the present one does not know."""
+        others = [name for name in self.names if name != self._leader]
+        self._lead(self._world.random.choice(others))
+
+    @property
+    def group(self) -> Group:
+        """As agreed."""
+        return self._machine.groups[NAME]
+
+    # ---- what brokers ask
+
+    def beat(self, name: str, candidate: Candidate) -> tuple[int, int, float]:
+        """A heartbeat has arrived at one controller: master's epoch, the set's epoch, lease in seconds."""
+        one, group = self._all[name], self.group
+        one.heard[candidate.broker_id] = self._now_s(one), candidate
+        lease_s = 0.0
+        if one.leads and group.master_id == candidate.broker_id:
+            lease_s = one.grants.grant(NAME, candidate.broker_id, self._now_s(one), one.answered_s)
+        return group.master_epoch, group.set_epoch, lease_s
+
+    def decided(self, name: str) -> Decided | None:
+        """The answer to a question; None where the controller does not lead."""
+        if not self._all[name].leads:
+            return None
+        group = self.group
+        address = "" if group.master_id is None else f"b{group.master_id}"
+        return Decided(group.master_id, address, address, group.master_epoch, group.in_sync, group.set_epoch)
+
+    def elect(self, name: str, asker: int, *, new_process: bool) -> None:
+        """A broker asks for an election."""
+        group = self.group
+        can_depose = new_process and asker == group.master_id
+        self._elect(name, asker, can_depose or not self._is_alive(self._all[name], group.master_id), new_process, None)
+
+    def alter(
+        self,
+        name: str,
+        master_id: int,
+        epoch: int,
+        wanted: frozenset[int],
+        set_epoch: int,
+        renew: bool,
+        answered: Answered,
+    ) -> None:
+        """A master proposes an in-sync set; `answered` may never be called."""
+        one = self._all[name]
+        alive = frozenset(broker_id for broker_id in (1, 2, 3) if self._is_alive(one, broker_id))
+        command = AlterSet(name=NAME, master_id=master_id, master_epoch=epoch, set_epoch=set_epoch, wanted=wanted,
+                           alive=alive, renew=renew)  # fmt: skip
+
+        def decided(outcome: Outcome) -> None:
+            if outcome.cause is None and self._world.random.random() < _CUT_OFF:
+                self._world.isolate(f"b{master_id}")  # the answer, and the frames behind it, do not arrive
+            answered(outcome)
+
+        self._submit(name, command, decided)
+
+    # ---- inside
+
+    def _now_s(self, one: _One) -> float:
+        return self._world.now_s * one.rate
+
+    def _lead(self, name: str) -> None:
+        self._term += 1
+        self._leader = name
+        one = self._all[name]
+        one.leads, one.term = True, self._term
+        one.grants.leads(self._now_s(one))
+
+    def _look(self) -> None:
+        """The leader is answered by a majority; others hear some time later that they do not lead."""
+        for name, one in self._all.items():
+            if name == self._leader:
+                one.answered_s = self._now_s(one)
+            elif one.leads and self._world.random.random() < 0.05:
+                one.leads = False
+                one.grants.follows()
+            if one.leads:
+                self._replace_if_lost(name, one)
+        self._world.at(_LOOK_S, self._look)
+
+    def _is_alive(self, one: _One, broker_id: int | None) -> bool:
+        heard = None if broker_id is None else one.heard.get(broker_id)
+        return heard is not None and self._now_s(one) - heard[0] <= _SILENCE_S
+
+    def _replace_if_lost(self, name: str, one: _One) -> None:
+        group = self.group
+        if group.master_id is not None and not self._is_alive(one, group.master_id) and one.heard:
+            self._elect(name, BY_CONTROLLER, True, False, group.master_epoch)
+
+    def _elect(self, name: str, asker: int, can_depose: bool, new_process: bool, seen_epoch: int | None) -> None:
+        one, group = self._all[name], self.group
+        if not one.leads or one.is_deciding:
+            return
+        one.is_deciding = True
+        wait_s = 0.0
+        if group.master_id is not None and can_depose:
+            one.grants.stop(NAME, self._now_s(one) + 10)
+            wait_s = max(0.0, one.grants.free_s(NAME, group.master_id) - self._now_s(one)) / one.rate
+
+        def decide() -> None:
+            one.is_deciding = False
+            alive = tuple(heard[1] for broker_id, heard in sorted(one.heard.items()) if self._is_alive(one, broker_id))
+            command = Elect(name=NAME, asker=asker, designated=False, alive=alive,
+                            unclean=self._world.faults.elects_anybody, seen_epoch=seen_epoch,
+                            new_process=new_process)  # fmt: skip
+            self._submit(name, command, lambda _: one.grants.resume(NAME))
+
+        self._world.at(wait_s + 0.001, decide)
+
+    def _submit(self, name: str, command: Command, answered: Answered) -> None:
+        """Only what the leader of this moment and of the end of the round trip submits is agreed on."""
+        term = self._all[name].term
+
+        def commit() -> None:
+            if name == self._leader and term == self._term:
+                answered(self._apply(command))
+
+        if self._all[name].leads:
+            self._world.at(self._world.random.uniform(0.001, 0.01), commit)
+
+    def _apply(self, command: Command) -> Outcome:
+        self._number += 1
+        return self._machine.apply(encode_command(("sim", self._number), command))

@@ -1,0 +1,180 @@
+"""Elected replicas in one process: real logs and sockets, and the controllers' state machine without controllers."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ha.config import MasterConfig, MemberConfig
+from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Command, Elect, GrantId
+from ha.controller.core.machine import Machine, encode_command
+from ha.controller.core.model import Candidate, Group
+from ha.controller.core.outcome import Outcome
+from ha.core.copies import CopyRules
+from ha.core.elected_copies import Proposal
+from ha.core.standing import Decided
+from ha.elected.controllers import Controllers, NoControllerError, Verdict
+from ha.elected.member import Member
+from ha.errors import HaProtocolError
+from ledgermq.remoting.client import RemotingClient
+from store.directory.checkpoint import StoreCheckpoint
+from store.log.commit_log import CommitLog
+from store.log.flusher import FlushMode
+from store.replicated_log import LogRole
+from tests.ha.nodes import GROUP, State, make_log
+from tests.store.support import Outcomes, eventually, make_draft
+
+LEASE_S = 0.3
+NAME = GROUP.name
+
+
+class Court:
+    """What the controllers have agreed on.
+
+    Attributes:
+        is_away: nobody is answered.
+        loses_answers: proposals are decided, and their answers lost.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.machine = Machine()
+        self.beats: dict[int, Mapping[str, Any]] = {}
+        self.is_away = self.loses_answers = False
+        self._number = 0
+        for broker_id in range(1, count + 1):
+            self.do(GrantId(name=NAME, cluster="c", broker_id=broker_id, check_code=f"s:{broker_id};0"))
+
+    @property
+    def group(self) -> Group:
+        return self.machine.groups[NAME]
+
+    def do(self, command: Command) -> Outcome:
+        self._number += 1
+        return self.machine.apply(encode_command(("court", self._number), command))
+
+    def elect(self, asker: int = BY_CONTROLLER, *, designated: bool = False, new_process: bool = False) -> Outcome:
+        """An election among those that have sent a heartbeat."""
+        alive = tuple(Candidate(one, int(b["epoch"]), int(b["maxOffset"]), 5) for one, b in self.beats.items())
+        elect = Elect(name=NAME, asker=asker, designated=designated, alive=alive, unclean=False,
+                      new_process=new_process)  # fmt: skip
+        return self.do(elect)
+
+
+class ToCourt(Controllers):
+    """One broker's connection to the court."""
+
+    def __init__(self, court: Court, broker_id: int) -> None:
+        super().__init__(["court:1"], RemotingClient(), "c", NAME)
+        self.court = court
+        self.broker_id = broker_id
+
+    def _reach(self) -> None:
+        if self.court.is_away:
+            raise NoControllerError("the court is away")
+
+    async def register(self, broker_id: int, address: str) -> None:
+        self._reach()
+
+    async def decided(self) -> Decided:
+        self._reach()
+        group = self.court.group
+        beat = self.court.beats.get(group.master_id or 0, {})
+        ha_address = str(beat.get("haServerAddr", ""))
+        return Decided(
+            group.master_id, f"s:{group.master_id}", ha_address, group.master_epoch, group.in_sync, group.set_epoch
+        )
+
+    async def elect(self, broker_id: int, *, is_new_process: bool) -> None:
+        self._reach()
+        if self.court.elect(broker_id, new_process=is_new_process).cause is not None:
+            raise HaProtocolError("nobody was elected")
+
+    async def propose(self, broker_id: int, master_epoch: int, proposal: Proposal) -> Verdict:
+        if self.court.is_away:
+            return Verdict(None, 0, is_certain=False)
+        alter = AlterSet(name=NAME, master_id=broker_id, master_epoch=master_epoch, set_epoch=proposal.set_epoch,
+                         wanted=proposal.ids, alive=frozenset(self.court.beats),
+                         renew=proposal.renews)  # fmt: skip
+        outcome = self.court.do(alter)
+        if self.court.loses_answers:
+            return Verdict(None, 0, is_certain=False)
+        if outcome.cause is not None or outcome.group is None:
+            return Verdict(None, 0, is_certain=True)
+        return Verdict(outcome.group.in_sync, outcome.group.set_epoch, is_certain=True)
+
+    async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str]:
+        await asyncio.sleep(0.001)
+        if self.court.is_away:
+            return {}
+        self.court.beats[self.broker_id] = fields
+        group = self.court.group
+        answer = {"masterEpoch": str(group.master_epoch), "syncStateSetEpoch": str(group.set_epoch)}
+        return answer | ({"lease": str(int(LEASE_S * 1000))} if group.master_id == self.broker_id else {})
+
+
+class Replica:
+    """One elected replica; `outcomes` of what was appended here."""
+
+    def __init__(self, court: Court, broker_id: int, member: Member, log: CommitLog) -> None:
+        self.court, self.broker_id, self.member, self.log = court, broker_id, member, log
+        self.outcomes = Outcomes()
+
+    @property
+    def is_writable(self) -> bool:
+        return self.log.state.role is LogRole.MASTER and self.log.state.writable
+
+    def put(self, *sizes: int) -> int:
+        self.log.append([make_draft(bytes([size % 251]) * size) for size in sizes], self.outcomes)
+        return self.log.max_offset
+
+    def data(self) -> bytes:
+        return b"".join(bytes(file.view[: file.write_position]) for file in self.log.local.queue.files)
+
+
+@contextlib.asynccontextmanager
+async def replica(
+    directory: Path, court: Court, broker_id: int, flush_mode: FlushMode = FlushMode.ASYNC
+) -> AsyncIterator[Replica]:
+    """A process of the broker with this id, in its folder."""
+    group = replace(GROUP, broker_id=broker_id, client_address=f"s:{broker_id}")
+    rules = CopyRules(counts_durable=flush_mode is FlushMode.SYNC)
+    master = MasterConfig(group=group, listen_host="127.0.0.1", listen_port=0, rules=rules, limit_s=1.0)
+    root = directory / str(broker_id)
+    root.mkdir(parents=True, exist_ok=True)
+    config = MemberConfig(master=master, ha_host="127.0.0.1", root=root, controllers=("court:1",), silence_ms=3000,
+                          priority=5, poll_s=0.2)  # fmt: skip
+    loop = asyncio.get_running_loop()
+    member = Member(config, loop, State(), ToCourt(court, broker_id))
+    log = make_log(root / "commitlog", member, flush_mode, StoreCheckpoint())  # type: ignore[arg-type]
+    await member.start()
+    try:
+        yield Replica(court, broker_id, member, log)
+    finally:
+        court.beats.pop(broker_id, None)
+        await log.close()
+
+
+async def leads(one: Replica) -> None:
+    """Wait until it takes records."""
+    await eventually(lambda: one.is_writable)
+
+
+async def in_sync(court: Court, *ids: int) -> None:
+    """Wait until the court has agreed to this set."""
+    await eventually(lambda: court.group.in_sync == set(ids))
+
+
+async def same(*replicas: Replica) -> None:
+    """Wait until all have confirmed the whole log of the first, and compare bytes."""
+    end = replicas[0].log.max_offset
+    await eventually(lambda: all(one.log.confirm_offset == end == one.log.max_offset for one in replicas))
+    assert len({one.data() for one in replicas}) == 1
+
+
+async def without_lease() -> None:
+    """Wait until every lease is over."""
+    until_s = time.monotonic() + LEASE_S + 0.1
+    await eventually(lambda: time.monotonic() > until_s)

@@ -1,0 +1,162 @@
+"""Elected replicas: they change their parts, keep what was acknowledged, cut what was not."""
+
+from pathlib import Path
+
+import pytest
+
+from ha.core.epochs import Epoch, decode_file
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.log.flusher import FlushMode
+from store.replicated_log import AppendReceipt, LogRole
+from tests.ha.elected.group import Court, in_sync, leads, replica, same, without_lease
+from tests.store.support import eventually
+
+
+@pytest.mark.parametrize("flush_mode", [FlushMode.ASYNC, FlushMode.SYNC])
+async def test_slaves_join_and_another_one_takes_over_with_everything_acknowledged(
+    tmp_path: Path, flush_mode: FlushMode
+) -> None:
+    court = Court(3)
+    async with (
+        replica(tmp_path, court, 1, flush_mode) as first,
+        replica(tmp_path, court, 2, flush_mode) as second,
+        replica(tmp_path, court, 3, flush_mode) as third,
+    ):
+        await eventually(lambda: any(one.is_writable for one in (first, second, third)))
+        master = next(one for one in (first, second, third) if one.is_writable)
+        await in_sync(court, 1, 2, 3)
+        master.put(100, 200)
+        await eventually(lambda: len(master.outcomes.all) == 1)
+        assert isinstance(master.outcomes.all[0], AppendReceipt)
+        await same(master, first, second, third)
+        successor = second if master is not second else third
+        court.elect(successor.broker_id, designated=True)
+        await leads(successor)
+        await eventually(lambda: master.log.state.role is LogRole.SLAVE)
+        assert successor.log.state.generation == 2
+        await in_sync(court, 1, 2, 3)
+        successor.put(300)
+        await same(successor, first, second, third)
+    data = (tmp_path / str(successor.broker_id) / "epochFileCheckpoint").read_bytes()
+    assert [epoch.number for epoch in decode_file(data)] == [1, 2]
+
+
+async def test_what_a_deposed_master_alone_has_is_cut_and_its_senders_are_refused(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            first.put(100)
+            await same(first, second)
+            common = first.log.max_offset
+            second.member.slave.receiver.address = ""  # it gets nothing any more, and is still in the set
+            first.put(200, 300)
+            court.elect(2, designated=True)
+            await leads(second)
+            await eventually(lambda: first.log.max_offset == common)
+            assert isinstance(first.outcomes.all[-1], Refusal)
+            assert first.outcomes.all[-1].cause is Cause.LEADER_CHANGED
+            second.put(50)
+            await same(second, first)
+            assert first.log.generations() == second.log.generations()
+
+
+async def test_a_cut_tail_does_not_return_with_the_next_process(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 2) as second:
+        async with replica(tmp_path, court, 1) as first:
+            await eventually(lambda: first.is_writable or second.is_writable)
+            await in_sync(court, 1, 2)
+            master, other = (first, second) if first.is_writable else (second, first)
+            if master is second:
+                court.elect(1, designated=True)
+                await leads(first)
+                await in_sync(court, 1, 2)
+                other = second
+            first.put(100)
+            await same(first, second)
+            common = first.log.max_offset
+            other.member.slave.receiver.address = ""
+            first.put(2000)
+            court.elect(2, designated=True)
+            await leads(second)
+            await eventually(lambda: first.log.max_offset == common)
+        async with replica(tmp_path, court, 1) as again:
+            assert again.log.max_offset == common
+            second.put(30)
+            await same(second, again)
+
+
+async def test_a_master_cut_off_from_the_controllers_acknowledges_nothing(tmp_path: Path) -> None:
+    court = Court(1)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        first.put(10)
+        await eventually(lambda: len(first.outcomes.all) == 1)
+        court.is_away = True
+        await without_lease()
+        end = first.put(20)
+        await eventually(lambda: len(first.outcomes.all) == 2)
+        refusal = first.outcomes.all[1]
+        assert isinstance(refusal, Refusal) and refusal.cause is Cause.REPLICA_TIMEOUT
+        assert first.log.confirm_offset < end
+        with pytest.raises(Refusal, match="lease of this master ended"):
+            first.put(30)
+        assert not first.log.readiness().is_ready
+        court.is_away = False
+        await eventually(lambda: first.log.confirm_offset == end)
+        first.put(40)
+        await eventually(lambda: isinstance(first.outcomes.all[-1], AppendReceipt))
+
+
+async def test_a_lost_slave_leaves_the_set_and_holds_nobody_up(tmp_path: Path) -> None:
+    court = Court(3)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2), replica(tmp_path, court, 3):
+            await in_sync(court, 1, 2, 3)
+        first.put(100)
+        await in_sync(court, 1)
+        await eventually(lambda: first.log.confirm_offset == first.log.max_offset)
+        assert isinstance(first.outcomes.all[0], AppendReceipt), "no time-out, though both were lost at once"
+        assert court.group.master_epoch == 1, "dead slaves change no master"
+
+
+async def test_a_set_whose_answer_was_lost_is_settled(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        court.loses_answers = True
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            court.loses_answers = False
+            first.put(100)
+            await same(first, second)
+            await eventually(lambda: first.member._copies.agreed == {1, 2})
+
+
+async def test_a_new_process_of_the_master_begins_a_new_epoch(tmp_path: Path) -> None:
+    court = Court(1)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        end = first.put(100)
+        await eventually(lambda: first.log.confirm_offset == end)
+    assert court.group.master_id == 1 and court.group.master_epoch == 1
+    async with replica(tmp_path, court, 1) as again:
+        await leads(again)
+        assert court.group.master_epoch == 2 == again.log.state.generation
+        assert [tuple(one) for one in again.log.generations()] == [(1, 0), (2, end)]
+
+
+async def test_a_slave_of_an_older_epoch_is_turned_away(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        first.member.master.epoch, before = 5, first.member.master.epoch
+        async with replica(tmp_path, court, 2) as second:
+            await eventually(lambda: second.member.slave.trouble is not None)
+            assert court.group.in_sync == {1}
+            first.member.master.epoch = before
+            await in_sync(court, 1, 2)
+            assert second.member._history.epochs == (Epoch(1, 0),)

@@ -1,0 +1,34 @@
+"""Elected masters in simulation: good runs keep the rules, and each rule that is broken on purpose is found."""
+
+from dataclasses import fields
+
+import pytest
+
+from chaos.elections.__main__ import RUN_S
+from chaos.elections.world import Faults, World
+
+SEEDS = 20
+SEEDS_TO_FIND = 100
+
+
+def test_nothing_acknowledged_is_lost_and_one_master_acknowledges_at_a_time() -> None:
+    acked = epochs = 0
+    for seed in range(SEEDS):
+        seen = World(seed).run(RUN_S)
+        assert not seen.violations, f"seed {seed}: {seen.violations}"
+        acked, epochs = acked + len(seen.acked), epochs + len(seen.epochs)
+    assert acked > 300 * SEEDS, "records flow"
+    assert epochs > 2 * SEEDS, "masters change"
+
+
+def test_a_seed_gives_the_same_run_each_time() -> None:
+    first, second = World(5).run(RUN_S), World(5).run(RUN_S)
+    assert first == second and first.acked
+
+
+@pytest.mark.parametrize("rule", [field.name for field in fields(Faults)])
+def test_a_rule_that_is_broken_is_found(rule: str) -> None:
+    for seed in range(SEEDS_TO_FIND):
+        if World(seed, Faults(**{rule: True})).run(RUN_S).violations:
+            return
+    pytest.fail(f"{rule} was not found in {SEEDS_TO_FIND} seeds")
