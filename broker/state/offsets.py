@@ -302,8 +302,16 @@ class ConsumerOffsets:
         self._forget([key])
 
     def forget_ahead(self) -> None:
-        """Drop offsets that the log does not have: this node no longer leads. A slave keeps them for its master."""
-        if not self._role.is_slave:
+        """Drop offsets that the log does not have: this node no longer leads. A slave keeps them for its master.
+
+        So does one that was master up to now, elected by controllers.
+        """
+        if self._role.is_slave:
+            for key, queues in self._ahead.items():
+                for queue_id in queues:
+                    self._unsent.add((key, queue_id))
+                    self._kept.setdefault((key, queue_id), self._state.offsets.get(key, {}).get(queue_id, 0))
+        else:
             self._ahead.clear()
             self._unsent.clear()
         self._resets.clear()
@@ -329,6 +337,7 @@ class ConsumerOffsets:
             key, queue_id = pair
             if self._resets.get(pair) is not None:
                 del self._resets[pair]  # the replicated state has it now
+            self._kept.pop(pair, None)
             ahead = self._ahead[key]
             del ahead[queue_id]
             if not ahead:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from chaos.compose import ComposeCluster, ComposeError
-from node.config import load_broker_config, load_nameserver_config
+from node.config import load_broker_config, load_controller_config, load_nameserver_config
+from node.node_config import LogMode
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 COMPOSE = (PROJECT / "docker-compose.yml").read_text()
@@ -20,8 +21,26 @@ def overrides_of(words: str) -> list[str]:
 
 
 def test_the_compose_file_starts_two_nameservers_and_three_brokers_and_has_two_pairs_beside_them() -> None:
-    assert [kind for kind, _, _ in COMMANDS] == ["nameserver"] * 2 + ["broker"] * 7
-    assert [conf for _, conf, _ in COMMANDS].count("replicas.conf") == COMPOSE.count("profiles: [") == 4
+    kinds = [kind for kind, _, _ in COMMANDS]
+    assert kinds == ["nameserver"] * 2 + ["broker"] * 7 + ["controller"] * 3 + ["broker"] * 3
+    assert [conf for _, conf, _ in COMMANDS].count("replicas.conf") == 4
+    assert COMPOSE.count("profiles: [") == 4 + 6
+
+
+def test_profile_controller_has_three_controllers_and_three_brokers_that_know_them() -> None:
+    conf = PROJECT / "conf" / "compose"
+    found = [
+        load_controller_config(conf / "controller.conf", overrides_of(words))
+        for kind, _, words in COMMANDS
+        if kind == "controller"
+    ]
+    assert [one.self_id for one in found] == list(found[0].peers) == ["c0", "c1", "c2"]
+    brokers = [
+        load_broker_config(conf / name, overrides_of(words)) for _, name, words in COMMANDS if name == "elected.conf"
+    ]
+    assert len(brokers) == 3 and {one.mode for one in brokers} == {LogMode.ELECTED}
+    assert {one.elected.controllers for one in brokers} == {tuple(found[0].peers.values())}
+    assert {one.health_port for one in found} == {8088}
 
 
 def test_each_profile_is_a_master_and_its_slave() -> None:
@@ -35,6 +54,8 @@ def test_each_profile_is_a_master_and_its_slave() -> None:
 
 def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_that_is_published() -> None:
     for kind, conf, words in COMMANDS:
+        if kind == "controller":
+            continue
         path = PROJECT / "conf" / "compose" / conf
         is_broker = kind == "broker"
         given = overrides_of(words)

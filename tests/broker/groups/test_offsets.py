@@ -288,12 +288,14 @@ async def test_what_was_reported_last_is_in_the_log_in_the_end(tmp_path: Path, s
     assert offsets.all() == {"T@g": last}
 
 
-def at_slave(directory: Path) -> tuple[ReplicatedState, ConsumerOffsets, Role]:
+def at_slave(
+    directory: Path, propose: Callable[[StateChange, Any], None] = lambda *_: None
+) -> tuple[ReplicatedState, ConsumerOffsets, Role]:
     leader = LeaderHint("b/0", "m:1")
     refusal = Refusal(Cause.NOT_LEADER, "a slave", leader_hint=leader)
     role = Role(small_config(directory).broker, LogState(LogRole.SLAVE, 0, leader, refusal))
     state = ReplicatedState()
-    offsets = ConsumerOffsets(state, role, lambda *_: None, lambda *_: False, asyncio.get_running_loop())
+    offsets = ConsumerOffsets(state, role, propose, lambda *_: False, asyncio.get_running_loop())
     return state, offsets, role
 
 
@@ -352,3 +354,27 @@ async def test_progress_that_the_master_refuses_does_not_keep_the_rest_waiting(
         kept.hand_over()
         await tasks[-1]
     assert told == ["0", "1", "2", "3", "4", "0"]
+
+
+async def test_progress_of_a_deposed_master_is_kept_for_the_next_one(tmp_path: Path) -> None:
+    state, offsets, role = at_slave(tmp_path)
+    role.update(LogState(LogRole.MASTER, 1, None, None))
+    offsets.commit("T", "g", 0, 9)
+    role.update(LogState(LogRole.SLAVE, 2, None, Refusal(Cause.NOT_LEADER, "a slave")))
+    offsets.forget_ahead()
+    assert offsets.kept() == [("T", "g", 0, 9)]
+    apply(state, offsets, StateChange(offsets={"T@g": {0: 9}}))
+    assert offsets.kept() == [] and offsets.get("T", "g", 0) == 9
+
+
+async def test_progress_kept_at_a_slave_is_let_go_when_it_is_master_and_its_log_has_it(tmp_path: Path) -> None:
+    told: list[Any] = []
+    state, offsets, role = at_slave(tmp_path, lambda _change, done: told.append(done))
+    offsets.keep("T", "g", 0, 9)
+    role.update(LogState(LogRole.MASTER, 1, None, None))
+    offsets.send()
+    [done] = told
+    apply(state, offsets, StateChange(offsets={"T@g": {0: 9}}))
+    done(None)
+    apply(state, offsets, StateChange(offsets={"T@g": {0: 2}}))
+    assert offsets.get("T", "g", 0) == 2
