@@ -1,9 +1,11 @@
 """One broker of the simulation: what `ha.elected.member`, `ha.master` and `ha.slave` do, without their I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from chaos.elections.controllers import SimControllers
+from chaos.elections.network import Faults, Network
 from ha.controller.core.model import Candidate
 from ha.controller.core.outcome import Outcome
 from ha.core.copies import Copy, CopyRules
@@ -13,9 +15,6 @@ from ha.core.lease import Lease
 from ha.core.standing import Decided, Election, Play, Standing
 from ha.core.stream import Report
 from ha.errors import HaProtocolError
-
-if TYPE_CHECKING:
-    from chaos.elections.world import Faults, World
 
 _TICK_S: Final = 0.02
 _SILENCE_S: Final = 0.3
@@ -28,7 +27,7 @@ _RULES: Final = CopyRules(catch_up_s=0.5, gap_max_bytes=1000)
 class _Copies(ElectedCopies):
     """With the faults of the run."""
 
-    def __init__(self, faults: "Faults") -> None:
+    def __init__(self, faults: Faults) -> None:
         super().__init__(_RULES)
         self._faults = faults
 
@@ -65,13 +64,17 @@ class SimBroker:
         log: records; what was acknowledged of them stays.
     """
 
-    def __init__(self, world: "World", broker_id: int) -> None:
-        self._world = world
+    def __init__(
+        self, network: Network, controllers: SimControllers, brokers: Mapping[int, "SimBroker"], broker_id: int
+    ) -> None:
+        self._network = network
+        self._controllers = controllers
+        self._brokers = brokers
         self.broker_id = broker_id
         self.name = f"b{broker_id}"
         self.log: list[str] = []
         self.epochs: Epochs = ()
-        self._rate = world.rate()
+        self._rate = network.rate()
         self._life = self._links = 0
         self._is_up = False
         self._paused_until_s = 0.0
@@ -80,7 +83,7 @@ class SimBroker:
     def _forget(self) -> None:
         self._standing = Standing(self.broker_id)
         self._lease = Lease()
-        self._copies = _Copies(self._world.faults)
+        self._copies = _Copies(self._network.faults)
         self._numbers: dict[int, int] = {}  # of the streams to slaves, by broker id
         self._is_master = self._is_open = False
         self._confirmed = 0
@@ -105,24 +108,24 @@ class SimBroker:
 
     def pause(self, seconds: float) -> None:
         """Stop it for a while; what arrives meanwhile waits."""
-        self._paused_until_s = max(self._paused_until_s, self._world.now_s + seconds)
+        self._paused_until_s = max(self._paused_until_s, self._network.now_s + seconds)
 
     def arrive(self, life: int, action: Callable[[], None]) -> None:
         """Something has arrived for the process of this life; it waits while the process is paused."""
-        wait_s = self._paused_until_s - self._world.now_s
+        wait_s = self._paused_until_s - self._network.now_s
         if wait_s > 0:
-            self._world.at(wait_s, lambda: self.arrive(life, action))
+            self._network.at(wait_s, lambda: self.arrive(life, action))
         elif self._is_up and life == self._life:
             action()
 
     def put(self) -> None:
         """A client sends a record; whoever does not lead refuses it."""
-        if self._is_up and self._is_open and self._paused_until_s <= self._world.now_s:
-            self.log.append(f"{self._epoch}/{self._world.random.getrandbits(40)}")
+        if self._is_up and self._is_open and self._paused_until_s <= self._network.now_s:
+            self.log.append(f"{self._epoch}/{self._network.random.getrandbits(40)}")
 
     @property
     def _now_s(self) -> float:
-        return self._world.now_s * self._rate
+        return self._network.now_s * self._rate
 
     @property
     def _epoch(self) -> int:
@@ -135,7 +138,7 @@ class SimBroker:
                 self._serve_slaves()
             else:
                 self._keep_link()
-            self._world.at(_TICK_S, lambda: self._tick(life))
+            self._network.at(_TICK_S, lambda: self._tick(life))
 
         self.arrive(life, tick)
 
@@ -145,28 +148,28 @@ class SimBroker:
         now_s = self._now_s
         if now_s >= self._beats_at_s:
             self._beats_at_s = now_s + (0.06 if self._is_master else 0.15)
-            for name in self._world.controllers.names:
+            for name in self._controllers.names:
                 self._beat(name, now_s)
         if now_s >= self._asks_at_s:
             self._asks_at_s = now_s + _ASK_S
-            self._ask(self._world.random.choice(self._world.controllers.names))
+            self._ask(self._network.random.choice(self._controllers.names))
 
     def _call(self, name: str, question: Callable[[], Callable[[], None] | None]) -> None:
         """Ask the controller of this name; what `question` returns there happens here, with the answer."""
-        life, world = self._life, self._world
+        life, network = self._life, self._network
 
         def asked() -> None:
             answer = question()
             if answer is not None:
-                world.send(name, self.name, lambda: self.arrive(life, answer))
+                network.send(name, self.name, lambda: self.arrive(life, answer))
 
-        world.send(self.name, name, asked)
+        network.send(self.name, name, asked)
 
     def _beat(self, name: str, asked_s: float) -> None:
         candidate = Candidate(self.broker_id, number_at(self.epochs, len(self.log)), len(self.log), 5)
 
         def question() -> Callable[[], None]:
-            epoch, set_epoch, lease_s = self._world.controllers.beat(name, candidate)
+            epoch, set_epoch, lease_s = self._controllers.beat(name, candidate)
             return lambda: self._beaten(asked_s, epoch, set_epoch, lease_s)
 
         self._call(name, question)
@@ -181,7 +184,7 @@ class SimBroker:
 
     def _ask(self, name: str) -> None:
         def question() -> Callable[[], None] | None:
-            news = self._world.controllers.decided(name)
+            news = self._controllers.decided(name)
             return None if news is None else lambda: self._told(name, news)
 
         self._call(name, question)
@@ -201,7 +204,7 @@ class SimBroker:
         if election is not None:
             is_new = election is Election.NEW_PROCESS
             self._beat(name, self._now_s)
-            self._call(name, lambda: self._world.controllers.elect(name, self.broker_id, new_process=is_new))
+            self._call(name, lambda: self._controllers.elect(name, self.broker_id, new_process=is_new))
 
     def _lead(self, known: Decided) -> None:
         end = len(self.log)
@@ -210,7 +213,7 @@ class SimBroker:
         self._is_master, self._is_open, self._link, self._asked = True, False, None, None
         self._copies.begin(self.broker_id, known.ids, known.set_epoch, end)
         self._numbers = {}
-        self._world.seen.leads(known.master_epoch, self.log, self._world.now_s)
+        self._network.seen.leads(known.master_epoch, self.log, self._network.now_s)
         self._beats_at_s = 0.0
 
     # ---- as master
@@ -227,12 +230,12 @@ class SimBroker:
         self._settle()
 
     def _send_frame(self, copy: Copy) -> None:
-        slave, start = self._world.brokers[id_of(copy)], copy.sent
+        slave, start = self._brokers[id_of(copy)], copy.sent
         records = self.log[start : start + _FRAME_MAX]
         copy.on_sent(len(records))
         number, confirmed, life = self._numbers[slave.broker_id], self._confirmed, slave._life
         action = lambda: slave.on_frame(self, number, start, records, confirmed)  # noqa: E731
-        self._world.send(self.name, slave.name, lambda: slave.arrive(life, action))
+        self._network.send(self.name, slave.name, lambda: slave.arrive(life, action))
 
     def on_hello(self, slave: "SimBroker", number: int, epoch: int, epochs: Epochs, end: int) -> None:
         """A slave dials, and says how its log ends."""
@@ -244,7 +247,7 @@ class SimBroker:
             self._copies.join(copy)
             self._numbers[slave.broker_id] = number
         life, ours = slave._life, self.epochs
-        self._world.send(
+        self._network.send(
             self.name, slave.name, lambda: slave.arrive(life, lambda: slave.on_welcome(number, start, ours))
         )
 
@@ -271,20 +274,20 @@ class SimBroker:
         if proposal is None:
             return
         self._asked = proposal, now_s
-        epoch, world = self._epoch, self._world
-        name = world.random.choice(world.controllers.names)
+        epoch, network = self._epoch, self._network
+        name = network.random.choice(self._controllers.names)
         life = self._life
 
         def asked() -> None:
-            world.controllers.alter(
+            self._controllers.alter(
                 name, self.broker_id, epoch, proposal.ids, proposal.set_epoch, proposal.renews, answered
             )
 
         def answered(outcome: Outcome) -> None:
             told = lambda: self._decided(proposal, epoch, outcome)  # noqa: E731
-            world.send(name, self.name, lambda: self.arrive(life, told))
+            network.send(name, self.name, lambda: self.arrive(life, told))
 
-        world.send(self.name, name, asked)
+        network.send(self.name, name, asked)
 
     def _decided(self, proposal: Proposal, epoch: int, outcome: Outcome) -> None:
         if not self._is_master or epoch != self._epoch or self._asked is None or self._asked[0] != proposal:
@@ -296,12 +299,12 @@ class SimBroker:
             self._copies.refused(proposal)
 
     def _settle(self) -> None:
-        if not self._is_master or not (self._world.faults.ignores_lease or self._lease.holds(self._now_s)):
+        if not self._is_master or not (self._network.faults.ignores_lease or self._lease.holds(self._now_s)):
             return
         confirmed = self._copies.promise_of(len(self.log), self._confirmed)
         if confirmed > self._confirmed:
             records = self.log[self._confirmed : confirmed]
-            self._world.seen.acknowledged(self._epoch, self._confirmed, records, self._world.now_s)
+            self._network.seen.acknowledged(self._epoch, self._confirmed, records, self._network.now_s)
             self._confirmed = confirmed
         self._is_open = self._is_open or self._confirmed == len(self.log)
 
@@ -316,10 +319,10 @@ class SimBroker:
             self._links += 1
             number = self._life * 1_000_000 + self._links
             self._link = _Link(number, known.master_epoch, now_s)
-            master, epochs, end = self._world.brokers[known.master_id], self.epochs, len(self.log)
+            master, epochs, end = self._brokers[known.master_id], self.epochs, len(self.log)
             life, epoch = master._life, known.master_epoch
             hello = lambda: master.on_hello(self, number, epoch, epochs, end)  # noqa: E731
-            self._world.send(self.name, master.name, lambda: master.arrive(life, hello))
+            self._network.send(self.name, master.name, lambda: master.arrive(life, hello))
 
     def on_welcome(self, number: int, start: int, epochs: Epochs) -> None:
         """The master says where its log goes on from ours."""
@@ -347,4 +350,4 @@ class SimBroker:
         self._confirmed = max(self._confirmed, min(confirmed, len(self.log)))
         end, life = len(self.log), master._life
         report = lambda: master.on_report(self.broker_id, number, end)  # noqa: E731
-        self._world.send(self.name, master.name, lambda: master.arrive(life, report))
+        self._network.send(self.name, master.name, lambda: master.arrive(life, report))

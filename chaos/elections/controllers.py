@@ -1,8 +1,9 @@
 """Three controllers: one agreed state, one that leads, and perhaps one that has led and does not know better."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from chaos.elections.network import Network
 from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Command, Elect, GrantId
 from ha.controller.core.machine import Machine, encode_command
 from ha.controller.core.model import Candidate, Group
@@ -10,10 +11,8 @@ from ha.controller.core.outcome import Outcome
 from ha.core.lease import Grants
 from ha.core.standing import Decided
 
-if TYPE_CHECKING:
-    from chaos.elections.world import World
-
 NAME: Final = "broker"
+CONTROLLERS: Final = ("c1", "c2", "c3")
 LEASE_S: Final = 0.25
 _SILENCE_S: Final = 0.6
 _LOOK_S: Final = 0.05
@@ -39,10 +38,10 @@ class _One:
 class SimControllers:
     """Brokers know `names`, and call `ask` and `beat` at the end of a message to one of them."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
-        self.names = ["c1", "c2", "c3"]
-        self._all = {name: _One(world.rate()) for name in self.names}
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self.names = CONTROLLERS
+        self._all = {name: _One(network.rate()) for name in self.names}
         self._machine = Machine()
         self._leader = "c1"
         self._term = 0
@@ -58,7 +57,7 @@ class SimControllers:
     def change_leader(self) -> None:
         """Another one is elected; the present one does not know."""
         others = [name for name in self.names if name != self._leader]
-        self._lead(self._world.random.choice(others))
+        self._lead(self._network.random.choice(others))
 
     @property
     def group(self) -> Group:
@@ -107,8 +106,8 @@ class SimControllers:
                            alive=alive, renew=renew)  # fmt: skip
 
         def decided(outcome: Outcome) -> None:
-            if outcome.cause is None and self._world.random.random() < _CUT_OFF:
-                self._world.isolate(f"b{master_id}")  # the answer, and the frames behind it, do not arrive
+            if outcome.cause is None and self._network.random.random() < _CUT_OFF:
+                self._network.isolate(f"b{master_id}")  # the answer, and the frames behind it, do not arrive
             answered(outcome)
 
         self._submit(name, command, decided)
@@ -116,7 +115,7 @@ class SimControllers:
     # ---- inside
 
     def _now_s(self, one: _One) -> float:
-        return self._world.now_s * one.rate
+        return self._network.now_s * one.rate
 
     def _lead(self, name: str) -> None:
         self._term += 1
@@ -130,12 +129,12 @@ class SimControllers:
         for name, one in self._all.items():
             if name == self._leader:
                 one.answered_s = self._now_s(one)
-            elif one.leads and self._world.random.random() < 0.05:
+            elif one.leads and self._network.random.random() < 0.05:
                 one.leads = False
                 one.grants.follows()
             if one.leads:
                 self._replace_if_lost(name, one)
-        self._world.at(_LOOK_S, self._look)
+        self._network.at(_LOOK_S, self._look)
 
     def _is_alive(self, one: _One, broker_id: int | None) -> bool:
         heard = None if broker_id is None else one.heard.get(broker_id)
@@ -160,11 +159,11 @@ class SimControllers:
             one.is_deciding = False
             alive = tuple(heard[1] for broker_id, heard in sorted(one.heard.items()) if self._is_alive(one, broker_id))
             command = Elect(name=NAME, asker=asker, designated=False, alive=alive,
-                            unclean=self._world.faults.elects_anybody, seen_epoch=seen_epoch,
+                            unclean=self._network.faults.elects_anybody, seen_epoch=seen_epoch,
                             new_process=new_process)  # fmt: skip
             self._submit(name, command, lambda _: one.grants.resume(NAME))
 
-        self._world.at(wait_s + 0.001, decide)
+        self._network.at(wait_s + 0.001, decide)
 
     def _submit(self, name: str, command: Command, answered: Answered) -> None:
         """Only what the leader of this moment and of the end of the round trip submits is agreed on."""
@@ -175,7 +174,7 @@ class SimControllers:
                 answered(self._apply(command))
 
         if self._all[name].leads:
-            self._world.at(self._world.random.uniform(0.001, 0.01), commit)
+            self._network.at(self._network.random.uniform(0.001, 0.01), commit)
 
     def _apply(self, command: Command) -> Outcome:
         self._number += 1

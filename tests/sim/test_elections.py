@@ -5,7 +5,8 @@ from dataclasses import fields
 import pytest
 
 from chaos.elections.__main__ import RUN_S
-from chaos.elections.world import Faults, World
+from chaos.elections.network import Faults
+from chaos.elections.world import World
 
 SEEDS = 20
 SEEDS_TO_FIND = 100

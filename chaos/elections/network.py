@@ -1,0 +1,125 @@
+"""The surroundings of a run: time, a network that fails, the faults that are wanted, and what was seen.
+
+Times are seconds.
+"""
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ha.core.lease import DRIFT
+
+_DELAY_S: Final = (0.0005, 0.02)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Rules that a test breaks on purpose; each must be found.
+
+    Attributes:
+        ignores_lease: masters acknowledge without a lease.
+        grows_early: a slave is proposed that has not got all that is confirmed.
+        confirms_past_the_set: a master confirms what it has itself.
+        counts_old_set: while a set grows, only the set that was agreed on counts.
+        counts_new_set: while a set shrinks, only the set that was asked for counts.
+        elects_anybody: a master may come from outside the in-sync set.
+    """
+
+    ignores_lease: bool = False
+    grows_early: bool = False
+    confirms_past_the_set: bool = False
+    counts_old_set: bool = False
+    counts_new_set: bool = False
+    elects_anybody: bool = False
+
+
+@dataclass
+class Seen:
+    """What the run has shown so far.
+
+    Attributes:
+        acked: by offset, the record that a client was told is stored.
+        last_ack: by epoch of the master, the real time of its last acknowledgement.
+        violations: rules that were broken; empty in a good run.
+        epochs: in which a broker began as master.
+    """
+
+    acked: dict[int, str] = field(default_factory=dict)
+    last_ack: dict[int, float] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+
+    def acknowledged(self, epoch: int, first: int, records: list[str], now_s: float) -> None:
+        """A master of `epoch` tells clients that these records, from offset `first` on, are stored."""
+        if any(other > epoch for other in self.last_ack):
+            newer = max(self.last_ack)
+            self.violations.append(f"{now_s:.3f}: epoch {epoch} acknowledges, and epoch {newer} did before")
+        self.last_ack[epoch] = now_s
+        for offset, record in enumerate(records, first):
+            if self.acked.setdefault(offset, record) != record:
+                self.violations.append(f"{now_s:.3f}: offset {offset} is acknowledged twice, with two records")
+
+    def leads(self, epoch: int, log: list[str], now_s: float) -> None:
+        """A master of `epoch` begins with this log."""
+        self.epochs.append(epoch)
+        lost = [offset for offset, record in self.acked.items() if log[offset : offset + 1] != [record]]
+        if lost:
+            self.violations.append(f"{now_s:.3f}: the master of epoch {epoch} lacks {len(lost)} acknowledged records")
+
+
+class Network:
+    """Time and messages. A seed gives the same events each time.
+
+    Args:
+        names: of all who send and receive.
+    """
+
+    def __init__(self, seed: int, faults: Faults, names: Sequence[str]) -> None:
+        self.random = random.Random(seed)
+        self.faults = faults
+        self.seen = Seen()
+        self.names = names
+        self.now_s = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._cut: set[frozenset[str]] = set()
+        self._last_s: dict[tuple[str, str], float] = {}
+
+    def next_event(self) -> Callable[[], None] | None:
+        """Move the time to the next event, and return it; None when there is none."""
+        if not self._events:
+            return None
+        self.now_s, _, action = heapq.heappop(self._events)
+        return action
+
+    def at(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Run it after so many seconds."""
+        self._count += 1
+        heapq.heappush(self._events, (self.now_s + delay_s, self._count, action))
+
+    def send(self, sender: str, receiver: str, action: Callable[[], None]) -> None:
+        """A message: it arrives later, behind those sent before, if the two reach each other then and now."""
+        pair = frozenset((sender, receiver))
+        if pair not in self._cut:
+            delay_s = self.random.uniform(*_DELAY_S) * (20 if self.random.random() < 0.01 else 1)
+            arrives_s = max(self.now_s + delay_s, self._last_s.get((sender, receiver), 0.0))
+            self._last_s[sender, receiver] = arrives_s
+            self.at(arrives_s - self.now_s, lambda: None if pair in self._cut else action())
+
+    def cut(self, one: str, other: str) -> None:
+        """Let these two not reach each other."""
+        self._cut.add(frozenset((one, other)))
+
+    def heal(self) -> None:
+        """All reach each other again."""
+        self._cut.clear()
+
+    def isolate(self, name: str) -> None:
+        """Cut one off from all others."""
+        self._cut |= {frozenset((name, other)) for other in self.names if other != name}
+
+    def rate(self) -> float:
+        """How fast a clock runs: no two differ by more than leases allow for."""
+        return 1 + self.random.uniform(0, DRIFT * 0.99)
