@@ -45,7 +45,8 @@ class BrokerRequestHandler:
 
     def __init__(self, clients: ClientTable, guard: Guard, counting: Counting, turns: Turns) -> None:
         self._served: dict[int, Serve] = {}
-        self._table: dict[int, Serve] = self._served  # with what is diverted
+        self._diverted: dict[int, Serve] = {}
+        self._table: dict[int, Serve] = {}  # what is served, with what is diverted
         self._counting = counting
         self._calls = counting.calls
         self._guard = guard if guard.is_needed else None
@@ -63,10 +64,12 @@ class BrokerRequestHandler:
         if twice := sorted(self._served.keys() & table.keys()):
             raise ValueError(f"request codes that two subsystems serve: {', '.join(map(str, twice))}")
         self._served |= _measured(table)
+        self._table = self._served | self._diverted
 
     def divert(self, table: Mapping[int, Serve]) -> None:
         """Have these functions serve their codes until the next call; an empty table ends that."""
-        self._table = {**self._served, **_measured(table)} if table else self._served
+        self._diverted = _measured(table)
+        self._table = self._served | self._diverted
 
     def serve_again(self, connection: Connection, command: Command) -> None:
         """Serve a request that was diverted, now or later; a refusal is answered here. It was checked before."""
