@@ -4,7 +4,7 @@
           '-> waiting: behind earlier ones of the same connection, or for one of the 16 places
 
 An answer is gathered while a request is in progress, so the number of these limits memory. A request whose connection
-has closed is dropped.
+has closed ends without another step.
 """
 
 from collections import deque
@@ -24,6 +24,7 @@ from store.time_slice import TimeSlice
 _IN_PROGRESS_MAX: Final = 16
 _COUNT_MAX: Final = 1024
 _BYTES_MAX: Final = 64 << 20
+_END: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class LongRequests:
 
     Args:
         turns: shared with other long work.
-        failed: called with what a step raised, except when the connection is closed.
+        failed: called with what a step raised, or with a refusal if the connection has closed.
     """
 
     def __init__(self, turns: Turns, failed: Callable[[Connection, Command, Exception], None]) -> None:
@@ -71,15 +72,16 @@ class LongRequests:
         time_slice = TimeSlice(FILTER_SLICE_S)
         connection = request.connection
         try:
-            for _ in request.steps:
-                if connection.is_closed:
+            while not connection.is_closed:
+                if next(request.steps, _END) is _END:
                     break
                 if time_slice.is_over():
                     self._turns.run_later(partial(self._take, request))
                     return
+            else:
+                raise Refusal(Cause.SYSTEM_ERROR, "the client's connection has closed")
         except Exception as error:
-            if not connection.is_closed:
-                self._failed(connection, request.command, error)
+            self._failed(connection, request.command, error)  # a member between may wait though its client is gone
         self._bytes -= len(request.command.body)
         self._in_progress.remove(connection)
         self._begin_next()

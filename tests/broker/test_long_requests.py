@@ -125,3 +125,13 @@ async def test_no_more_than_sixteen_are_in_progress() -> None:
     desk.begin(connection(), desk.steps("b"))
     await eventually(lambda: "B" in desk.seen)
     assert desk.seen.index("b") > desk.seen.index("A")
+
+
+async def test_a_request_whose_connection_closed_before_its_turn_takes_no_step_and_is_answered() -> None:
+    desk, one = Desk(), End()
+    desk.begin(connection(), desk.steps("a"))
+    desk.begin(cast(Connection, one), desk.steps("b"))
+    one.is_closed = True
+    await eventually(lambda: "A" in desk.seen and bool(desk.failures))
+    assert "b" not in desk.seen
+    assert desk.failures == ["the client's connection has closed"]
