@@ -173,6 +173,7 @@ class ClientRequests:
         group, client_id, listed = _lock_body(command)
         locked = []
         for queue in (yield from _queues(command, listed)):
+            self._role.check_writable()  # it may have lost that, and all locks, since the last step
             if self._locks.lock(group, client_id, [queue]):
                 locked.append(dumps(queue.to_json()))
             yield

@@ -7,7 +7,9 @@ import pytest
 
 from broker.groups.locks import QueueLocks
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import QueueId
+from ledgermq.remoting.refusal import Refusal
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state
 
 Q0, Q1 = QueueId("T", "b", 0), QueueId("T", "b", 1)
@@ -141,6 +143,19 @@ async def test_locks_of_an_earlier_time_as_leader_keep_nobody_out(desk: Desk, cl
     for generation, writable in ((2, False), (3, True)):
         desk.parts.on_role_change(log_state(writable=writable, generation=generation))
     assert await lock("b") == 1
+
+
+async def test_nothing_is_locked_after_leadership_was_lost_between_two_steps(desk: Desk, client: MemoryClient) -> None:
+    body = {"consumerGroup": "g", "clientId": "a", "mqSet": [Q0.to_json(), Q1.to_json()]}
+    command = Command(RequestCode.LOCK_BATCH_MQ, body=orjson.dumps(body))
+    steps = desk.parts.groups.requests()[RequestCode.LOCK_BATCH_MQ](client.connection, command)
+    assert steps is not None
+    while not desk.parts.groups.locks.is_locked("g"):
+        next(steps)
+    desk.parts.on_role_change(log_state(writable=False, generation=2))
+    with pytest.raises(Refusal):
+        next(steps)
+    assert not desk.parts.groups.locks.is_locked("g")
 
 
 def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
