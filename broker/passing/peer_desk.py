@@ -85,9 +85,14 @@ class _PassedOn:
             Refusal: NOT_LEADER, another node leads, or none: nothing was placed; or as for the client itself.
         """
         if command.code == GREETING:
+            self.on_closed(connection)  # the member tells again which clients it has
             self._desk.greet(connection, command)
             return
-        address = self._checks.client_of(command)
+        try:
+            address = self._checks.client_of(command)
+        except Refusal:
+            connection.abort("a request was passed on without a valid claim")  # no later one on it can be valid
+            raise
         if command.code == CLIENT_GONE:
             self._forget(address)
             return

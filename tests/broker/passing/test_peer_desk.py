@@ -1,0 +1,89 @@
+"""The leader's end of what members pass on: which clients it knows behind a member, and when it believes it no more."""
+
+from pathlib import Path
+
+from broker.passing.claims import Claims, read_nonce
+from broker.passing.peer_desk import GREETING, PeerDesk
+from broker.role import Role
+from ledgermq.remoting.client import NoRequests
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import encode
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.proof import make_nonce
+from tests.broker.conftest import MemoryTransport, log_state, small_config
+
+SECRET = b"s" * 32
+
+
+class Served(NoRequests):
+    """Serves what is passed on; notes the clients."""
+
+    def __init__(self) -> None:
+        self.served: list[Connection] = []
+        self.closed: list[Connection] = []
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self.served.append(connection)
+
+    def on_closed(self, connection: Connection) -> None:
+        self.closed.append(connection)
+
+
+class Carrier(Connection):
+    """A member's connection; keeps the answers to greetings."""
+
+    def __init__(self, desk: PeerDesk) -> None:
+        super().__init__(Greeted(desk), Limits(), lambda _: None, lambda _connection, _reason: None)
+        self.nonces: list[bytes] = []
+        self.connection_made(MemoryTransport(("10.0.0.2", 4000)))
+
+    def respond(
+        self, command: Command, code: int, ext: object = None, body: object = b"", remark: object = None
+    ) -> None:
+        if isinstance(ext, dict) and "nonce" in ext:
+            self.nonces.append(read_nonce(ext["nonce"]))
+
+    def greet(self) -> Claims:
+        own = make_nonce()
+        self.data_received(encode(Command(GREETING, ext={"nonce": own.hex()})))
+        return Claims((SECRET,), own, self.nonces[-1])
+
+    def pass_on(self, claims: Claims, client: str) -> None:
+        command = Command(310, ext={"b": "T"})
+        command.remark = claims.make(command, client)
+        self.data_received(encode(command))
+
+
+class Greeted(NoRequests):
+    def __init__(self, desk: PeerDesk) -> None:
+        self._desk = desk
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self._desk.greet(connection, command)
+
+
+def made(tmp_path: Path) -> tuple[Served, Carrier]:
+    served = Served()
+    role = Role(small_config(tmp_path).broker, log_state(writable=True, generation=1))
+    desk = PeerDesk(role, lambda: served)
+    desk.secrets = (SECRET,)
+    return served, Carrier(desk)
+
+
+async def test_a_member_that_greets_again_on_its_connection_leaves_no_clients_behind(tmp_path: Path) -> None:
+    served, carrier = made(tmp_path)
+    carrier.pass_on(carrier.greet(), "10.0.0.7:1")
+    carrier.pass_on(carrier.greet(), "10.0.0.7:1")
+    first, second = served.served
+    assert served.closed == [first]
+    carrier.connection_lost(None)
+    assert served.closed == [first, second]
+
+
+async def test_a_connection_ends_with_the_first_claim_that_is_not_valid(tmp_path: Path) -> None:
+    served, carrier = made(tmp_path)
+    claims = carrier.greet()
+    claims.make(Command(310), "10.0.0.7:1")  # one that did not arrive
+    carrier.pass_on(claims, "10.0.0.7:1")
+    assert (served.served, carrier.is_closed) == ([], True)
