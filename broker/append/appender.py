@@ -46,8 +46,8 @@ class Appender:
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
         unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
-        take_back: takes the senders of a batch of which nothing was placed, since this node ceased to lead in this
-            turn; None: they are refused.
+        take_back: may take the senders of a batch of which nothing was placed, since this node ceased to lead in this
+            turn, and returns whether it did; None, or if it did not: they are refused.
     """
 
     def __init__(self, put: Put, answer_all: AnswerAll, settled: Settled, loop: asyncio.AbstractEventLoop) -> None:
@@ -61,7 +61,7 @@ class Appender:
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
         self.unwaited: list[Done] = []
-        self.take_back: Callable[[list[Answer]], None] | None = None
+        self.take_back: Callable[[list[Answer]], bool] | None = None
 
     def begin(self) -> None:
         """Make sure that this turn's batch is placed when the turn ends."""
@@ -101,8 +101,7 @@ class Appender:
             return
         except Refusal as refusal:
             outcome = refusal
-            if self.take_back is not None and refusal.cause in _LEADS_NO_MORE:
-                self.take_back(answers)
+            if self.take_back is not None and refusal.cause in _LEADS_NO_MORE and self.take_back(answers):
                 answers = []
         except Exception as error:  # senders must be answered, whatever the error is
             log.exception("appending a batch of %d records failed", len(drafts))

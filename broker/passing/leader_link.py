@@ -7,15 +7,24 @@ from broker.passing.peer_desk import GREETING
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import PREFIX_LENGTH, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectError
+from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.outgoing import Settle
 from ledgermq.remoting.proof import Secrets, make_nonce
+from ledgermq.remoting.refusal import Cause, Refusal
 
 ANSWER_TIMEOUT_S: Final = 10.0
 """Longer than a leader waits for a quorum; after that a request may or may not have been carried out."""
 
 _GREETING_TIMEOUT_S: Final = 1.0
+
+_CLAIM_MAX_BYTES: Final = 256
+"""Most bytes that a claim, and another opaque, add to a header."""
+
+_OTHERS_MAX_BYTES: Final = 2048
+"""Most bytes of a header besides its texts, of `FIELDS_MAX` fields."""
 
 
 class LeaderLink:
@@ -24,30 +33,61 @@ class LeaderLink:
     Attributes:
         address: where the leader serves clients.
         connection: the connection; it stays with this link.
+        rests_until: when requests may be passed on again, seconds of the loop's clock.
     """
 
-    def __init__(self, address: str, connection: Connection, claims: Claims) -> None:
+    def __init__(self, address: str, connection: Connection, claims: Claims, limits: Limits) -> None:
         self.address = address
         self.connection = connection
+        self.rests_until = 0.0
         self._claims = claims
+        self._limits = limits
 
     def pass_on(self, command: Command, client: str, settle: Settle) -> None:
-        """Pass a client's request on; `settle` gets the answer, or the error if none comes."""
+        """Pass a client's request on; `settle` gets the answer, or the error if none comes.
+
+        Raises:
+            Refusal: MESSAGE_ILLEGAL, it is too long with its claim; nothing was sent.
+        """
         self.connection.call(self._passed(command, client), ANSWER_TIMEOUT_S, settle)
 
     def pass_on_oneway(self, command: Command, client: str) -> None:
-        """Pass a client's one-way request on."""
+        """Pass a client's one-way request on.
+
+        Raises:
+            Refusal: MESSAGE_ILLEGAL, it is too long with its claim; nothing was sent.
+        """
         self.connection.oneway(self._passed(command, client))
 
     def _passed(self, command: Command, client: str) -> Command:
         """The request with the same fields and body, so that the client's signature stays valid."""
+        self._check_length(command)  # before the claim is made: the leader expects a request for every one
         claim = self._claims.make(command, client)
         language, version, header_type = command.language, command.version, command.header_type
         return Command(command.code, 0, 0, command.ext, command.body, claim, language, version, header_type)
 
+    def _check_length(self, command: Command) -> None:
+        """Refuse what the leader would not take: it would close the connection, on which all clients depend."""
+        limits, ext = self._limits, command.ext
+        texts = sum(map(len, ext)) + sum(map(len, ext.values())) + len(command.language)
+        longest = 6 * texts + _OTHERS_MAX_BYTES  # JSON takes six bytes for a control character
+        if longest <= limits.header_bytes and longest + len(command.body) <= limits.frame_bytes:
+            return
+        frame_bytes = len(encode(command)) + _CLAIM_MAX_BYTES
+        header_bytes = frame_bytes - PREFIX_LENGTH - len(command.body)
+        if header_bytes > limits.header_bytes or frame_bytes > limits.frame_bytes:
+            remark = f"a frame of {frame_bytes} bytes with a header of {header_bytes} is too long to be passed on"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, remark)
 
-async def open_link(client: RemotingClient, address: str, secrets: Secrets) -> LeaderLink:
+
+async def open_link(client: RemotingClient, address: str, secrets: Secrets, limits: Limits) -> LeaderLink:
     """Connect and greet.
+
+    Args:
+        client: makes the connection.
+        address: of the leader, `host:port`.
+        secrets: of the cluster; the first one seals.
+        limits: of the leader, for what it receives.
 
     Raises:
         RemotingError: nobody answers there, or the node takes nothing from members.
@@ -58,4 +98,4 @@ async def open_link(client: RemotingClient, address: str, secrets: Secrets) -> L
     answer = await connection.request(Command(GREETING, ext={"nonce": own.hex()}), _GREETING_TIMEOUT_S)
     if answer.code != ResponseCode.SUCCESS:
         raise ConnectError(address, f"the leader takes no requests of other members' clients: {answer.remark}")
-    return LeaderLink(address, connection, Claims(secrets, own, read_nonce(answer.ext.get("nonce", ""))))
+    return LeaderLink(address, connection, Claims(secrets, own, read_nonce(answer.ext.get("nonce", ""))), limits)

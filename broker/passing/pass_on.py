@@ -27,6 +27,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.tls import ContextSource
@@ -71,9 +72,14 @@ _SERVED_HERE: Final = frozenset(
 _HELD_MAX: Final = 10_000
 _HELD_BYTES_MAX: Final = 32 << 20
 _PASSED_MAX: Final = 8192
-"""Requests that wait for the leader's answer; half of what it takes of one connection (`maxRequestsInFlight`)."""
+"""Requests that wait for the leader's answer; never more than half of what it takes of one connection."""
+
+_UNSENT_MAX_BYTES: Final = 8 << 20
+"""Requests are held while more than this waits to be sent to the leader."""
 
 _RETRY_S: Final = 0.05
+"""Seconds between two attempts to reach the leader, or to pass on what a node refused that did not lead."""
+
 _LOGGED_AFTER: Final = 20
 """Attempts to reach the leader; a leader that died is dialled a few times before its successor is known."""
 
@@ -117,21 +123,24 @@ class PassOn:
         self._clients = clients
         self._client: RemotingClient | None = None
         self._secrets: Secrets = ()
+        self._limits = Limits()
         self._link: LeaderLink | None = None
         self._is_opening = False
         self._held: list[Waiting] = []  # a heap
         self._held_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._next_try: asyncio.TimerHandle | None = None
         self._number = 0
         self._in_flight = 0
         self._is_stopped = False
         self.passed = 0
         self.unanswered = 0
 
-    def open(self, tls: ContextSource | None, secrets: Secrets) -> None:
-        """Begin: from now on leaders may be connected to."""
+    def open(self, tls: ContextSource | None, secrets: Secrets, limits: Limits) -> None:
+        """Begin: from now on leaders may be connected to. `limits` are those of all members for what they receive."""
         self._client = RemotingClient(ForClients(self._clients, self.on_link_closed), tls=tls)
         self._secrets = secrets
+        self._limits = limits
         self.follow()
 
     async def close(self) -> None:
@@ -153,32 +162,31 @@ class PassOn:
     # ---- requests
 
     def take(self, connection: Connection, command: Command) -> None:
-        """Pass a client's request on, or hold it.
-
-        Raises:
-            Refusal: BUSY, too much is held.
-        """
+        """Pass a client's request on, or hold it. When too much is held, it is refused with BUSY."""
         self._number += 1
         waiting = Waiting(self._number, self._loop.time() + HOLD_S, connection, command)
         link = self._link
-        if link is None or self._held or self._in_flight >= _PASSED_MAX or link.connection.is_closed:
+        if link is None or self._held or connection.is_relayed or not self._has_room(link):
             self._hold(waiting)
         else:
             self._pass(link, waiting)
 
-    def take_back(self, answers: list[Answer]) -> None:
-        """Take requests whose messages were not placed, since this node just ceased to lead."""
+    def take_back(self, answers: list[Answer]) -> bool:
+        """Take requests whose messages were not placed; return whether that is done.
+
+        It is not where nobody elects, or where this node still leads: the log would refuse them again.
+        """
+        if not self._role.is_in_election or self._role.writable:
+            return False
         for connection, command, _, _ in answers:
-            try:
-                self.take(connection, command)
-            except Refusal as refusal:
-                connection.refuse(command, refusal)
+            self.take(connection, command)
+        return True
 
     def tell(self, connection: Connection, command: Command) -> None:
         """Serve a client's request here, and have the leader serve it, too."""
         self._serve(connection, command)
         if self._link is not None:
-            self._link.pass_on_oneway(command, connection.address)
+            self._tell(self._link, command, connection)
 
     def client_closed(self, connection: Connection) -> None:
         """The connection of a client to this node has ended."""
@@ -190,23 +198,33 @@ class PassOn:
         for connection in self._clients.connections():
             beat = connection.attributes.get(HEARTBEAT)
             if beat is not None and not connection.is_relayed:
-                link.pass_on_oneway(beat, connection.address)
+                self._tell(link, beat, connection)
+
+    def _tell(self, link: LeaderLink, command: Command, connection: Connection) -> None:
+        try:
+            link.pass_on_oneway(command, connection.address)
+        except Refusal as refusal:
+            _log.debug("%s: the leader is not told: %s", connection.address, refusal.remark)
 
     def _pass(self, link: LeaderLink, waiting: Waiting) -> None:
         connection, command = waiting.connection, waiting.command
-        self.passed += 1
-        if command.flag & ONEWAY_FLAG:
-            link.pass_on_oneway(command, connection.address)
-            return
-        self._in_flight += 1
-        link.pass_on(command, connection.address, partial(self._answered, waiting))
+        try:
+            if command.flag & ONEWAY_FLAG:
+                link.pass_on_oneway(command, connection.address)
+            else:
+                link.pass_on(command, connection.address, partial(self._answered, link, waiting))
+                self._in_flight += 1
+            self.passed += 1
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
 
-    def _answered(self, waiting: Waiting, outcome: Command | RemotingError) -> None:
+    def _answered(self, link: LeaderLink, waiting: Waiting, outcome: Command | RemotingError) -> None:
         self._in_flight -= 1
         connection, command = waiting.connection, waiting.command
         if not isinstance(outcome, Command):
             self._lost(waiting, outcome)
         elif outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE and outcome.ext.get("cause") == _NOT_LEADER:
+            link.rests_until = self._loop.time() + _RETRY_S
             self._hold(waiting)
         else:
             connection.respond(command, outcome.code, outcome.ext, outcome.body, outcome.remark)
@@ -237,9 +255,14 @@ class PassOn:
         command.body = bytes(command.body)  # a view would keep all of what was received with it
         heapq.heappush(self._held, waiting)
         self._held_bytes += size
-        if self._timer is None:
-            self._timer = self._loop.call_at(waiting.deadline, self._expire)
+        if self._timer is None or waiting.deadline < self._timer.when():
+            self._set_timer(waiting.deadline)
         self._release_soon()
+
+    def _set_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._expire)
 
     def _take_held(self) -> Waiting:
         waiting = heapq.heappop(self._held)
@@ -252,7 +275,7 @@ class PassOn:
         while self._held and self._held[0].deadline <= now:
             self._give_up(self._take_held())
         if self._held:
-            self._timer = self._loop.call_at(self._held[0].deadline, self._expire)
+            self._set_timer(self._held[0].deadline)
 
     def _give_up(self, waiting: Waiting) -> None:
         if waiting.command.code in _SERVED_HERE:
@@ -265,19 +288,33 @@ class PassOn:
 
     def _release(self) -> None:
         """Serve or pass on what is held, as far as that is possible now."""
-        if self._role.writable:
-            while self._held:
-                waiting = self._take_held()
-                if not waiting.connection.is_closed:
-                    self._serve(waiting.connection, waiting.command)
-            return
         link = self._link
-        while self._held and link is not None and self._in_flight < _PASSED_MAX and not link.connection.is_closed:
+        while self._held and (self._role.writable or (link is not None and self._has_room(link))):
             waiting = self._take_held()
-            if waiting.connection.is_relayed:  # the member that sent it knows by now who leads
-                waiting.connection.refuse(waiting.command, _not_leader(self._role))
-            elif not waiting.connection.is_closed:
+            connection, command = waiting.connection, waiting.command
+            if connection.is_closed:  # a member waits for the answer all the same
+                connection.refuse(command, self._role.refusal())
+            elif self._role.writable:
+                self._serve(connection, command)
+            elif connection.is_relayed:  # the member that sent it knows by now who leads
+                connection.refuse(command, _not_leader(self._role))
+            elif link is not None:
                 self._pass(link, waiting)
+        if self._held and link is not None and self._next_try is None:
+            self._next_try = self._loop.call_later(_RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._next_try = None
+        self._release()
+
+    def _has_room(self, link: LeaderLink) -> bool:
+        """Whether more may be passed on now."""
+        return (
+            not link.connection.is_closed
+            and self._in_flight < min(_PASSED_MAX, max(self._limits.in_flight // 2, 1))
+            and link.connection.held_bytes <= _UNSENT_MAX_BYTES
+            and link.rests_until <= self._loop.time()
+        )
 
     # ---- who leads
 
@@ -288,7 +325,7 @@ class PassOn:
 
     def follow(self) -> None:
         """Another node leads, or none."""
-        leader = self._role.leader_elsewhere
+        leader = self._role.leader_elsewhere if self._role.is_in_election else None
         if self._link is not None and self._link.address != leader:
             self._leave_link()
         if leader is not None and self._link is None and self.is_open and not self._is_opening:
@@ -325,7 +362,7 @@ class PassOn:
                 if leader is None:
                     return
                 try:
-                    link = await open_link(self._client, leader, self._secrets)
+                    link = await open_link(self._client, leader, self._secrets, self._limits)
                 except (RemotingError, Refusal) as error:
                     tries += 1
                     if tries == _LOGGED_AFTER:

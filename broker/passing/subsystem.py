@@ -26,6 +26,7 @@ class PassingSubsystem(Subsystem):
         self._role = context.role
         self._handler = handler
         self._appender = context.appender
+        self._limits = context.config.limits
         self._desk = PeerDesk(context.role, lambda: handler)
         self.pass_on = PassOn(context.role, clients, handler.serve_again, context.spawn, context.loop)
 
@@ -42,7 +43,7 @@ class PassingSubsystem(Subsystem):
             trusts_all: without a secret, believe whoever connects from other machines, too.
         """
         self._desk.secrets, self._desk.trusts_all = secrets, trusts_all
-        self.pass_on.open(tls, secrets)
+        self.pass_on.open(tls, secrets, self._limits)
         self._appender.take_back = self.pass_on.take_back
         self._handler.client_closed = self.pass_on.client_closed
         self._divert()

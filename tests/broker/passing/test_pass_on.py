@@ -68,7 +68,7 @@ class Follower:
         self.role = Role(config, log_state(writable=False, generation=1))
         self.served: list[int] = []
         self.pass_on = PassOn(self.role, ClientTable(loop.time, lambda _: None), self._serve, self.timers.spawn, loop)
-        self.pass_on.open(None, ())
+        self.pass_on.open(None, (), config.limits)
         self.client = Client()
 
     def _serve(self, connection: Connection, command: Command) -> None:
@@ -234,3 +234,80 @@ async def test_a_broker_that_stops_refuses_what_it_holds(follower: Follower) -> 
     follower.pass_on.release()
     follower.send(2)
     assert [(opaque, code) for opaque, code, _ in follower.client.answers] == [(1, 14), (2, 14)]
+
+
+async def test_a_node_that_refuses_as_no_leader_is_not_asked_again_at_once(follower: Follower) -> None:
+    deposed = Leader(say_not_leader)
+    follower.leads(await deposed.start())
+    follower.send(1)
+    await asyncio.sleep(0.3)
+    assert 1 <= len(deposed.taken) <= 8
+    assert follower.pass_on.held == 1
+    await deposed.server.close()
+
+
+async def test_what_is_too_long_with_its_claim_does_not_end_the_connection_of_all(follower: Follower) -> None:
+    leader = Leader(accept)
+    follower.leads(await leader.start())
+    follower.send(1)
+    await follower.answered(1)
+    long = {"i": "x" * (Limits().header_bytes - 150)}
+    follower.pass_on.take(follower.client, Command(310, 2, ext=long))
+    follower.pass_on.take(follower.client, Command(310, 3, ext={"i": "\x01" * (Limits().header_bytes // 5)}))
+    follower.pass_on.take(follower.client, Command(310, 4, body=bytes(Limits().frame_bytes - 100)))
+    follower.send(5)
+    answers = await follower.answered(1, 2, 3, 4, 5)
+    assert sorted(answers) == [(1, 0, ""), *((opaque, 13, "message-illegal") for opaque in (2, 3, 4)), (5, 0, "")]
+    await leader.server.close()
+
+
+async def test_nothing_more_is_given_to_a_leader_that_does_not_read(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_UNSENT_MAX_BYTES", 10_000)
+    leader = Leader(accept)
+    follower.leads(await leader.start())
+    follower.send(1)
+    await follower.answered(1)
+    for opaque in range(2, 6):
+        follower.pass_on.take(follower.client, Command(310, opaque, body=bytes(9_000)))
+    assert follower.pass_on.held == 2
+    assert {code for _, code, _ in await follower.answered(2, 3, 4, 5)} == {0}
+    await leader.server.close()
+
+
+async def test_a_request_that_comes_back_keeps_its_deadline(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[tuple[Connection, Command]] = []
+    deposed = Leader(lambda connection, command: late.append((connection, command)))
+    monkeypatch.setattr(module, "HOLD_S", 0.1)
+    follower.leads(await deposed.start())
+    await eventually(lambda: follower.pass_on._link is not None)
+    follower.send(1)
+    await eventually(lambda: len(late) == 1)
+    follower.leads(None)
+    monkeypatch.setattr(module, "HOLD_S", 60.0)
+    follower.send(2)
+    late[0][0].refuse(late[0][1], Refusal(Cause.NOT_LEADER, "another one leads"))
+    assert await follower.answered(1) == [(1, 14, "no-quorum")]
+    assert follower.pass_on.held == 1
+    await deposed.server.close()
+
+
+async def test_a_slave_makes_no_connection_to_its_master(follower: Follower) -> None:
+    master = Leader(accept)
+    hint = LeaderHint("b/0", await master.start())
+    follower.role.update(LogState(LogRole.SLAVE, 0, hint, Refusal(Cause.NOT_LEADER, "a slave", leader_hint=hint)))
+    follower.pass_on.follow()
+    await asyncio.sleep(0.1)
+    assert not master.server.connections
+    assert not follower.pass_on.take_back([]), "nobody elects: what a demoted master did not place is refused at once"
+    await master.server.close()
+
+
+async def test_a_node_that_still_leads_takes_nothing_back(follower: Follower) -> None:
+    follower.role.update(log_state(writable=True, generation=2))
+    assert not follower.pass_on.take_back([])
+    follower.role.update(log_state(writable=False, generation=3))
+    assert follower.pass_on.take_back([])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.append.answers import SendAnswers
+from broker.append.answers import Answer, SendAnswers
 from broker.append.appender import Appender
 from broker.counting.calls import Calls
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
@@ -104,14 +104,25 @@ async def test_a_batch_that_cannot_be_placed_is_refused_to_all_who_wait(error: E
 
 
 @pytest.mark.parametrize(
-    ("cause", "is_taken_back"), [(Cause.NOT_LEADER, True), (Cause.RECOVERING, True), (Cause.LEADER_CHANGED, False)]
+    ("cause", "takes", "is_taken_back"),
+    [
+        (Cause.NOT_LEADER, True, True),
+        (Cause.RECOVERING, True, True),
+        (Cause.NOT_LEADER, False, False),
+        (Cause.LEADER_CHANGED, True, False),
+    ],
 )
 async def test_senders_of_a_batch_of_which_nothing_was_placed_may_try_another_leader(
-    desk: Desk, client: MemoryClient, cause: Cause, is_taken_back: bool
+    desk: Desk, client: MemoryClient, cause: Cause, takes: bool, is_taken_back: bool
 ) -> None:
     store, refused, taken = ScriptedStore(), list[object](), list[object]()
+
+    def take_back(answers: list[Answer]) -> bool:
+        taken.extend(answers if takes else [])
+        return takes
+
     appender = Appender(store.put, lambda answers, _: refused.extend(answers), _ignore, asyncio.get_running_loop())
-    appender.take_back = taken.extend
+    appender.take_back = take_back
     store.error = Refusal(cause, "leads no more")
     appender.begin()
     answer = (client.connection, Command(310), draft(0), b"KEY")
