@@ -9,7 +9,9 @@ All names and bytes follow from the segment: no clock, no random name. One archi
 group have the same log, so any of them may fill it. Readers of Parquet directories leave out names that begin with `_`.
 """
 
+import errno
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -141,18 +143,42 @@ def archived_starts(archive: Path) -> list[int]:
 def archive_fault(archive: Path, segment: Path) -> str | None:
     """Return why a segment must not be deleted yet; None if the archive holds it whole.
 
-    Reads the whole segment and its Parquet file, and compares both with the manifest.
+    Reads the whole segment and its Parquet file, compares both with the manifest, and syncs what is archived: a copy
+    made by another program may lie in the page cache only.
+
+    Raises:
+        OSError: one of them cannot be read or synced.
     """
     start = int(segment.name)
     try:
         manifest = read_manifest(archive, start)
-        if manifest is None:
-            return f"{manifest_path(archive, start)} does not exist"
-        if segment.stat().st_size != manifest.length or sha256_of(segment) != manifest.sha256:
-            return f"{manifest_path(archive, start)} is the manifest of other bytes than {segment} has"
-        return parquet_fault(archive, manifest)
-    except (ManifestError, OSError) as error:
+    except ManifestError as error:
         return str(error)
+    if manifest is None:
+        return f"{manifest_path(archive, start)} does not exist"
+    if segment.stat().st_size != manifest.length or sha256_of(segment) != manifest.sha256:
+        return f"{manifest_path(archive, start)} is the manifest of other bytes than {segment} has"
+    fault = parquet_fault(archive, manifest)
+    if fault is None:
+        for path in (parquet_path(archive, start), manifest_path(archive, start), archive):
+            sync(path)
+    return fault
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable; a file system that cannot sync directories is let be.
+
+    Raises:
+        OSError: it cannot be synced.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        os.close(descriptor)
 
 
 def parquet_fault(archive: Path, manifest: Manifest) -> str | None:

@@ -35,6 +35,7 @@ from ledgermq.archive import (
     read_manifest,
     segment_name,
     sha256_of,
+    sync,
 )
 from ledgermq.message.entry_header import HEADER_SIZE
 from ledgermq.message.frames import Ints
@@ -173,16 +174,15 @@ def archive_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: b
     """
     try:
         with _alone(directory, file.start):
-            digest = sha256_of(Path(file.path))
             there = read_manifest(directory, file.start)
-            if there is not None and (there.sha256, there.length) != (digest, file.length):
+            if there is not None and (there.sha256, there.length) != (sha256_of(Path(file.path)), file.length):
                 raise ArchiveError(
                     f"{manifest_path(directory, file.start)} is the manifest of other bytes than {file.path} has:"
                     " an archive holds one log"
                 )
             if there is not None and parquet_fault(directory, there) is None:
                 return Done(file.start, file.length, was_there=True)
-            manifest = _write_segment(directory, kind, file, digest, keep_damage=keep_damage)
+            manifest = _write_segment(directory, kind, file, keep_damage=keep_damage)
             _write_durably(manifest_path(directory, file.start), manifest.encode())
     except ManifestError as error:
         raise ArchiveError(str(error)) from None
@@ -210,7 +210,7 @@ def restore_segment(directory: Path, folder: Path, manifest: Manifest) -> Done:
                 raise ArchiveError(fault)
             os.fsync(file.fileno())
             temporary.replace(target)
-        _sync(folder)
+        sync(folder)
     except OSError as error:
         raise ArchiveError(f"{error.filename or target}: {error.strerror or error}") from None
     return Done(manifest.start, manifest.length, was_there=False)
@@ -281,9 +281,10 @@ class _Tally:
         return tuple(QueueRange(*name, *numbers) for name, numbers in sorted(self.queues.items()))
 
 
-def _write_segment(directory: Path, kind: str, file: LogFile, digest: str, *, keep_damage: bool) -> Manifest:
+def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bool) -> Manifest:
+    """Write the Parquet file; return its manifest, whose SHA-256 is of the bytes that were put into the file."""
     target = parquet_path(directory, file.start)
-    temporary, tally = target.with_name(f"_{target.name}.tmp"), _Tally()
+    temporary, tally, length, digest = target.with_name(f"_{target.name}.tmp"), _Tally(), 0, hashlib.sha256()
     narrow = ["topic", "tags"]
     with (
         temporary.open("wb") as opened,
@@ -295,16 +296,21 @@ def _write_segment(directory: Path, kind: str, file: LogFile, digest: str, *, ke
         held: list[pa.RecordBatch] = []
         for batch in _batches(kind, file, tally, keep_damage=keep_damage):
             held.append(batch)
+            piece = _values(batch.column("raw"))
+            digest.update(piece)
+            length += len(piece)
             if sum(len(_values(each.column("raw"))) for each in held) >= _ROW_GROUP_BYTES:
                 _write_group(writer, held)
         _write_group(writer, held)
-    _sync(temporary)
+    if length != file.length:
+        raise PipelineError(f"{file.path}: {length} bytes were read, not {file.length}")
+    sync(temporary)
     size, parquet_digest = temporary.stat().st_size, sha256_of(temporary)
     temporary.replace(target)
-    _sync(directory)
+    sync(directory)
     low, high = tally.times or (0, 0)
     return Manifest(
-        file.start, file.length, digest, kind, tally.records, low, high, size, parquet_digest, tally.ranges()
+        file.start, length, digest.hexdigest(), kind, tally.records, low, high, size, parquet_digest, tally.ranges()
     )
 
 
@@ -409,12 +415,4 @@ def _write_durably(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)

@@ -119,6 +119,8 @@ class Cleaner:
         files = await asyncio.to_thread(_ages, sealed)
         ends = expired(self.config, verdict, files, self._now_ms())
         await self._trim([file for file in sealed if file[1] in ends])
+        if self.waits_for_archive and not ends and sealed:
+            await self._is_archived(sealed[0][0])  # perhaps by now, though nothing goes at this hour
         if verdict.at_once and not ends:
             log.warning("the disk is %.0f %% full, and no file of the log can be deleted", space.log.ratio * 100)
         await self.clean_queues()
@@ -219,10 +221,13 @@ class Cleaner:
 
     async def _is_archived(self, path: Path) -> bool:
         """Return whether a file may go as far as its archive is concerned."""
-        gate, was_waiting = self._gate, self.waits_for_archive
-        self.waits_for_archive = gate is not None and not await asyncio.to_thread(gate.is_open, path)
-        if gate is not None and self.waits_for_archive and not was_waiting:
+        gate = self._gate
+        if gate is None:
+            return True
+        self.waits_for_archive = not await asyncio.to_thread(gate.is_open, path)
+        if gate.fault is not None and gate.fault != gate.told:
             log.warning("files of the log from %s on are kept until they are archived: %s", path.name, gate.fault)
+        gate.told = gate.fault
         return not self.waits_for_archive
 
     @staticmethod

@@ -189,6 +189,25 @@ def test_an_archive_of_another_log_is_not_touched(tmp_path: Path) -> None:
     assert "other bytes" in str(archive_fault(tmp_path / "a", segments(tmp_path / "two", raft=False)[0]))
 
 
+def test_a_manifest_is_of_the_bytes_that_were_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member of a Raft group may cut its log, and write it anew, while the job reads it."""
+    placed = write_log(tmp_path / "store", MIXED)
+    (segment, *_) = segments(tmp_path / "store", raft=False)
+    batches = module._batches
+
+    def rewritten(*words: Any, **options: Any) -> Any:
+        overwrite(segment, placed[2].physical_offset + 12, b"\0\0\0\7")  # the queue's id
+        return batches(*words, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_batches", rewritten)
+        archive_all(tmp_path / "store", tmp_path / "a")
+    manifest = read_manifest(tmp_path / "a", 0)
+    assert manifest is not None
+    assert segment_fault(tmp_path / "a", manifest) is None
+    assert archive_fault(tmp_path / "a", segment) is None
+
+
 def test_damage_is_not_archived_unless_it_is_wanted(tmp_path: Path) -> None:
     placed = write_log(tmp_path / "store", MIXED)
     (segment, *_) = segments(tmp_path / "store", raft=False)
