@@ -146,6 +146,7 @@ def _layout(root: Path, kind: str, log_dir: Path, raft_dir: Path | None, *, is_b
     for file in files:
         if not os.access(file.path, os.R_OK):
             raise UnreadableError(f"{file.path}: Permission denied")
+    locked = [root] if raft_dir is None else [root, raft_dir]
     return StoreLayout(
         root=root,
         kind=kind,
@@ -155,7 +156,7 @@ def _layout(root: Path, kind: str, log_dir: Path, raft_dir: Path | None, *, is_b
         log_files=tuple(files),
         log_file_size=_file_size(files),
         strangers=tuple(strangers),
-        holder=lock_holder(root) or (lock_holder(raft_dir) if raft_dir is not None else None),
+        holder=next((pid for pid in map(lock_holder, locked) if pid is not None), None),
         unit_dir=raft_dir / "index" if raft_dir is not None else None,
     )
 
