@@ -79,6 +79,7 @@ class Cleaner:
         path = config.archive_path if config.archive_required else None
         self._gate = ArchiveGate(path) if path is not None else None
         self.waits_for_archive = False
+        self._look: asyncio.Task[bool] | None = None
         self._store = store
         self._measure = measure
         self._now_ms = now_ms
@@ -94,6 +95,8 @@ class Cleaner:
 
     async def close(self) -> None:
         """Stop, at the next pause of the round that is running."""
+        if self._look is not None:
+            self._look.cancel()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -220,14 +223,23 @@ class Cleaner:
             await asyncio.sleep(self.config.log_pause_ms / 1000)
 
     async def _is_archived(self, path: Path) -> bool:
-        """Return whether a file may go as far as its archive is concerned."""
-        gate = self._gate
+        """Return whether a file may go as far as its archive is concerned.
+
+        A look that takes longer than a round goes on behind it, since the disk must be measured; a later round takes
+        its result, which the gate keeps.
+        """
+        gate, look = self._gate, self._look
         if gate is None:
             return True
-        self.waits_for_archive = not await asyncio.to_thread(gate.is_open, path)
-        if gate.fault is not None and gate.fault != gate.told:
-            log.warning("files of the log from %s on are kept until they are archived: %s", path.name, gate.fault)
-        gate.told = gate.fault
+        is_new = look is None or look.done()
+        if look is None or look.done():
+            look = self._look = asyncio.create_task(asyncio.to_thread(gate.is_open, path))
+        done, _ = await asyncio.wait([look], timeout=self.config.interval_ms / 1000)
+        self.waits_for_archive = not (is_new and done and look.result())
+        why = gate.fault if done else "the comparison with the archive takes long"
+        if why is not None and why != gate.told:
+            log.warning("files of the log from %s on are kept until they are archived: %s", path.name, why)
+        gate.told = why
         return not self.waits_for_archive
 
     @staticmethod

@@ -99,5 +99,45 @@ async def test_a_new_reason_is_told_and_the_wait_ends_at_any_hour(
     archive_by_hand(archive, first)
     await cleaner.run_round()
     assert (cleaner.waits_for_archive, cleaner.deleted_files) == (False, 0)
-    await asyncio.sleep(0)
+    await opened.close()
+
+
+async def test_an_archive_that_does_not_answer_keeps_no_round_from_its_end(tmp_path: Path) -> None:
+    opened = await open_classic(tmp_path, flush_mode=FlushMode.SYNC)
+    queue = opened.store.queues.get("T", 0)
+    await put_all(opened, [queued(queue, bytes(900)) for _ in range(20)])
+    (first, _), *_ = opened.store.log.sealed_files()
+    archive, percent = tmp_path / "archive", 86
+    archive_by_hand(archive, first)
+    manifest = manifest_path(archive, 0)
+    data = manifest.read_bytes()
+    manifest.unlink()
+    os.mkfifo(manifest)  # whoever reads it waits for a writer
+
+    def measure() -> StoreSpace:
+        disk = DiskSpace(percent, 100 - percent, 100)
+        return StoreSpace(disk, disk)
+
+    config = CleaningConfig(
+        interval_ms=200, log_pause_ms=0, queue_pause_ms=0, archive_required=True, archive_path=archive
+    )
+    cleaner = Cleaner(config, opened.store, measure=measure)
+    task = asyncio.create_task(cleaner.run_round())
+    done, _ = await asyncio.wait([task], timeout=30)
+    percent = 91
+    if done:
+        await cleaner.run_round()
+    refusal, waited = opened.store.disk_full, cleaner.waits_for_archive
+    writer = os.open(manifest, os.O_WRONLY)
+    manifest.unlink()
+    manifest.write_bytes(data)
+    os.write(writer, data)
+    os.close(writer)
+    assert done and waited and refusal is not None
+    for _ in range(100):
+        await cleaner.run_round()
+        if opened.store.log.min_offset == 4096:
+            break
+    assert opened.store.log.min_offset == 4096
+    await cleaner.close()
     await opened.close()
