@@ -8,8 +8,8 @@ mb_per_s           log bytes by the clock, from opening the directory until the 
 import time
 
 from benchmarks.store_bench import Figures, Options, main, make_batches, open_scratch, put, rate
+from ledgermq.store_progress import CHECKPOINT_NAME
 from store.directory.abort_file import AbortFile
-from store.directory.checkpoint import CHECKPOINT_NAME
 
 
 async def measure(options: Options) -> Figures:

@@ -29,7 +29,8 @@ from doctor.read.directory import DLEDGER, OffsetFile, StoreLayout
 from doctor.read.framing import EntryFraming, RecordFraming
 from doctor.read.queues import QueueSet, open_queues
 from doctor.read.scan import FileScan, Scanner
-from store.directory.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from ledgermq.store_progress import CHECKPOINT_NAME
+from store.directory.checkpoint import decode_checkpoint
 
 OnProgress = Callable[[int], None]
 

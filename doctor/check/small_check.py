@@ -11,8 +11,9 @@ from doctor.check.findings import Findings
 from doctor.read.directory import StoreLayout
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
+from ledgermq.store_progress import CHECKPOINT_NAME, CHECKPOINT_SIZE
 from store.directory.abort_file import ABORT_NAME
-from store.directory.checkpoint import CHECKPOINT_NAME, CHECKPOINT_SIZE, decode_checkpoint
+from store.directory.checkpoint import decode_checkpoint
 from store.errors import StoreFormatError
 
 _JSON_FILES = ("*.json", "*.json.bak", "timermetrics", "transactionMetrics")

@@ -12,8 +12,9 @@ from doctor.read.directory import DLEDGER, StoreLayout
 from doctor.read.queues import BATCH_DIR, QUEUE_DIR, QueueSet, list_queues, open_queues
 from doctor.read.unit_files import BLANK_SIZE, UnitFiles
 from doctor.read.walk import walk_file
+from ledgermq.store_progress import CHECKPOINT_NAME, CHECKPOINT_SIZE
 from store.directory.abort_file import ABORT_NAME
-from store.directory.checkpoint import CHECKPOINT_NAME, CHECKPOINT_SIZE, decode_checkpoint
+from store.directory.checkpoint import decode_checkpoint
 from store.errors import StoreFormatError
 
 

@@ -18,7 +18,8 @@ from doctor.read.unit_files import INDEX_UNIT
 from doctor.repair.copying import sync_path
 from doctor.repair.rebuild_queues import swap
 from ledgermq.message.index_unit import FIRST_ENTRY, HEADER, SECONDS_MAX, IndexLayout
-from store.directory.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from ledgermq.store_progress import CHECKPOINT_NAME
+from store.directory.checkpoint import decode_checkpoint
 
 
 def index_layout(old: StoreLayout, otherwise: IndexLayout | None) -> IndexLayout | None:

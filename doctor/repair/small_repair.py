@@ -14,8 +14,9 @@ from dledger.log.small_file import write_durably
 from doctor.check.small_check import LogFacts, json_fault, raft_checkpoint
 from doctor.read.directory import StoreLayout
 from doctor.repair.copying import copy_file, sync_path
+from ledgermq.store_progress import CHECKPOINT_NAME, CHECKPOINT_SIZE
 from store.directory.abort_file import ABORT_NAME
-from store.directory.checkpoint import CHECKPOINT_NAME, CHECKPOINT_SIZE, StoreCheckpoint, decode_checkpoint
+from store.directory.checkpoint import StoreCheckpoint, decode_checkpoint
 from store.errors import StoreFormatError
 
 _NOBODY = "forgotten"

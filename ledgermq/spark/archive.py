@@ -37,13 +37,15 @@ from ledgermq.archive import (
     sha256_of,
     sync,
 )
+from ledgermq.lock_holder import lock_holder
 from ledgermq.message.entry_header import HEADER_SIZE
 from ledgermq.message.frames import Ints
 from ledgermq.message.layout import HEAD_SIZES
 from ledgermq.spark.columns import record_batch
 from ledgermq.spark.errors import ArchiveError, DamagedLogError, PipelineError
-from ledgermq.spark.log_files import DLEDGER, LogFile, open_store
+from ledgermq.spark.log_files import DLEDGER, LogFile, StoreDirectory, open_store
 from ledgermq.spark.parts import Block, Damage, LogPart, read_part
+from ledgermq.store_progress import read_progress
 
 SCHEMA: Final = pa.schema(
     [
@@ -99,12 +101,12 @@ def archive(spark: SparkSession, store: str, directory: str, *, keep_damage: boo
         keep_damage: archive damaged segments too.
 
     Returns:
-        The segments in order. The file that is still being written is not among them.
+        The segments in order, see `sealed_files`.
 
     Raises:
         NotAStoreError: `store` is none.
         ArchiveError: the archive holds other bytes at the place of a segment, or cannot be written.
-        DamagedLogError: a segment is damaged. What was archived before stays.
+        DamagedLogError: a segment is damaged. All others are archived.
     """
     opened = open_store(store)
     try:
@@ -112,14 +114,29 @@ def archive(spark: SparkSession, store: str, directory: str, *, keep_damage: boo
     except OSError as error:
         raise ArchiveError(f"{directory}: {error.strerror}") from None
     task = partial(archive_segment, Path(directory), opened.kind, keep_damage=keep_damage)
-    return _each(spark, list(opened.files[:-1]), task)
+    return _each(spark, sealed_files(opened), task)
+
+
+def sealed_files(store: StoreDirectory) -> list[LogFile]:
+    """Return the files of a log that no broker will change: not the one that is written.
+
+    Where the checkpoint is ours, all their records are confirmed and durable, too: a member of a Raft group may have to
+    write the others anew.
+    """
+    progress, files = read_progress(Path(store.root)), list(store.files[:-1])
+    if progress is None:
+        return files
+    end = min(progress.flushed_offset, progress.dispatched_offset)
+    return [file for file in files if file.start + file.length <= end]
 
 
 def restore(spark: SparkSession, directory: str, output: str) -> list[Done]:
     """Write the archived segments into a new store directory: `OUTPUT/commitlog` or `OUTPUT/dledger-restored/data`.
 
     Raises:
-        ArchiveError: nothing is archived, the archive is damaged, or other files are at the place of a segment.
+        ArchiveError: nothing is archived; another log is in `output`, or a process has it open; the archive is
+            damaged, lacks a segment between others, or other files are at the place of a segment. All other segments
+            are restored.
     """
     manifests = _manifests(directory)
     if not manifests:
@@ -127,22 +144,23 @@ def restore(spark: SparkSession, directory: str, output: str) -> list[Done]:
     if len({manifest.kind for manifest in manifests}) > 1:
         raise ArchiveError(f"{directory} holds segments of classic and of Raft logs")
     folder = Path(output) / ("dledger-restored/data" if manifests[0].kind == DLEDGER else "commitlog")
-    folder.mkdir(parents=True, exist_ok=True)
-    return _each(spark, manifests, partial(restore_segment, Path(directory), folder))
+    _check_output(Path(output), folder)
+    done = _each(spark, manifests, partial(restore_segment, Path(directory), folder))
+    for gap in _gaps(manifests):
+        raise ArchiveError(f"{gap}; all that is archived is restored")
+    return done
 
 
 def verify(spark: SparkSession, directory: str) -> Verdict:
-    """Restore each segment in memory and compare it with its manifest; and look for segments between that are missing.
+    """Restore each segment in memory, compare it with its manifest, and look for missing segments and manifests.
 
     Raises:
         ArchiveError: the directory cannot be read.
     """
     manifests = _manifests(directory)
-    faults = [
-        f"no segment is archived between {before.start + before.length} and {after.start}"
-        for before, after in pairwise(manifests)
-        if before.start + before.length != after.start
-    ]
+    named = {parquet_path(Path(directory), manifest.start) for manifest in manifests}
+    others = sorted(set(Path(directory).glob("[0-9]*.parquet")) - named)
+    faults = [*_gaps(manifests), *(f"{path} has no manifest: archive the log again" for path in others)]
     found = _each(spark, manifests, partial(segment_fault, Path(directory)))
     faults += [fault for fault in found if fault is not None]
     return Verdict(len(manifests), sum(manifest.length for manifest in manifests), tuple(faults))
@@ -151,7 +169,44 @@ def verify(spark: SparkSession, directory: str) -> Verdict:
 def _each(spark: SparkSession, items: Sequence[Any], task: Callable[[Any], Any]) -> list[Any]:
     if not items:
         return []
-    return list(spark.sparkContext.parallelize(items, len(items)).map(task).collect())
+    found = list(spark.sparkContext.parallelize(items, len(items)).map(partial(_outcome, task)).collect())
+    for outcome in found:
+        if isinstance(outcome, PipelineError):
+            raise outcome
+    return found
+
+
+def _outcome(task: Callable[[Any], Any], item: Any) -> Any:
+    """Return what a task returns or raises: one faulty segment must not keep the others from being done."""
+    try:
+        return task(item)
+    except PipelineError as error:
+        return error
+
+
+def _gaps(manifests: Sequence[Manifest]) -> list[str]:
+    return [
+        f"no segment is archived between {before.start + before.length} and {after.start}"
+        for before, after in pairwise(manifests)
+        if before.start + before.length != after.start
+    ]
+
+
+def _check_output(output: Path, folder: Path) -> None:
+    """Create the folder of the restored log, unless `output` is in use or has another log.
+
+    Raises:
+        ArchiveError: it is, or has, or the folder cannot be created.
+    """
+    if (pid := lock_holder(output)) is not None:
+        raise ArchiveError(f"{output}: process {pid} has the store open")
+    for other in (output / "commitlog", *output.glob("dledger-*/data")):
+        if other.is_dir() and other != folder:
+            raise ArchiveError(f"{output} has another log: {other}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArchiveError(f"{folder}: {error.strerror}") from None
 
 
 def _manifests(directory: str) -> list[Manifest]:

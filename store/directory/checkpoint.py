@@ -7,13 +7,7 @@
 | 16-23  | index timestamp, i64      | ms; store time of the last record in flushed index files |
 | 24-31  | master flushed offset, i64 | kept as found |
 | 32-39  | confirm offset, i64       | |
-| 64-71  | `LEDGERMQ`                | our part, which RocketMQ does not look at and leaves alone |
-| 72-75  | version, i32 = 1          | |
-| 76-83  | commit log timestamp again, i64 | differs from the first as soon as RocketMQ has run on the directory |
-| 84-91  | flushed offset, i64       | the log is durable up to here; a record's end |
-| 92-99  | dispatched offset, i64    | every record below has its unit, durable |
-| 100-107 | unit count, i64          | sum of all queues' `max_offset` at the dispatched offset |
-| 108-111 | CRC-32 of bytes 64-107, u32 | |
+| 64-111  | our part | see `ledgermq.store_progress` |
 | 128-135 | `LMQINDEX`               | the index's part, ours too |
 | 136-139 | version, i32 = 1         | |
 | 140-147 | commit log timestamp again, i64 | as above |
@@ -32,30 +26,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
 
+from ledgermq.store_progress import CHECKPOINT_NAME, CHECKPOINT_SIZE, Progress, pack_progress, unpack_progress
 from store.errors import StoreFormatError
 from store.files.mapped_file import sync_directory
 
-CHECKPOINT_NAME = "checkpoint"
-CHECKPOINT_SIZE = 4096
 _SHARED = struct.Struct(">qqqqq")
-_OWN = struct.Struct(">8siqqqq")
 _CRC = struct.Struct(">I")
-_OWN_AT = 64
 _INDEX = struct.Struct(">8siqqqqi")
 _INDEX_AT = 128
 _INDEX_MAGIC = b"LMQINDEX"
-_MAGIC = b"LEDGERMQ"
 _VERSION = 1
 _SAFETY_MS = 3000
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Our part: offsets that a restart can rely on."""
-
-    flushed_offset: int
-    dispatched_offset: int
-    unit_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +79,7 @@ class StoreCheckpoint:
             self.confirm_offset,
         )
         if self.progress is not None:
-            own = self.progress
-            fields = (self.log_timestamp, own.flushed_offset, own.dispatched_offset, own.unit_count)
-            _OWN.pack_into(page, _OWN_AT, _MAGIC, _VERSION, *fields)
-            end = _OWN_AT + _OWN.size
-            _CRC.pack_into(page, end, crc32(page[_OWN_AT:end]))
+            pack_progress(page, self.log_timestamp, self.progress)
         if self.index is not None:
             index = self.index
             parts = (index.dispatched_offset, index.end_timestamp, index.file_name, index.entry_count)
@@ -116,13 +93,8 @@ def decode_checkpoint(page: bytes) -> StoreCheckpoint:
     """The content of a checkpoint file; a short or empty one counts as zeros."""
     page = page.ljust(CHECKPOINT_SIZE, b"\0")
     checkpoint = StoreCheckpoint(*_SHARED.unpack_from(page))
-    checkpoint = replace(checkpoint, index=_decode_index(page, checkpoint.log_timestamp))
-    magic, version, log_timestamp, *offsets = _OWN.unpack_from(page, _OWN_AT)
-    end = _OWN_AT + _OWN.size
-    is_ours = magic == _MAGIC and version == _VERSION and log_timestamp == checkpoint.log_timestamp
-    if is_ours and _CRC.unpack_from(page, end)[0] == crc32(page[_OWN_AT:end]):
-        return replace(checkpoint, progress=Progress(*offsets))
-    return checkpoint
+    index = _decode_index(page, checkpoint.log_timestamp)
+    return replace(checkpoint, index=index, progress=unpack_progress(page))
 
 
 def _decode_index(page: bytes, shared_timestamp: int) -> IndexProgress | None:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from store.directory.checkpoint import CHECKPOINT_SIZE, IndexProgress, Progress, StoreCheckpoint, StoreCheckpointFile
+from ledgermq.store_progress import CHECKPOINT_SIZE, Progress
+from store.directory.checkpoint import IndexProgress, StoreCheckpoint, StoreCheckpointFile
 from store.errors import DiskFailedError, DiskFullError
 from store.files.disk import NO_ROOM
 from store.queues.queue_ends import QueueEnds, save_ends

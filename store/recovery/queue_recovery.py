@@ -15,7 +15,7 @@ from functools import partial
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from store.directory.checkpoint import Progress
+from ledgermq.store_progress import Progress
 from store.errors import InvalidTopicError
 from store.files.mapped_file import MappedFile
 from store.queues.batch_queue import BatchQueue

@@ -9,7 +9,7 @@ or no checkpoint)
 import logging
 from pathlib import Path
 
-from store.directory.checkpoint import Progress
+from ledgermq.store_progress import Progress
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_ends import QueueEnds, read_ends
 from store.queues.queue_table import QueueTable

@@ -12,7 +12,8 @@ from ha.config import GroupConfig, MasterConfig, SlaveConfig
 from ha.core.copies import CopyRules
 from ha.master import Master
 from ha.slave import Slave
-from store.directory.checkpoint import Progress, StoreCheckpoint
+from ledgermq.store_progress import Progress
+from store.directory.checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.flusher import FlushMode
 from tests.store.support import HOST, Outcomes, eventually, make_draft

@@ -18,11 +18,14 @@ from ledgermq.spark.archive import (
     archive_segment,
     restore,
     restore_segment,
+    sealed_files,
     segment_fault,
     verify,
 )
 from ledgermq.spark.errors import ArchiveError, DamagedLogError
 from ledgermq.spark.log_files import open_store
+from ledgermq.store_progress import Progress
+from store.directory.checkpoint import StoreCheckpoint
 from tests.spark.logs import V6, record, write_log
 from tests.spark.test_parts import overwrite
 from tests.store.support import GOLDEN, golden
@@ -242,6 +245,55 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, data: bytes) -> None:
     assert str(tmp_path) in str(archive_fault(tmp_path, tmp_path / f"{0:020d}"))
 
 
+def test_what_may_still_be_replaced_is_not_sealed(tmp_path: Path) -> None:
+    """Entries of a Raft log that are not committed, or not durable. Only a checkpoint of ours tells of them."""
+    write_log(tmp_path / "store", MIXED, raft=True)
+    count = len(segments(tmp_path / "store", raft=True))
+
+    def sealed(progress: Progress | None) -> int:
+        checkpoint = StoreCheckpoint(log_timestamp=5, progress=progress)
+        (tmp_path / "store" / "checkpoint").write_bytes(checkpoint.encode())
+        return len(sealed_files(open_store(str(tmp_path / "store"))))
+
+    assert len(sealed_files(open_store(str(tmp_path / "store")))) == count >= 3
+    assert sealed(Progress(1 << 40, 2 * 4096 - 1, 0)) == 1
+    assert sealed(Progress(2 * 4096, 1 << 40, 0)) == 2
+    assert sealed(Progress(1 << 40, 1 << 40, 0)) == count
+    assert sealed(None) == count
+
+
+def test_a_store_that_is_open_or_has_another_log_is_not_restored_into(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "dledger-restored" / "data"
+    module._check_output(tmp_path / "out", folder)
+    module._check_output(tmp_path / "out", folder)
+    with pytest.raises(ArchiveError, match="has another log"):
+        module._check_output(tmp_path / "out", tmp_path / "out" / "commitlog")
+    held = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX, 1); print(flush=True); input()"
+    words = [sys.executable, "-c", held, str(tmp_path / "out" / "lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(ArchiveError, match=f"process {holder.pid} has the store open"):
+            module._check_output(tmp_path / "out", folder)
+        holder.communicate(b"\n")
+
+
+@pytest.mark.java
+def test_a_faulty_segment_keeps_no_other_from_being_done(spark: SparkSession, tmp_path: Path) -> None:
+    placed = write_log(tmp_path / "store", MIXED)
+    (first, *others) = segments(tmp_path / "store", raft=False)
+    overwrite(first, placed[2].physical_offset + 88, b"X")
+    with pytest.raises(DamagedLogError) as caught:
+        archive(spark, str(tmp_path / "store"), str(tmp_path / "a"))
+    assert caught.value.physical_offset == placed[2].physical_offset
+    assert all(archive_fault(tmp_path / "a", path) is None for path in others)
+    (tmp_path / "a" / f"_{int(others[1].name):020d}.json").unlink()
+    with pytest.raises(ArchiveError, match=r"no segment is archived between .* all that is archived is restored"):
+        restore(spark, str(tmp_path / "a"), str(tmp_path / "out"))
+    restored = sorted(path.name for path in (tmp_path / "out" / "commitlog").iterdir())
+    assert restored == [path.name for path in others if path != others[1]]
+
+
 @pytest.mark.java
 def test_a_job_archives_verifies_and_restores(spark: SparkSession, tmp_path: Path) -> None:
     placed = write_log(tmp_path / "store", MIXED, raft=True)
@@ -258,6 +310,7 @@ def test_a_job_archives_verifies_and_restores(spark: SparkSession, tmp_path: Pat
     assert [bytes(row.body) for row in first] == [each.body for each in placed[:5]]
     (tmp_path / "a" / f"_{4096:020d}.json").unlink()
     faults = verify(spark, str(tmp_path / "a")).faults
-    assert faults == ("no segment is archived between 4096 and 8192",)
+    assert faults[0] == "no segment is archived between 4096 and 8192"
+    assert [fault.endswith("has no manifest: archive the log again") for fault in faults] == [False, True]
     with pytest.raises(ArchiveError, match="holds no manifest"):
         restore(spark, str(tmp_path), str(tmp_path / "out"))

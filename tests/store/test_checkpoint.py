@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.directory.checkpoint import Progress, StoreCheckpoint, StoreCheckpointFile, decode_checkpoint
+from ledgermq.store_progress import Progress
+from store.directory.checkpoint import StoreCheckpoint, StoreCheckpointFile, decode_checkpoint
 from store.log.flusher import FlushMode
 from store.recovery import checkpointer
 from tests.store.support import GOLDEN, eventually, open_classic, put_all, queued

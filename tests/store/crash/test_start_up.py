@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from store.directory.checkpoint import Progress, StoreCheckpoint, StoreCheckpointFile
+from ledgermq.store_progress import Progress
+from store.directory.checkpoint import StoreCheckpoint, StoreCheckpointFile
 from store.files.mapped_file import MappedFile
 from store.log.commit_log import CommitLog
 from store.opening import OpenStore

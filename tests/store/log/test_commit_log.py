@@ -14,7 +14,8 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.directory.checkpoint import Progress, StoreCheckpoint
+from ledgermq.store_progress import Progress
+from store.directory.checkpoint import StoreCheckpoint
 from store.errors import RecordUnavailableError, StoreFormatError
 from store.files.mapped_file import file_name
 from store.log.commit_log import CommitLog, CommitLogConfig

@@ -1,0 +1,76 @@
+"""Our part of a store's checkpoint file: offsets that a restart, or a reader of the directory, can rely on.
+
+| bytes | field | |
+|---|---|---|
+| 0-7     | commit log timestamp, i64 | of RocketMQ's part |
+| 64-71   | `LEDGERMQ`                | our part, which RocketMQ does not look at and leaves alone |
+| 72-75   | version, i32 = 1          | |
+| 76-83   | commit log timestamp again, i64 | differs from the first as soon as RocketMQ has run on the directory |
+| 84-91   | flushed offset, i64       | |
+| 92-99   | dispatched offset, i64    | |
+| 100-107 | unit count, i64           | |
+| 108-111 | CRC-32 of bytes 64-107, u32 | |
+
+Big-endian.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+CHECKPOINT_NAME: Final = "checkpoint"
+CHECKPOINT_SIZE: Final = 4096
+
+_TIMESTAMP: Final = struct.Struct(">q")
+_OWN: Final = struct.Struct(">8siqqqq")
+_CRC: Final = struct.Struct(">I")
+_OWN_AT: Final = 64
+_CRC_AT: Final = _OWN_AT + _OWN.size
+_MAGIC: Final = b"LEDGERMQ"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a checkpoint says of a store.
+
+    Attributes:
+        flushed_offset: the log is durable up to here; a record's end.
+        dispatched_offset: every record below is confirmed and has its unit, durable.
+        unit_count: sum of all queues' `max_offset` at the dispatched offset.
+    """
+
+    flushed_offset: int
+    dispatched_offset: int
+    unit_count: int
+
+
+def pack_progress(page: bytearray, log_timestamp: int, progress: Progress) -> None:
+    """Write our part into the bytes of a checkpoint."""
+    fields = (log_timestamp, progress.flushed_offset, progress.dispatched_offset, progress.unit_count)
+    _OWN.pack_into(page, _OWN_AT, _MAGIC, _VERSION, *fields)
+    _CRC.pack_into(page, _CRC_AT, crc32(page[_OWN_AT:_CRC_AT]))
+
+
+def unpack_progress(page: bytes) -> Progress | None:
+    """Return our part of a whole checkpoint; None if there is none, or RocketMQ has run since."""
+    magic, version, log_timestamp, *offsets = _OWN.unpack_from(page, _OWN_AT)
+    is_ours = magic == _MAGIC and version == _VERSION and log_timestamp == _TIMESTAMP.unpack_from(page)[0]
+    is_whole = _CRC.unpack_from(page, _CRC_AT)[0] == crc32(page[_OWN_AT:_CRC_AT])
+    return Progress(*offsets) if is_ours and is_whole else None
+
+
+def read_progress(store: Path) -> Progress | None:
+    """Return our part of the checkpoint of a store directory; None without one.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        with (store / CHECKPOINT_NAME).open("rb") as file:
+            page = file.read(CHECKPOINT_SIZE)
+    except FileNotFoundError:
+        return None
+    return unpack_progress(page.ljust(CHECKPOINT_SIZE, b"\0"))
