@@ -149,6 +149,8 @@ def like_that(view: memoryview, position: int, end: int, size: int, words: tuple
     All of them end by `end`.
     """
     count = max(end - position, 0) // size
+    if not count:  # the view may end before `position`
+        return range(position, position)
     heads: npt.NDArray[np.int32] = np.ndarray((count, 2), ">i4", view, position, (size, 4))
     differs = (heads[:, 0] != words[0]) | (heads[:, 1] != words[1])
     count = int(differs.argmax()) if differs.any() else count

@@ -120,6 +120,11 @@ def test_a_record_larger_than_a_block_is_read(tmp_path: Path) -> None:
     assert read(tmp_path)[0] == [each.physical_offset for each in placed]
 
 
+def test_records_of_one_size_are_read_across_blocks(tmp_path: Path) -> None:
+    placed = write_log(tmp_path, [record(n, body=b"x" * 3000) for n in range(2000)], file_size=8 << 20)
+    assert read(tmp_path, verify=False)[0] == [each.physical_offset for each in placed]
+
+
 def test_files_made_ahead_are_no_part_of_the_log(tmp_path: Path) -> None:
     placed = write_log(tmp_path, [record(n) for n in range(40)])
     for start in (2, 3):
