@@ -175,6 +175,7 @@ class ClientTable:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Client]] = {}
         self._producer_connections: dict[str, Connection] = {}
+        self._producer_ids: dict[Connection, str] = {}  # of the last heartbeat of each
         self._groups_of: dict[Connection, tuple[set[str], set[str]]] = {}  # it consumes in, it produces in
         self._member_count = 0  # of all these groups
 
@@ -217,6 +218,9 @@ class ClientTable:
         members = self._producers.setdefault(group, {})
         user = connection.attributes.get(USER)
         members[connection] = Client(client_id, connection, language, version, self._clock(), user)
+        if self._producer_ids.get(connection) != client_id:
+            self._forget_producer_id(connection)
+            self._producer_ids[connection] = client_id
         known = self._producer_connections.get(client_id)
         if known is None or known.is_closed or known.attributes.get(USER) == user:
             self._producer_connections[client_id] = connection  # else another user's client has this id
@@ -246,9 +250,13 @@ class ClientTable:
             self._producers.pop(group, None)
         if gone is None:
             return
-        is_last = not self._leave(connection, _PRODUCES, group)
-        if is_last and self._producer_connections.get(gone.client_id) is connection:
-            del self._producer_connections[gone.client_id]
+        if not self._leave(connection, _PRODUCES, group):
+            self._forget_producer_id(connection)
+
+    def _forget_producer_id(self, connection: Connection) -> None:
+        client_id = self._producer_ids.pop(connection, None)
+        if client_id is not None and self._producer_connections.get(client_id) is connection:
+            del self._producer_connections[client_id]
 
     def leave_consumer(self, group: str, connection: Connection, *, has_left: bool) -> None:
         """Remove a consumer that unregisters (`has_left`) or whose connection closed."""

@@ -222,3 +222,14 @@ async def test_a_pull_held_under_an_older_expression_is_sent_for_the_new_one(des
     answer = await client.ask(RequestCode.PULL_MESSAGE, {**fields, "subVersion": "6"})
     assert b"new" in bytes(answer.body)
     assert b"old" not in bytes(answer.body)
+
+
+async def test_a_connection_is_known_as_one_producer_however_many_ids_it_gave(desk: Desk) -> None:
+    producer, table = desk.client(), desk.parts.groups.clients
+    for number in range(4):
+        body = {"clientID": f"id{number}", "producerDataSet": [{"groupName": f"g{number // 2}"}]}
+        await producer.ask(RequestCode.HEART_BEAT, {}, orjson.dumps(body))
+        known = [table.producer_connection(f"id{one}") for one in range(4)]
+        assert known == [producer.connection if one == number else None for one in range(4)]
+    producer.connection.connection_lost(None)
+    assert table.producer_connection("id3") is None
