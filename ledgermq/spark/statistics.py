@@ -1,7 +1,7 @@
 """Messages, bytes and delay by topic, queue and minute, segment by segment: what was counted once is kept.
 
     STATE/00000000001073741824-3f2a....parquet     a sealed file of a log: start, and a hash of its first KiB
-    STATE/active-00000000002147483648-77c1....parquet    the file that is being written, as of the last run
+    STATE/active-00000000002147483648-77c1....parquet    a file that may change, as of the last run
 
 A row is a topic, queue id and minute (of the store time, UTC): messages, bytes of records, sum and maximum of the delay
 from born to store time in ms. Rows of segments that a broker has deleted since stay: the statistics outlive the log.
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from ledgermq.spark.archive import sealed_files
 from ledgermq.spark.columns import record_batch
 from ledgermq.spark.errors import DamagedLogError, PipelineError
 from ledgermq.spark.log_files import frame_head, open_store
@@ -54,12 +55,13 @@ def statistics(spark: SparkSession, stores: Sequence[str], state: str) -> DataFr
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for store in map(open_store, stores):
+            sealed = set(sealed_files(store))
             for part in plan_parts(store, 0):
                 name = f"{part.file.start:020d}-{hashlib.sha256(frame_head(part.file)).hexdigest()[:16]}.parquet"
-                if part.is_tail:
+                if part.file not in sealed:
                     name = _ACTIVE + name
                     active.add(name)
-                if part.is_tail or not (folder / name).exists():
+                if part.file not in sealed or not (folder / name).exists():
                     work.append((part, name))
         if work:
             spark.sparkContext.parallelize(work, len(work)).foreach(partial(count_part, folder))

@@ -16,6 +16,8 @@ from ledgermq.spark.errors import DamagedLogError
 from ledgermq.spark.log_files import open_store
 from ledgermq.spark.parts import plan_parts
 from ledgermq.spark.statistics import count_part, statistics
+from ledgermq.store_progress import Progress
+from store.directory.checkpoint import StoreCheckpoint
 from tests.spark.logs import record, write_log
 from tests.spark.test_parts import overwrite
 
@@ -99,3 +101,16 @@ def test_a_chart_is_well_formed_and_draws_the_largest_lines() -> None:
     assert len(polylines) == 8
     assert polylines[0].get("points", "").split()[-1] == "880.0,50.0"
     ElementTree.fromstring(line_chart("nothing", "a minute", {}))
+
+
+@pytest.mark.java
+def test_files_with_entries_that_may_be_replaced_are_counted_again_each_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_log(tmp_path / "store", RECORDS, raft=True)
+    page = StoreCheckpoint(progress=Progress(1 << 40, 4096, 0)).encode()
+    (tmp_path / "store" / "checkpoint").write_bytes(page)
+    statistics(spark, [str(tmp_path / "store")], str(tmp_path / "state"))
+    names = [path.name for path in (tmp_path / "state").glob("*.parquet")]
+    assert [name[:20] for name in names if not name.startswith("active-")] == [f"{0:020d}"]
+    assert len(names) > 3
