@@ -175,6 +175,12 @@ class Metadata:
         done = when_all(-(-len(topics) // _ENTRIES_PER_RECORD), done)
         for start in range(0, len(topics), _ENTRIES_PER_RECORD):
             piece = topics[start : start + _ENTRIES_PER_RECORD]
+            try:
+                for topic in piece:
+                    self.check_decided(topic.name)  # again: a removal may have come since
+            except Refusal as refusal:
+                done(refusal)
+                return
             self._change(StateChange(topics={topic.name: topic for topic in piece}), done)
             yield
 

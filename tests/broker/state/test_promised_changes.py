@@ -150,3 +150,19 @@ async def test_cloned_offsets_are_answered_when_the_log_has_them(desk: Desk, cli
     fields = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
     assert (await client.ask(RequestCode.CLONE_GROUP_OFFSET, fields)).code == 0
     assert desk.parts.context.state.offsets["T@h"] == {0: 1}
+
+
+async def test_a_topic_of_a_list_that_is_removed_between_two_steps_is_refused(desk: Desk) -> None:
+    await make_topic(desk.client())
+    metadata, heard = desk.parts.context.metadata, list[Refusal | None]()
+    topic = metadata.topic("T")
+    assert topic is not None
+    steps = metadata.put_topics([topic], heard.append)
+    next(steps)
+    metadata.remove_topics(["T"])
+    for _ in steps:
+        pass
+    assert [refusal.cause for refusal in heard if refusal is not None] == [Cause.BUSY]
+    await eventually(
+        lambda: metadata.topic("T") is None, "the removal is decided, and nothing has made the topic again"
+    )
