@@ -110,6 +110,7 @@ class Connection(asyncio.Protocol):
         self.in_flight = 0
         self._handler = handler
         self._watcher = handler if isinstance(handler, AnswerWatcher) else None
+        self._serves_all = False
         self._limits = limits
         self._admit = admit
         self._on_lost = on_lost
@@ -135,7 +136,11 @@ class Connection(asyncio.Protocol):
         self._frame_since: float | None = None
 
     def serve_by(self, handler: RequestHandler) -> None:
-        """Have another handler serve the other end's requests from now on; `on_connected` is not called."""
+        """Have another handler serve the other end's requests from now on; `on_connected` is not called.
+
+        It gets every one of them, in order: too many unanswered ones end the connection.
+        """
+        self._serves_all = True
         self._handler = handler
         self._watcher = handler if isinstance(handler, AnswerWatcher) else None
 
@@ -431,6 +436,9 @@ class Connection(asyncio.Protocol):
         if not command.flag & ONEWAY_FLAG:
             self.in_flight += 1
             if self.in_flight > self._limits.in_flight:
+                if self._serves_all:
+                    self.abort(f"{self._limits.in_flight} requests are unanswered")
+                    return
                 busy = "[OVERLOAD]system busy, start flow control for a while"
                 remark = f"{busy}: {self._limits.in_flight} requests of this connection are unanswered"
                 self.refuse(command, Refusal(Cause.BUSY, remark, retry_after_ms=100))

@@ -34,7 +34,7 @@ class Carrier(Connection):
     """A member's connection; keeps the answers to greetings."""
 
     def __init__(self, desk: PeerDesk) -> None:
-        super().__init__(Greeted(desk), Limits(), lambda _: None, lambda _connection, _reason: None)
+        super().__init__(Greeted(desk), Limits(in_flight=4), lambda _: None, lambda _connection, _reason: None)
         self.nonces: list[bytes] = []
         self.connection_made(MemoryTransport(("10.0.0.2", 4000)))
 
@@ -87,3 +87,13 @@ async def test_a_connection_ends_with_the_first_claim_that_is_not_valid(tmp_path
     claims.make(Command(310), "10.0.0.7:1")  # one that did not arrive
     carrier.pass_on(claims, "10.0.0.7:1")
     assert (served.served, carrier.is_closed) == ([], True)
+
+
+async def test_no_claim_is_left_out_when_too_many_requests_are_unanswered(tmp_path: Path) -> None:
+    """The next one may be for the same client as the one before."""
+    served, carrier = made(tmp_path)
+    claims = carrier.greet()
+    for number in range(4):
+        carrier.pass_on(claims, f"10.0.0.{number}:1")
+    assert carrier.is_closed
+    assert len(served.served) == 3, "the greeting is one of the four"
