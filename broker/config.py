@@ -223,9 +223,9 @@ class BrokerConfig:
     lock_grace_ms: int = key(
         "lockGraceTime",
         NOT_NEGATIVE,
-        3000,
+        4000,
         "Time in ms for which a consumer keeps its queues' locks after its last connection closed.",
-        note="Then other consumers get them, unless the same client id was heard of. With RocketMQ this takes 60 s.",
+        note="Then other consumers get them, unless it was heard of or still pulls. With RocketMQ this takes 60 s.",
         origin=OURS,
     )
     region_id: str = key("regionId", TEXT, "DefaultRegion", "Name of the region, handed to clients in send answers.")

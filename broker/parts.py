@@ -49,7 +49,7 @@ class Parts:
         self.context = context
         self.cut: Callable[[int], None] = lambda _: None
         self.groups = groups = GroupSubsystem(context)
-        self.pull = PullSubsystem(context, groups.clients)
+        self.pull = PullSubsystem(context, groups.clients, groups.locks)
         self.tables = StateSubsystem(
             context.state,
             context.metadata,

@@ -2,7 +2,8 @@
 
     locked or renewed          valid for 60 s
     the client leaves          its locks are free at once
-    its last connection ends   its locks are free after the grace time, unless the same client is heard of before
+    its last connection ends   its locks are free after the grace time, unless the same client is heard of before;
+                               a pull of a locked queue shows that it lives: its next heartbeat is awaited
 
 Locks are not replicated: a new leader gives them out again, and a client asks for each of its queues every 20 s.
 
@@ -14,6 +15,9 @@ from collections.abc import Callable, Iterable
 from ledgermq.remoting.codec.java_json import QueueId
 
 LIFE_SECONDS = 60.0
+_HEARTBEAT_SECONDS = 35.0
+"""Clients send heartbeats every 30 s, and only these tell on a new connection who it is."""
+
 LOCKS_MAX = 262_144
 """Most locks of all groups; further queues are not locked."""
 
@@ -26,7 +30,7 @@ class QueueLocks:
         grace_s: how long a client without connections keeps its locks.
     """
 
-    def __init__(self, clock: Callable[[], float], grace_s: float = 3.0) -> None:
+    def __init__(self, clock: Callable[[], float], grace_s: float = 4.0) -> None:
         self._clock = clock
         self._grace_s = grace_s
         self._held: dict[str, dict[QueueId, tuple[str, float]]] = {}  # by group: client, end
@@ -64,10 +68,21 @@ class QueueLocks:
         """The client is heard of: its locks stay."""
         self._gone.pop((group, client_id), None)
 
-    def is_gone(self, group: str, client_id: str) -> bool:
-        """Whether the client's grace time is over."""
+    def pulled(self, group: str, queue: QueueId) -> None:
+        """The queue is pulled, which only its holder does: keep the locks until that sends its next heartbeat."""
+        holder = self._held.get(group, {}).get(queue)
+        if holder is not None and (group, holder[0]) in self._gone:
+            self._gone[group, holder[0]] = self._clock() + _HEARTBEAT_SECONDS
+
+    @property
+    def any_lost(self) -> bool:
+        """Whether any client with locks has no connection."""
+        return bool(self._gone)
+
+    def free_in(self, group: str, client_id: str) -> float | None:
+        """Return in how many seconds the locks of a lost client are free, not above 0: they are; None: it is back."""
         free_at = self._gone.get((group, client_id))
-        return free_at is not None and free_at <= self._clock()
+        return None if free_at is None else free_at - self._clock()
 
     def is_locked(self, group: str) -> bool:
         """Whether any queue of the group is locked: then it consumes in order."""
@@ -95,10 +110,14 @@ class QueueLocks:
             if self._count >= LOCKS_MAX:
                 return False
             self._count += 1
-        elif holder[0] != client_id and holder[1] > now and not self.is_gone(group, holder[0]):
+        elif holder[0] != client_id and holder[1] > now and not self._is_gone(group, holder[0]):
             return False
         held[queue] = (client_id, now + LIFE_SECONDS)
         return True
+
+    def _is_gone(self, group: str, client_id: str) -> bool:
+        left_s = self.free_in(group, client_id)
+        return left_s is not None and left_s <= 0
 
     def _keep(self, group: str, held: dict[QueueId, tuple[str, float]]) -> None:
         """Let the group have these of its locks."""

@@ -115,8 +115,13 @@ class GroupSubsystem(Subsystem):
 
     def _tell_of_free_locks(self, group: str, client_id: str) -> None:
         """Have the others ask for the locks of a client that did not come back: some ask every 20 s only."""
+        left_s = self.locks.free_in(group, client_id)
+        if left_s is None:
+            return
+        if left_s > 0:
+            self._loop.call_later(left_s, self._tell_of_free_locks, group, client_id)
+            return
+        self.locks.left(group, client_id)
         members = self.clients.consumer_group(group)
-        if self.locks.is_gone(group, client_id):
-            self.locks.left(group, client_id)
-            if members is not None:
-                self._client_requests.notify_members(members)
+        if members is not None:
+            self._client_requests.notify_members(members)

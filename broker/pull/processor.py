@@ -13,6 +13,7 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.counting.departures import Given
 from broker.groups.clients import BROADCASTING, ClientTable, ConsumerGroup
+from broker.groups.locks import QueueLocks
 from broker.groups.subscription import TAG, Subscription, asked_subscription, check_usable
 from broker.groups.subscription_refresh import SubscriptionRefresh
 from broker.pull.cold_data import ColdReads
@@ -23,6 +24,7 @@ from broker.state.settings import PERM_READ, GroupConfig
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, integer, long, text
+from ledgermq.remoting.codec.java_json import QueueId
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError
@@ -111,12 +113,14 @@ class PullProcessor:
         self,
         context: BrokerContext,
         clients: ClientTable,
+        locks: QueueLocks,
         held: HeldPulls,
         cold: ColdReads,
     ) -> None:
         self._config = context.config
         self._metadata = context.metadata
         self._clients = clients
+        self._locks = locks
         self._offsets = context.offsets
         self._role = context.role
         self._store = context.store
@@ -161,6 +165,8 @@ class PullProcessor:
         group = self._check_group(group_name, topic_name)
         queue_id = self._check_queue(topic_name, fields, connection)
         self._check_forbidden(group_name, topic_name)
+        if self._locks.any_lost:
+            self._locks.pulled(group_name, QueueId(topic_name, self._config.broker_name, queue_id))
         wanted = self._wanted(group, topic_name, flags, fields)
         queue = self._store.queues.get(topic_name, queue_id)
         pull = Pull(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
+from broker.groups.locks import QueueLocks
 from broker.pull.cold_data import PERIOD_SECONDS, ColdReads
 from broker.pull.held_pulls import SWEEP_SECONDS, HeldPulls
 from broker.pull.processor import PullProcessor
@@ -16,12 +17,12 @@ from store.queues.consume_queue import ConsumeQueue
 class PullSubsystem(Subsystem):
     """Everything that reads messages for consumers, except POP."""
 
-    def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
+    def __init__(self, context: BrokerContext, clients: ClientTable, locks: QueueLocks) -> None:
         config, store, clock = context.config, context.store, context.loop.time
         self._queues = store.queues
         self.held = HeldPulls(clock, context.loop.call_later)
         self.cold = ColdReads(config, clients, store.log, clock)
-        self.processor = PullProcessor(context, clients, self.held, self.cold)
+        self.processor = PullProcessor(context, clients, locks, self.held, self.cold)
         self.query = QueryRequests(config, store, context.spawn)
 
     def requests(self) -> Mapping[int, Serve]:

@@ -10,7 +10,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import QueueId
 from ledgermq.remoting.refusal import Refusal
-from tests.broker.conftest import Desk, MemoryClient, eventually, log_state
+from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, pull_fields
 
 Q0, Q1 = QueueId("T", "b", 0), QueueId("T", "b", 1)
 
@@ -80,7 +80,7 @@ def test_a_client_without_locks_leaves_nothing_behind() -> None:
     locks = QueueLocks(lambda: now)
     assert locks.lost("g", "a") is None
     now = 99.0
-    assert not locks.is_gone("g", "a")
+    assert locks.free_in("g", "a") is None
 
 
 async def beat(client: MemoryClient, client_id: str) -> None:
@@ -123,6 +123,33 @@ async def test_the_others_are_told_when_a_dead_consumers_locks_are_free(desk: De
 
     await eventually(told, "notices that it is gone, and that its locks are free")
     assert await lock_count(client, "lives") == 1
+
+
+def test_a_lost_client_that_still_pulls_keeps_its_locks_until_its_next_heartbeat_is_due() -> None:
+    now = [0.0]
+    locks = QueueLocks(lambda: now[0])
+    assert locks.lock("g", "a", [Q0]) == [Q0]
+    assert locks.lost("g", "a") == 4
+    now[0] = 3.5
+    locks.pulled("g", Q0)
+    now[0] = 38
+    assert locks.lock("g", "b", [Q0]) == []
+    assert locks.free_in("g", "a") == 0.5
+    now[0] = 38.5
+    assert locks.lock("g", "b", [Q0]) == [Q0]
+
+
+@pytest.mark.parametrize("desk", [{"lock_grace_ms": 50, "broker_name": "b"}], indirect=True)
+async def test_a_pull_over_a_new_connection_shows_that_the_holder_lives(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    holder = desk.client()
+    await beat(client, "other")
+    await beat(holder, "holder")
+    assert await lock_count(holder, "holder") == 1
+    holder.close()
+    await desk.client().ask(RequestCode.PULL_MESSAGE, pull_fields(consumerGroup="g"))
+    await asyncio.sleep(0.1)
+    assert await lock_count(client, "other") == 0
 
 
 async def test_a_consumer_that_unregisters_leaves_its_locks_at_once(desk: Desk, client: MemoryClient) -> None:
