@@ -12,6 +12,7 @@ from broker.config import BrokerConfig
 from broker.groups.clients import (
     BROADCASTING,
     HEARTBEAT,
+    USER,
     Client,
     ClientTable,
     ConsumerGroup,
@@ -87,19 +88,19 @@ class ClientRequests:
         The answer waits until a new retry topic has its route: consumers look for it next, and then not again for 20 s.
         A heartbeat of few groups is taken at once, since the pulls of the same client may be right behind it.
         """
-        steps = self._take_heartbeat(connection, command)
+        steps = self._take_heartbeat(connection, command, connection.attributes.get(USER))
         if len(command.body) > _HEARTBEAT_AT_ONCE_BYTES:
             return steps
         for _ in steps:
             pass
         return None
 
-    def _take_heartbeat(self, connection: Connection, command: Command) -> Steps:
+    def _take_heartbeat(self, connection: Connection, command: Command, user: str | None) -> Steps:
         check_group_count(bytes(command.body).count(b'"groupName"'))  # before it is parsed
         beat = Heartbeat.from_json(request_json(command))
         connection.attributes[HEARTBEAT] = _kept(command)
         for group in beat.producer_groups:
-            self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version)
+            self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version, user)
             yield
         for data in beat.consumers:
             if self._metadata.group_or_new(data.group) is None:

@@ -208,15 +208,16 @@ class ClientTable:
         """Return the groups with members."""
         return list(self._consumers.values())
 
-    def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
-        """Take a producer's heartbeat.
+    def beat_producer(
+        self, group: str, client_id: str, connection: Connection, language: str, version: int, user: str | None
+    ) -> None:
+        """Take a producer's heartbeat, which `user` signed.
 
         Raises:
             Refusal: BUSY, groups have too many members already.
         """
         self._join(connection, _PRODUCES, group)
         members = self._producers.setdefault(group, {})
-        user = connection.attributes.get(USER)
         members[connection] = Client(client_id, connection, language, version, self._clock(), user)
         if self._producer_ids.get(connection) != client_id:
             self._forget_producer_id(connection)

@@ -8,6 +8,7 @@ from broker.groups import clients
 from broker.state import offsets
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send_fields
 from tests.broker.groups.test_offsets import UPDATE, key, make_group
 
@@ -91,3 +92,17 @@ async def test_a_group_has_offsets_of_at_most_so_many_queues(
     for queue_id, code in ((0, 0), (7, 0), (8, ResponseCode.INVALID_PARAMETER), (7, 0)):
         assert (await client.ask(UPDATE, key(queueId=str(queue_id), commitOffset="1"))).code == code
     assert desk.parts.context.state.offsets == {"T@g": {0: 1, 7: 1}}
+
+
+async def test_a_long_heartbeat_counts_for_the_user_who_signed_it(desk: Desk, client: MemoryClient) -> None:
+    names = [f"group-with-a-long-name-{number:050}" for number in range(1000)]
+    connection = client.connection
+    connection.attributes[clients.USER] = "alice"
+    steps = desk.parts.groups.requests()[RequestCode.HEART_BEAT](
+        connection, Command(RequestCode.HEART_BEAT, body=heartbeat(*names))
+    )
+    assert steps is not None
+    connection.attributes[clients.USER] = "mallory"  # signed the next request on the connection
+    for _ in steps:
+        pass
+    assert {desk.parts.groups.clients.producers(name)[0].user for name in names} == {"alice"}
