@@ -321,10 +321,7 @@ class ConsumeQueue:
         """
         start, self._flushed_offset = self._flushed_offset, self.max_offset
         end = max(self.max_offset, min(self.room_end, start + 1))
-        files = self._files.overlapping(start, end) if start < end else []
-        if any(file.is_small and file.is_stored for file in files):
-            self._window_end = 0  # the next unit has it mapped, so that it is not stored again and again
-        return files
+        return self._files.overlapping(start, end) if start < end else []
 
     @property
     def smallest_offset(self) -> int:
@@ -385,7 +382,7 @@ class ConsumeQueue:
         file = self._files.find(offset)
         assert file is not None, f"unit {offset} of {self} was not reserved"
         self._keep_mapped(file)
-        self._buffer = file.writable()
+        self._buffer = file.buffer
         self._base = file.start_bytes // self.unit_size
         self._window_end = min(self.room_end, self._base + self._files.file_units)
 

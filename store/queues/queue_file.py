@@ -5,43 +5,24 @@
 
 A file is mapped at its first use and keeps no descriptor. Blocks are allocated chunk by chunk, always before a store
 into the mapping, so that a full disk raises an error and ten thousand queues do not take 60 GB.
-
-The first units of a queue are in memory only: making folders and a file takes a file system up to milliseconds, and a
-start after a crash makes units again from the log anyway.
-
-    small, in memory --- checkpointer's thread: `store` ---> small, stored --- next unit ---> mapped
-           `---------------------- more than SMALL_BYTES ------------------------------------'
-
-A stored file that still is small when the process starts is read instead of mapped, until its next unit comes.
 """
 
 import contextlib
 import mmap
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from store.errors import DiskFailedError, DiskReadError, StoreFormatError
+from store.errors import DiskFailedError, StoreFormatError
 from store.files import pages
-from store.files.disk import refusal_of_disk, write_at
 from store.files.mapped_file import allocate, file_name, punch
 from store.queues.queue_mapping import map_file
 
 CHUNK_BYTES = 64 * 1024
 
-SMALL_BYTES = 1280
-"""As many bytes of a queue's first file may be in memory only: 64 units of a plain queue."""
-
-_FIRST_ROOM_BYTES = 160
-_UNIT_SIZE_MAX = 64
-
-making = threading.RLock()
-"""Held while a small file is stored or deleted: the loop's thread deletes it, the checkpointer's thread stores it."""
-
 
 class QueueFile:
-    """One file; opened, or begun in memory when missing.
+    """One file; opened, or created when missing.
 
     Args:
         folder: of the queue; the file's name is `file_name(start_bytes)`.
@@ -49,28 +30,16 @@ class QueueFile:
         size_bytes: exact length.
 
     Attributes:
-        allocated_bytes: units below this position can be stored; blocks are known to be there unless the file is small.
+        allocated_bytes: blocks are known to be there below this position.
         data_end: everything from here on is zeros; known once the file was mapped.
         is_new: created by this process, and its name is not durable yet.
-        is_stored: it is on disk, maybe without the last units of a small file.
 
     Raises:
         StoreFormatError: the file exists with another length.
-        DiskFullError, DiskFailedError: it cannot be created.
+        DiskFailedError: it cannot be created.
     """
 
-    __slots__ = (
-        "_buffer",
-        "_folder",
-        "_is_deleted",
-        "_view",
-        "allocated_bytes",
-        "data_end",
-        "is_new",
-        "is_stored",
-        "size_bytes",
-        "start_bytes",
-    )
+    __slots__ = ("_buffer", "_folder", "_view", "allocated_bytes", "data_end", "is_new", "size_bytes", "start_bytes")
 
     def __init__(self, folder: str, start_bytes: int, size_bytes: int) -> None:
         self._folder = folder  # shared by all files of a queue, since ten thousand queues have many
@@ -78,20 +47,15 @@ class QueueFile:
         self.size_bytes = size_bytes
         self.allocated_bytes = 0
         self.data_end = 0
-        self.is_new = self._is_deleted = False
-        self.is_stored = True
-        self._buffer: mmap.mmap | bytearray | None = None
+        self.is_new = False
+        self._buffer: mmap.mmap | None = None
         self._view: memoryview | None = None
         try:
             length = os.stat(self._name).st_size  # noqa: PTH116 - faster by a Path
         except FileNotFoundError:
             length = 0
         if length == 0:
-            self.is_stored = False
-            self._buffer = bytearray()
-            if size_bytes <= SMALL_BYTES:
-                self.store()
-                self._buffer = None
+            self._create()
         elif length != size_bytes:
             raise StoreFormatError(self.path, f"is {length} bytes long, must be {size_bytes}")
 
@@ -105,30 +69,15 @@ class QueueFile:
         return f"{self._folder}/{file_name(self.start_bytes)}"
 
     @property
-    def buffer(self) -> mmap.mmap | bytearray:
-        """Return the content, for reading.
+    def buffer(self) -> mmap.mmap:
+        """Return the mapping; callers store only below `allocated_bytes`.
 
         Raises:
-            DiskFailedError, DiskReadError: as `map`.
+            DiskFailedError: as `map`.
         """
         return self._buffer if self._buffer is not None else self.map()
 
-    @property
-    def is_small(self) -> bool:
-        """Return whether the content is in memory and not mapped."""
-        return type(self._buffer) is bytearray
-
-    def writable(self) -> mmap.mmap | bytearray:
-        """Return the content, for stores below `allocated_bytes`. A small file that is stored is mapped by that.
-
-        Raises:
-            DiskFullError, DiskFailedError, DiskReadError: as `map`.
-        """
-        if self.is_small and self.is_stored:
-            self._map_small()
-        return self.buffer
-
-    def map(self) -> mmap.mmap | bytearray:
+    def map(self) -> mmap.mmap:
         """Map the file if needed and read its data into memory, since touching an unreadable page is a SIGBUS.
 
         Raises:
@@ -137,53 +86,27 @@ class QueueFile:
         """
         if self._buffer is None:
             with self._opened() as descriptor:
-                self._buffer = self._read_small(descriptor) or self._mapped(descriptor)
+                buffer = map_file(descriptor, self.size_bytes)
+                hole_start, data_end = pages.read_data(descriptor, self._name, buffer)
+            self.allocated_bytes = max(self.allocated_bytes, hole_start)
+            self.data_end = max(self.allocated_bytes, data_end)
+            buffer.madvise(mmap.MADV_RANDOM)  # else the first store into each 128 KiB waits for the disk's read-around
+            self._buffer = buffer
         return self._buffer
-
-    def _read_small(self, descriptor: int) -> bytearray | None:
-        """Return the content if there is so little that it needs no mapping."""
-        if self.size_bytes <= SMALL_BYTES:
-            return None
-        data_end = max((end for _, end in pages.data_extents(descriptor, 0, self.size_bytes)), default=0)
-        if data_end > mmap.PAGESIZE:
-            return None
-        try:
-            data = os.pread(descriptor, mmap.PAGESIZE, 0).rstrip(b"\0")
-        except OSError as error:
-            raise DiskReadError(self.path, 0, str(error)) from error
-        if len(data) > SMALL_BYTES:
-            return None
-        self.allocated_bytes = self.data_end = len(data)
-        return bytearray(data + bytes(_UNIT_SIZE_MAX))  # the last unit may end with zeros
-
-    def _mapped(self, descriptor: int) -> mmap.mmap:
-        buffer = map_file(descriptor, self.size_bytes)
-        hole_start, data_end = pages.read_data(descriptor, self._name, buffer)
-        self.allocated_bytes = max(self.allocated_bytes, hole_start)
-        self.data_end = max(self.allocated_bytes, data_end)
-        buffer.madvise(mmap.MADV_RANDOM)  # else the first store into each 128 KiB waits for the disk's read-around
-        return buffer
 
     @property
     def view(self) -> memoryview:
-        """Return the content as a memoryview."""
+        """Return the mapping as a memoryview."""
         if self._view is None:
             self._view = memoryview(self.buffer)
         return self._view
 
     def reserve(self, end: int) -> None:
-        """Make room for at least `[0, end)`: allocate blocks in whole chunks, but for a small file.
+        """Allocate blocks for at least `[0, end)`, in whole chunks.
 
         Raises:
-            DiskFullError, DiskFailedError, DiskReadError: `allocated_bytes` is unchanged.
+            DiskFullError, DiskFailedError: `allocated_bytes` is unchanged.
         """
-        if end <= self.allocated_bytes:
-            return
-        if self.is_small and not self.is_stored and end <= SMALL_BYTES:
-            self._grow(end)
-            return
-        if self.is_small:
-            self._map_small()
         if end <= self.allocated_bytes:
             return
         start = self.allocated_bytes
@@ -193,56 +116,6 @@ class QueueFile:
         self.allocated_bytes = stop
         self.data_end = max(self.data_end, stop)
 
-    def _grow(self, end: int) -> None:
-        """Give a small file more room in memory. Views of what it had stay as they are."""
-        had = self.buffer
-        larger = bytearray(min(max(_FIRST_ROOM_BYTES, end, 2 * len(had)), SMALL_BYTES))
-        larger[: len(had)] = had
-        self._buffer, self._view = larger, None
-        self.allocated_bytes = self.data_end = len(larger)
-
-    def _map_small(self) -> None:
-        """Store a small file and map it from now on."""
-        with making:
-            self.store()
-            with self._opened() as descriptor:
-                self._buffer, self._view = self._mapped(descriptor), None
-
-    def store(self) -> None:
-        """Write a small file to disk, with its folders; not synced. Does nothing if the file is mapped or deleted.
-
-        Any thread may call it.
-
-        Raises:
-            DiskFullError, DiskFailedError: the disk refused.
-        """
-        with making:
-            if not self.is_small or self._is_deleted:
-                return
-            content = bytes(self.buffer)
-            try:
-                descriptor = self._open_or_create()
-                try:
-                    if not self.is_stored:
-                        os.ftruncate(descriptor, self.size_bytes)
-                    write_at(descriptor, self.path, memoryview(content), 0)
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                raise refusal_of_disk(self.path, mmap.PAGESIZE, "creation", error) from error
-            self.is_stored = True
-
-    def _open_or_create(self) -> int:
-        flags = os.O_RDWR | os.O_CLOEXEC
-        if self.is_stored:
-            return os.open(self._name, flags)
-        self.is_new = True
-        try:
-            return os.open(self._name, flags | os.O_CREAT, 0o644)
-        except FileNotFoundError:
-            os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 - faster by a Path
-            return os.open(self._name, flags | os.O_CREAT, 0o644)
-
     def clear_from(self, position: int) -> None:
         """Zero everything from `position` on.
 
@@ -251,9 +124,7 @@ class QueueFile:
         """
         if position >= self.size_bytes:
             return
-        if self.is_small:
-            self._clear_small(position)
-        elif self._buffer is None or self.data_end - position > CHUNK_BYTES:
+        if self._buffer is None or self.data_end - position > CHUNK_BYTES:
             with self._opened() as descriptor:
                 data_bytes = sum(
                     end - start for start, end in pages.data_extents(descriptor, position, self.size_bytes)
@@ -266,25 +137,14 @@ class QueueFile:
         else:
             self._zero_mapped(self._buffer, position)
 
-    def _clear_small(self, position: int) -> None:
-        small = self.buffer
-        if small[position:].count(0) < len(small) - position:
-            small[position:] = bytes(len(small) - position)
-            if self.is_stored:
-                self.store()
-
     def sync(self) -> None:
         """Make all stores so far durable; may run in a thread. A deleted file is ignored.
-
-        A small file is stored by that.
 
         The name of a new file (`is_new`) needs a sync of its folder, of the topic's and of the root of all queues.
 
         Raises:
-            DiskFullError: a small file has no room.
             DiskFailedError: a sync failed.
         """
-        self.store()
         with contextlib.suppress(FileNotFoundError), open(self._name, "rb") as file:  # noqa: PTH123
             try:
                 os.fdatasync(file.fileno())
@@ -292,22 +152,18 @@ class QueueFile:
                 raise DiskFailedError(self.path, f"sync failed: {error}") from error
 
     def close(self) -> None:
-        """Unmap the file, as soon as readers have released their slices. The content of a small one stays."""
+        """Unmap the file, as soon as readers have released their slices."""
         if self._view is not None:
             self._view.release()
-            self._view = None
-        if isinstance(self._buffer, mmap.mmap):
+        if self._buffer is not None:
             with contextlib.suppress(BufferError):
                 self._buffer.close()
-            self._buffer = None
+        self._view = self._buffer = None
 
     def delete(self) -> None:
         """Close and delete the file."""
         self.close()
-        with making:
-            self._is_deleted = True
-            if self.is_stored:
-                self.path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
@@ -320,7 +176,19 @@ class QueueFile:
         except OSError as error:
             raise DiskFailedError(self.path, str(error)) from error
 
-    def _zero_mapped(self, buffer: mmap.mmap | bytearray, position: int) -> None:
+    def _create(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(descriptor, self.size_bytes)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise DiskFailedError(self.path, f"cannot be created: {error}") from error
+        self.is_new = True
+
+    def _zero_mapped(self, buffer: mmap.mmap, position: int) -> None:
         """By stores, and only into pages that hold something: those have blocks, so that no full disk is met."""
         while position < self.data_end:
             page_end = min(position // mmap.PAGESIZE * mmap.PAGESIZE + mmap.PAGESIZE, self.size_bytes)

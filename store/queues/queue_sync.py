@@ -41,11 +41,8 @@ class QueueSync:
         """Make the content of these files, and the names of new ones, durable. Blocks.
 
         Raises:
-            DiskFullError: a small file has no room on disk; nothing was synced.
             DiskFailedError, OSError: a sync failed; it must not be tried again.
         """
-        for file in files:
-            file.store()
         if not (len(files) > SINGLY_MAX and self._has_syncfs and self._sync_file_systems()):
             _sync_each(files)
         for file in files:

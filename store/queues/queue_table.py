@@ -19,7 +19,7 @@ from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_queue import ExtQueue
 from store.queues.queue_ends import QueueEnds, changed_at
-from store.queues.queue_file import QueueFile, making
+from store.queues.queue_file import QueueFile
 from store.queues.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
 
 QueueStarts = dict[str, dict[int, int]]
@@ -191,13 +191,12 @@ class QueueTable:
         Raises:
             DiskFailedError: the folder cannot be removed; the queue stays.
         """
-        with making:
-            for root in self._roots:
-                folder = root / queue.topic / str(queue.queue_id)
-                self._trash.take(folder)
-                with contextlib.suppress(OSError):  # the topic has other queues
-                    folder.parent.rmdir()
-            self._remove(queue)
+        for root in self._roots:
+            folder = root / queue.topic / str(queue.queue_id)
+            self._trash.take(folder)
+            with contextlib.suppress(OSError):  # the topic has other queues
+                folder.parent.rmdir()
+        self._remove(queue)
 
     def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic with their files; the topic's records stay in the log.
@@ -205,11 +204,10 @@ class QueueTable:
         Raises:
             DiskFailedError: the folder cannot be removed; the queues stay.
         """
-        with making:
-            for root in self._roots if _topic_fault(topic) is None else ():
-                self._trash.take(root / topic)
-            for queue in self.of_topic(topic):
-                self._remove(queue)
+        for root in self._roots if _topic_fault(topic) is None else ():
+            self._trash.take(root / topic)
+        for queue in self.of_topic(topic):
+            self._remove(queue)
         for tell in self.on_deleted:
             tell(topic)
 

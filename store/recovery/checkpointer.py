@@ -60,7 +60,6 @@ class StoreCheckpointer:
         queues = store.queues
         self._queue_sync = QueueSync([*queues.roots, queues.directory.parent])  # other roots may be made there later
         self._unsynced: list[QueueFile] = []  # of queues that were counted since the last capture
-        self._without_room: list[QueueFile] = []  # of the last save, if the disk had no room for them
         self._timer: asyncio.Handle | None = None
         self._has_failed = False
         self._is_full = False
@@ -165,8 +164,8 @@ class StoreCheckpointer:
             log_timestamp = self._dispatched[1] if flushed >= self._dispatched[0] else 0
         self._dispatched = (store.dispatched_offset, timestamp)
         self._removals = store.queues.removals
-        files = self._without_room + self._unsynced + store.queues.take_changed()
-        self._without_room, self._unsynced = [], []
+        files = self._unsynced + store.queues.take_changed()
+        self._unsynced = []
         return files, StoreCheckpoint(
             log_timestamp=log_timestamp,
             queues_timestamp=timestamp,
@@ -187,10 +186,6 @@ class StoreCheckpointer:
             if index is not None:
                 checkpoint = replace(checkpoint, index=index, index_timestamp=index.end_timestamp)
             self._is_full = not self._write(checkpoint)
-        except DiskFullError as error:
-            self._is_full = True
-            self._without_room = files
-            log.warning("queues and checkpoint are written when the disk has room again: %s", error)
         except (OSError, DiskFailedError) as error:
             self._has_failed = True
             log.error("no checkpoint is written any more: %s", error)

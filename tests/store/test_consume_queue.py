@@ -12,7 +12,7 @@ from ledgermq.message.queue_unit import UNIT
 from store.errors import DiskFullError, StoreFormatError
 from store.files.mapped_file import file_name
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, Unit
-from store.queues.queue_file import CHUNK_BYTES, SMALL_BYTES, QueueFile
+from store.queues.queue_file import CHUNK_BYTES, QueueFile
 from tests.store.support import fast_directory
 from tests.store.test_mapped_file import refuse_allocation
 
@@ -249,20 +249,17 @@ def test_room_is_asked_for_ahead_and_a_full_disk_changes_nothing(
 
 def test_a_large_file_takes_disk_chunk_by_chunk(tmp_path: Path) -> None:
     queue = make(tmp_path / "0", 300_000)
-    put(queue, 0, SMALL_BYTES // 20)
-    assert not queue._files.directory.exists(), "a few units are in memory only"
-    put(queue, SMALL_BYTES // 20, SMALL_BYTES // 20 + 1)
+    put(queue, 0, 1)
     (path,) = queue._files.directory.iterdir()
     assert path.stat().st_size == 6_000_000
     assert path.stat().st_blocks * 512 <= 2 * CHUNK_BYTES
-    put(queue, SMALL_BYTES // 20 + 1, 2 * CHUNK_BYTES // 20)
+    put(queue, 1, 2 * CHUNK_BYTES // 20)
     assert all_units(queue) == [unit_of(number) for number in range(2 * CHUNK_BYTES // 20)]
 
 
 def test_a_reopened_queue_knows_the_blocks_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = make(tmp_path / "q", 300_000)
     put(queue, 0, 3)
-    sync(queue)
     queue.close()
     asked: list[int] = []
     monkeypatch.setattr("store.queues.queue_file.allocate", lambda _fd, _path, start, _size: asked.append(start))
@@ -274,11 +271,10 @@ def test_a_reopened_queue_knows_the_blocks_that_it_has(tmp_path: Path, monkeypat
 
 
 def test_blocks_behind_a_hole_are_not_taken_for_room(tmp_path: Path) -> None:
-    with (tmp_path / file_name(0)).open("wb") as raw:
-        raw.truncate(6_000_000)
+    file = QueueFile(str(tmp_path), 0, 6_000_000)
+    with file.path.open("r+b") as raw:
         raw.seek(8192)
         raw.write(b"x")
-    file = QueueFile(str(tmp_path), 0, 6_000_000)
     file.map()
     assert (file.allocated_bytes, file.data_end) == (0, 12288)
     file.close()
@@ -334,84 +330,3 @@ def test_a_queue_that_is_cut_at_its_first_unit_goes_on_with_that_number_after_a_
     assert (queue.min_offset, queue.max_offset) == (2 * UNITS,) * 2
     again = reopen(queue, unit_of(2 * UNITS)[0], scan=True)
     assert (again.min_offset, again.max_offset, again.next_offset) == (2 * UNITS,) * 3
-
-
-def sync(queue: ConsumeQueue) -> None:
-    for file in queue.take_unflushed():
-        file.sync()
-
-
-def is_small(queue: ConsumeQueue) -> bool:
-    return all(file.is_small for file in queue._files._files)
-
-
-steps = st.lists(st.sampled_from(["put", "put many", "sync", "reopen", "cut", "read"]), max_size=30)
-
-
-@given(steps=steps, units=st.sampled_from([7, 65, 70, 300_000]))
-def test_units_are_those_of_a_list_whether_in_memory_stored_or_mapped(steps: list[str], units: int) -> None:
-    with fast_directory() as directory:
-        queue = make(directory / "0", units)
-        count = stored = 0
-        for step in steps:
-            if step.startswith("put"):
-                more = 1 if step == "put" else 40
-                put(queue, count, count + more)
-                count += more
-            elif step == "sync":
-                sync(queue)
-                stored = count
-            elif step == "cut":
-                count -= count // 3
-                queue.cut_at(count * 100)
-                stored = min(stored, count)
-            elif step == "reopen":
-                count = min(count, stored) if units > SMALL_BYTES // 20 else count
-                queue = reopen(queue, count * 100)
-                put(queue, queue.max_offset, count)  # the log has them
-            assert all_units(queue) == [unit_of(number) for number in range(count)]
-        queue.close()
-
-
-def test_a_file_that_is_stored_is_mapped_for_the_second_checkpoint(tmp_path: Path) -> None:
-    queue = make(tmp_path / "0", 300_000)
-    put(queue, 0, 1)
-    for number in range(1, 3):
-        assert is_small(queue)
-        sync(queue)
-        put(queue, number, number + 1)
-    assert not is_small(queue), "else each checkpoint would write it"
-    assert all_units(queue) == [unit_of(number) for number in range(3)]
-    queue.close()
-
-
-def test_a_small_file_that_is_cleared_is_cleared_on_disk_too(tmp_path: Path) -> None:
-    queue = make(tmp_path / "0", 300_000)
-    put(queue, 0, 9)
-    sync(queue)
-    queue.keep_before(4)
-    again = reopen(queue, 1 << 30)
-    assert all_units(again) == [unit_of(number) for number in range(4)]
-
-
-def test_a_deleted_queue_is_not_stored_afterwards(tmp_path: Path) -> None:
-    queue = make(tmp_path / "0", 300_000)
-    put(queue, 0, 1)
-    files = queue.take_unflushed()
-    queue.clear()
-    for file in files:
-        file.sync()
-    assert not queue._files.directory.exists()
-
-
-def test_a_few_stored_units_are_read_and_not_mapped(tmp_path: Path) -> None:
-    queue = make(tmp_path / "0", 300_000)
-    put(queue, 0, 3)
-    sync(queue)
-    again = reopen(queue, 300)
-    assert is_small(again)
-    assert all_units(again) == [unit_of(number) for number in range(3)]
-    put(again, 3, 4)
-    assert not is_small(again)
-    assert all_units(again) == [unit_of(number) for number in range(4)]
-    again.close()

@@ -60,7 +60,6 @@ def test_a_consume_queue_s_file_that_cannot_be_read_is_named_when_it_is_mapped(m
     disk = make_disk(40 * MEBIBYTE)
     file = QueueFile(str(disk.mount), 0, FILE_SIZE)
     file.reserve(FILE_SIZE)
-    file.close()
     file.path.write_bytes(os.urandom(FILE_SIZE))
     lost = disk.lose_end_of(file.path)
     with pytest.raises(DiskReadError, match="Input/output error") as caught:

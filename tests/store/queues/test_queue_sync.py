@@ -11,7 +11,6 @@ import pytest
 from store.directory.checkpoint import StoreCheckpointFile
 from store.errors import DiskFailedError, DiskFullError
 from store.files import disk
-from store.files.mapped_file import file_name
 from store.log.commit_log import CommitLogConfig
 from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store
@@ -225,26 +224,6 @@ async def test_a_checkpoint_without_room_is_written_when_there_is_some(
     opened.checkpointer.save_cut()
     await opened.close()
     assert not (tmp_path / "abort").exists()
-
-
-async def test_queues_that_had_no_room_are_stored_by_the_next_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = await open_quiet(tmp_path)
-    await put_one_each(opened, ["T", "U"])
-    with monkeypatch.context() as patch:
-        patch.setattr("store.queues.queue_file.write_at", _no_room_at)
-        await checkpoint(opened)
-    assert not StoreCheckpointFile(tmp_path).found.queues_timestamp, "no checkpoint counts units that are not on disk"
-    await checkpoint(opened)
-    for topic in ("T", "U"):
-        assert (tmp_path / "consumequeue" / topic / "0" / file_name(0)).read_bytes()[:20].rstrip(b"\0")
-    await opened.close()
-    assert not (tmp_path / "abort").exists()
-
-
-def _no_room_at(_: int, path: Path, data: memoryview, position: int) -> None:
-    raise DiskFullError(path, position + len(data))
 
 
 async def test_a_root_of_queues_that_is_made_later_is_on_a_file_system_that_is_synced(tmp_path: Path) -> None:
