@@ -19,6 +19,9 @@ EXPIRY_SECONDS = 120.0
 GROUPS_MAX = 10_000
 """Most groups in one heartbeat."""
 
+IDS_MAX = 1_000
+"""Most producers' client ids of one connection, to which replies can go; a proxy has several."""
+
 MEMBERS_MAX = 200_000
 """Most members of all groups; a connection counts once for each of its groups."""
 BROADCASTING = "BROADCASTING"
@@ -175,7 +178,7 @@ class ClientTable:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Client]] = {}
         self._producer_connections: dict[str, Connection] = {}
-        self._producer_ids: dict[Connection, str] = {}  # of the last heartbeat of each
+        self._producer_ids: dict[Connection, set[str]] = {}  # at most `IDS_MAX` of each
         self._groups_of: dict[Connection, tuple[set[str], set[str]]] = {}  # it consumes in, it produces in
         self._member_count = 0  # of all these groups
 
@@ -219,9 +222,10 @@ class ClientTable:
         self._join(connection, _PRODUCES, group)
         members = self._producers.setdefault(group, {})
         members[connection] = Client(client_id, connection, language, version, self._clock(), user)
-        if self._producer_ids.get(connection) != client_id:
-            self._forget_producer_id(connection)
-            self._producer_ids[connection] = client_id
+        ids = self._producer_ids.setdefault(connection, set())
+        if client_id not in ids and len(ids) >= IDS_MAX:
+            return
+        ids.add(client_id)
         known = self._producer_connections.get(client_id)
         if known is None or known.is_closed or known.attributes.get(USER) == user:
             self._producer_connections[client_id] = connection  # else another user's client has this id
@@ -252,12 +256,9 @@ class ClientTable:
         if gone is None:
             return
         if not self._leave(connection, _PRODUCES, group):
-            self._forget_producer_id(connection)
-
-    def _forget_producer_id(self, connection: Connection) -> None:
-        client_id = self._producer_ids.pop(connection, None)
-        if client_id is not None and self._producer_connections.get(client_id) is connection:
-            del self._producer_connections[client_id]
+            for client_id in self._producer_ids.pop(connection, ()):
+                if self._producer_connections.get(client_id) is connection:
+                    del self._producer_connections[client_id]
 
     def leave_consumer(self, group: str, connection: Connection, *, has_left: bool) -> None:
         """Remove a consumer that unregisters (`has_left`) or whose connection closed."""

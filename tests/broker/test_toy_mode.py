@@ -36,7 +36,9 @@ class Pair:
         self.logs: list[ToyLog] = []
         self.client = RemotingClient()
 
-    async def open_log(self, config: NodeConfig, store_host: bytes, address: str, follower: Follower) -> ChosenLog:
+    async def open_log(
+        self, config: NodeConfig, store_host: bytes, address: str, follower: Follower, _client: RemotingClient
+    ) -> ChosenLog:
         """In the place of `node.log_choice.open_store_of`."""
         root = config.broker.store.root
         log = ToyLog(root, address, store_host)

@@ -224,12 +224,15 @@ async def test_a_pull_held_under_an_older_expression_is_sent_for_the_new_one(des
     assert b"old" not in bytes(answer.body)
 
 
-async def test_a_connection_is_known_as_one_producer_however_many_ids_it_gave(desk: Desk) -> None:
+async def test_a_connection_is_known_by_so_many_client_ids_of_producers(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.groups.clients.IDS_MAX", 3)
     producer, table = desk.client(), desk.parts.groups.clients
     for number in range(4):
         body = {"clientID": f"id{number}", "producerDataSet": [{"groupName": f"g{number // 2}"}]}
         await producer.ask(RequestCode.HEART_BEAT, {}, orjson.dumps(body))
-        known = [table.producer_connection(f"id{one}") for one in range(4)]
-        assert known == [producer.connection if one == number else None for one in range(4)]
+    known = [table.producer_connection(f"id{one}") for one in range(4)]
+    assert known == [producer.connection] * 3 + [None]
     producer.connection.connection_lost(None)
-    assert table.producer_connection("id3") is None
+    assert not any(table.producer_connection(f"id{one}") for one in range(4))

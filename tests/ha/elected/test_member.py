@@ -159,4 +159,4 @@ async def test_a_slave_of_an_older_epoch_is_turned_away(tmp_path: Path) -> None:
             assert court.group.in_sync == {1}
             first.member.master.epoch = before
             await in_sync(court, 1, 2)
-            assert second.member._history.epochs == (Epoch(1, 0),)
+            await eventually(lambda: second.member._history.epochs == (Epoch(1, 0),))
