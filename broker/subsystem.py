@@ -2,14 +2,30 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Refusal
 
 Steps = Iterator[None]
 """The steps of a request that takes long; the last one answers, or any raises a `Refusal`."""
 
 Serve = Callable[[Connection, Command], Steps | None]
 """Serves a request: answers now or later, raises a `Refusal`, or returns steps for turns of the loop."""
+
+
+def answer_after(
+    connection: Connection, command: Command, body: Callable[[], bytes] = bytes
+) -> Callable[[Refusal | None], None]:
+    """Return the function for the outcome of a change: it answers with success and the body, or refuses."""
+
+    def done(refusal: Refusal | None) -> None:
+        if refusal is not None:
+            connection.refuse(command, refusal)
+        else:
+            connection.respond(command, ResponseCode.SUCCESS, body=body())
+
+    return done
 
 
 class Subsystem:

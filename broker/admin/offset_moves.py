@@ -12,7 +12,7 @@ from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.tables import when_all
-from broker.subsystem import Steps
+from broker.subsystem import Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, integer, long, text
@@ -73,13 +73,10 @@ class OffsetMoves:
             raise Refusal(Cause.SYSTEM_ERROR, f"No queues to reset in {name}.")
         entries: list[bytes] = []
 
-        def all_done(refusal: Refusal | None) -> None:
-            if refusal is not None:
-                connection.refuse(command, refusal)
-            else:
-                connection.respond(command, ResponseCode.SUCCESS, body=b'{"offsetTable":{%b}}' % b",".join(entries))
+        def body() -> bytes:
+            return b'{"offsetTable":{%b}}' % b",".join(entries)
 
-        done = when_all(len(table), all_done)
+        done = when_all(len(table), answer_after(connection, command, body))
         for number, offset in table.items():
             entries.append(queue_entry(QueueId(name, self._config.broker_name, number), offset))
             self._offsets.reset(name, group, number, offset, done)
@@ -119,13 +116,7 @@ class OffsetMoves:
             connection.respond(command, ResponseCode.SUCCESS)
             return
 
-        def all_done(refusal: Refusal | None) -> None:
-            if refusal is not None:
-                connection.refuse(command, refusal)
-            else:
-                connection.respond(command, ResponseCode.SUCCESS)
-
-        done = when_all(len(found), all_done)
+        done = when_all(len(found), answer_after(connection, command))
         for name, queue_id, offset in found:
             self._offsets.commit_and_tell(name, target, queue_id, offset, done)
             yield

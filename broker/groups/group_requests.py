@@ -12,8 +12,8 @@ from broker.state.attributes import GROUP_ATTRIBUTES, change_attributes
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import DataVersion, GroupConfig
-from broker.state.tables import ChangeDone, ReplicatedState
-from broker.subsystem import Steps
+from broker.state.tables import ReplicatedState
+from broker.subsystem import Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, text
@@ -39,7 +39,7 @@ class GroupRequests:
         if group == self._metadata.group(group.name):
             connection.respond(command, ResponseCode.SUCCESS)
             return
-        self._metadata.put_group(group, _answer_after(connection, command))
+        self._metadata.put_group(group, answer_after(connection, command))
 
     def _changed_group(self, entry: Any) -> GroupConfig:
         """Return a group as a body describes it; its attributes are changes to the present ones."""
@@ -56,7 +56,7 @@ class GroupRequests:
         for entry in listed_json(command, "groupConfigList"):
             groups.append(self._changed_group(entry))
             yield
-        yield from self._metadata.put_groups(groups, _answer_after(connection, command))
+        yield from self._metadata.put_groups(groups, answer_after(connection, command))
 
     def delete_group(self, connection: Connection, command: Command) -> None:
         """207: delete a group, and its offsets if asked to."""
@@ -65,7 +65,7 @@ class GroupRequests:
         if name in names.SYSTEM_GROUPS:
             raise Refusal(Cause.INVALID_PARAMETER, f"the group {name} belongs to the system")
         topics = self._offsets.topics_of_group(name) if boolean(command.ext, "cleanOffset") else ()
-        self._metadata.remove_group(name, topics, _answer_after(connection, command))
+        self._metadata.remove_group(name, topics, answer_after(connection, command))
 
     def all_groups(self, connection: Connection, command: Command) -> Steps:
         """201: answer every group's settings."""
@@ -113,13 +113,3 @@ class GroupRequests:
         if group is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(group.to_json()))
-
-
-def _answer_after(connection: Connection, command: Command) -> ChangeDone:
-    def done(refusal: Refusal | None) -> None:
-        if refusal is not None:
-            connection.refuse(command, refusal)
-        else:
-            connection.respond(command, ResponseCode.SUCCESS)
-
-    return done

@@ -18,7 +18,7 @@ from broker.append.answers import Answer
 from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
-from broker.passing.peer_desk import CLIENT_GONE
+from broker.passing.peer_desk import CLIENT_GONE, not_leader
 from broker.role import Role
 from broker.subsystem import Serve
 from broker.timers import Spawn
@@ -297,7 +297,7 @@ class PassOn:
             elif self._role.writable:
                 self._serve(connection, command)
             elif connection.is_relayed:  # the member that sent it knows by now who leads
-                connection.refuse(command, _not_leader(self._role))
+                connection.refuse(command, not_leader(self._role))
             elif link is not None:
                 self._pass(link, waiting)
         if self._held and link is not None and self._next_try is None:
@@ -375,8 +375,3 @@ class PassOn:
                     self._release()
         finally:
             self._is_opening = False
-
-
-def _not_leader(role: Role) -> Refusal:
-    refusal = role.refusal()
-    return Refusal(Cause.NOT_LEADER, refusal.remark, retry_after_ms=100, leader_hint=refusal.leader_hint)

@@ -98,8 +98,7 @@ class _PassedOn:
             return
         client = self._client(connection, address)
         if not (self._role.writable or self._role.is_elected):
-            refusal = self._role.refusal()
-            raise Refusal(Cause.NOT_LEADER, refusal.remark, retry_after_ms=100, leader_hint=refusal.leader_hint)
+            raise not_leader(self._role)
         self._handler.on_request(client, command)
 
     def on_closed(self, connection: Connection) -> None:
@@ -121,3 +120,9 @@ class _PassedOn:
                 self._forget(next(iter(self._clients)))
             self._clients[address] = client
         return client
+
+
+def not_leader(role: Role) -> Refusal:
+    """Return the refusal for another member: this node does not lead, and nothing was placed."""
+    refusal = role.refusal()
+    return Refusal(Cause.NOT_LEADER, refusal.remark, retry_after_ms=100, leader_hint=refusal.leader_hint)

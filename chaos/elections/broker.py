@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from chaos.elections.controllers import SimControllers
@@ -234,8 +235,8 @@ class SimBroker:
         records = self.log[start : start + _FRAME_MAX]
         copy.on_sent(len(records))
         number, confirmed, life = self._numbers[slave.broker_id], self._confirmed, slave._life
-        action = lambda: slave.on_frame(self, number, start, records, confirmed)  # noqa: E731
-        self._network.send(self.name, slave.name, lambda: slave.arrive(life, action))
+        action = partial(slave.on_frame, self, number, start, records, confirmed)
+        self._network.send(self.name, slave.name, partial(slave.arrive, life, action))
 
     def on_hello(self, slave: "SimBroker", number: int, epoch: int, epochs: Epochs, end: int) -> None:
         """A slave dials, and says how its log ends."""
@@ -284,8 +285,8 @@ class SimBroker:
             )
 
         def answered(outcome: Outcome) -> None:
-            told = lambda: self._decided(proposal, epoch, outcome)  # noqa: E731
-            network.send(name, self.name, lambda: self.arrive(life, told))
+            decided = partial(self._decided, proposal, epoch, outcome)
+            network.send(name, self.name, partial(self.arrive, life, decided))
 
         network.send(self.name, name, asked)
 
@@ -321,8 +322,8 @@ class SimBroker:
             self._link = _Link(number, known.master_epoch, now_s)
             master, epochs, end = self._brokers[known.master_id], self.epochs, len(self.log)
             life, epoch = master._life, known.master_epoch
-            hello = lambda: master.on_hello(self, number, epoch, epochs, end)  # noqa: E731
-            self._network.send(self.name, master.name, lambda: master.arrive(life, hello))
+            hello = partial(master.on_hello, self, number, epoch, epochs, end)
+            self._network.send(self.name, master.name, partial(master.arrive, life, hello))
 
     def on_welcome(self, number: int, start: int, epochs: Epochs) -> None:
         """The master says where its log goes on from ours."""
@@ -349,5 +350,5 @@ class SimBroker:
         self.log += records
         self._confirmed = max(self._confirmed, min(confirmed, len(self.log)))
         end, life = len(self.log), master._life
-        report = lambda: master.on_report(self.broker_id, number, end)  # noqa: E731
-        self._network.send(self.name, master.name, lambda: master.arrive(life, report))
+        report = partial(master.on_report, self.broker_id, number, end)
+        self._network.send(self.name, master.name, partial(master.arrive, life, report))

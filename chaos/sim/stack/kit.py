@@ -76,7 +76,7 @@ class StackKit:
 
     def _close_files(self) -> None:
         """Close what the processes that lived to the end of the run had open: some hundred files."""
-        for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        for entry in list(Path("/proc/self/fd").iterdir()):
             with contextlib.suppress(OSError):  # that of the listing
-                if os.readlink(f"/proc/self/fd/{entry}").startswith(f"{self._base}/"):  # noqa: PTH115
-                    os.close(int(entry))
+                if str(entry.readlink()).startswith(f"{self._base}/"):
+                    os.close(int(entry.name))
