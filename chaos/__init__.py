@@ -2,8 +2,10 @@
 
     sim/         whole clusters of real cores in one process, under a seeded clock, network and disk
     crash/       what a power cut may leave on a disk at each moment of a workload, recovered and judged
-    checkers/    pure judges of a run on real processes: what was delivered, whether the logs are equal
+    checkers/    pure judges of a run on real processes: sends against deliveries, whether the logs are equal
+    fabric/      the contract of running clusters that can be broken
+    drills/      traffic, faults and repairs on a fabric, and the verdict
     compose.py   the cluster of docker-compose.yml, broken and mended from outside
 
-Processes of a local cluster are killed and paused by `cli.cluster`, which owns them.
+The fabric of processes on this machine is `cli.fabric`, since `cli.cluster` owns the processes.
 """

@@ -3,7 +3,7 @@
     up --> plan.py ------> supervisor.py --spawns--> child.py (nameserver, brokers)
            ports.py             ^   '--asks--> roles.py --> nameserver: who is master
                                 | one JSON line each way
-    status, kill, start, pause, resume, transfer --> control.py (unix socket in --dir)
+    status, kill, pause, transfer, ... --> control.py (unix socket in --dir)
 
 Reading order: plan, ports, child, roles, control, supervisor, command.
 """

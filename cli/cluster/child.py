@@ -21,6 +21,14 @@ def our_argv(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "ledgermq_server", "--die-with-parent", str(os.getpid()), *words]
 
 
+def process_state(pid: int | None) -> str:
+    """Return the kernel's letter for the state of a process: R, S, D, T (stopped), Z; X when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "X"
+
+
 class ChildState(enum.StrEnum):
     """State of a process."""
 

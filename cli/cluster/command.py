@@ -1,4 +1,4 @@
-"""`ledgermq cluster up|status|kill|start|pause|resume|transfer`: arguments and output."""
+"""`ledgermq cluster up|status|kill|stop|start|pause|resume|wipe|transfer`: arguments and output."""
 
 import argparse
 import asyncio
@@ -13,9 +13,11 @@ from cli.cluster.control import ask
 
 _VERBS = {
     "kill": "SIGKILL a node",
+    "stop": "SIGTERM a node",
     "start": "start a node that is down (or: dead)",
     "pause": "SIGSTOP a node",
     "resume": "SIGCONT a node (or: paused)",
+    "wipe": "delete the data of a node that is down",
     "transfer": "hand leadership to a node",
 }
 _NODE_HELP = "n0, n1, ..., namesrv, c0, an address, leader, dead or paused"

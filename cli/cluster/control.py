@@ -1,6 +1,6 @@
 """The control socket of a running `cluster up`: one JSON object a line each way, over a unix socket in its folder.
 
-    request   {"verb": "kill", "node": "leader"}
+    request   {"verb": "kill", "words": ["leader"]}
     answer    {"ok": {...}}  or  {"error": "text for the user"}
 
 The path of a unix socket has at most 107 bytes; so that the folder's path may be longer, both ends use /proc/self/fd.
@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,15 @@ _SOCKET_NAME = "control.sock"
 _LINE_LIMIT_BYTES = 1 << 20
 
 Answer = dict[str, Any]
-Handler = Callable[[str, str], Awaitable[Answer]]
+Handler = Callable[[str, Sequence[str]], Awaitable[Answer]]
 
 
 class ControlServer:
-    """Serves requests by `handler(verb, node)`; the text of a CommandError becomes the error of the answer.
+    """Serves requests by `handler(verb, words)`; the text of a CommandError becomes the error of the answer.
 
     Args:
         directory: the cluster's folder.
-        handler: carries out the verb for the NODE.
+        handler: carries out the verb; the words name nodes, and what else the verb needs.
     """
 
     def __init__(self, directory: Path, handler: Handler) -> None:
@@ -52,7 +52,7 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = json.loads(await reader.readline())
-            answer = await self._answer(str(request["verb"]), str(request["node"]))
+            answer = await self._answer(str(request["verb"]), [str(word) for word in request["words"]])
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except (OSError, ValueError, KeyError, TypeError):
@@ -60,14 +60,14 @@ class ControlServer:
         finally:
             writer.close()
 
-    async def _answer(self, verb: str, node: str) -> Answer:
+    async def _answer(self, verb: str, words: Sequence[str]) -> Answer:
         try:
-            return {"ok": await self._handler(verb, node)}
+            return {"ok": await self._handler(verb, words)}
         except CommandError as error:
             return {"error": str(error)}
 
 
-def ask(directory: Path, verb: str, node: str = "", *, limit_s: float = 60.0) -> Answer:
+def ask(directory: Path, verb: str, *words: str, limit_s: float = 60.0) -> Answer:
     """Have the `cluster up` of `directory` carry out `verb`; blocks until it is done.
 
     Raises:
@@ -78,7 +78,7 @@ def ask(directory: Path, verb: str, node: str = "", *, limit_s: float = 60.0) ->
         try:
             with _short_path(directory) as path:
                 connection.connect(path)
-            connection.sendall(json.dumps({"verb": verb, "node": node}).encode() + b"\n")
+            connection.sendall(json.dumps({"verb": verb, "words": words}).encode() + b"\n")
             answer = json.loads(connection.makefile("rb").readline(_LINE_LIMIT_BYTES))
         except (FileNotFoundError, ConnectionRefusedError):
             raise CommandError(

@@ -6,13 +6,14 @@ starting --(nameserver listens, every broker registered, every broker name has a
 import asyncio
 import os
 import shlex
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from cli.cluster.child import Child, ChildState, our_argv
+from cli.cluster.child import Child, ChildState, our_argv, process_state
 from cli.cluster.control import Answer, ControlServer
 from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
 from cli.cluster.roles import (
@@ -31,7 +32,11 @@ from node.errors import CommandError
 _POLL_S = 0.05
 _STOP_LIMIT_S = 15.0
 _TRANSFER_LIMIT_S = 15.0
+_SIGNAL_LIMIT_S = 2.0
 _NO_TABLE = BrokerTable({})
+
+Done = tuple[Sequence[NodePlan], str]
+"""What a verb was carried out on, and the proof of its effect."""
 
 
 class Supervisor:
@@ -246,33 +251,51 @@ class Supervisor:
 
     # ---- verbs of the control socket
 
-    async def _carry_out(self, verb: str, node: str) -> Answer:
+    async def _carry_out(self, verb: str, words: Sequence[str]) -> Answer:
         if verb == "status":
             return await self.status()
-        verbs: dict[str, Callable[[str], Awaitable[Sequence[NodePlan]]]] = {
+        verbs: dict[str, Callable[[str], Awaitable[Done]]] = {
             "kill": self._kill,
+            "stop": self._stop_again,
             "start": self._start_again,
             "pause": self._pause,
             "resume": self._resume,
+            "wipe": self._wipe,
             "transfer": self._transfer,
         }
         if verb not in verbs:
             raise CommandError(f"{verb!r} is not one of status, {', '.join(verbs)}")
         at = time.time()
-        nodes = await verbs[verb](node)
+        if len(words) != 1:
+            raise CommandError(f"{verb} takes one node, not {len(words)}")
+        nodes, proof = await verbs[verb](words[0])
         table = await self._table_or_none()
-        return {"verb": verb, "at": round(at, 3), "nodes": [self._row(node, table) for node in nodes]}
+        return {"verb": verb, "at": round(at, 3), "proof": proof, "nodes": [self._row(node, table) for node in nodes]}
 
-    async def _kill(self, word: str) -> Sequence[NodePlan]:
+    async def _kill(self, word: str) -> Done:
         nodes = await self._resolve(word)
+        ended = []
         for node in nodes:
             child = self._running(node)
+            ended.append(f"pid {child.pid} ended by SIGKILL")
             self._expected_to_end.add(node.name)
             child.kill()
-            await child.ended_within(_STOP_LIMIT_S)
-        return nodes
+            if not await child.ended_within(_STOP_LIMIT_S):
+                raise CommandError(f"{node.name} (pid {child.pid}) has not ended {_STOP_LIMIT_S:g} s after SIGKILL")
+        return nodes, ", ".join(ended)
 
-    async def _start_again(self, word: str) -> Sequence[NodePlan]:
+    async def _stop_again(self, word: str) -> Done:
+        nodes = await self._resolve(word)
+        ended = []
+        for node in nodes:
+            child = self._running(node)
+            ended.append(f"pid {child.pid} ended by SIGTERM")
+            self._expected_to_end.add(node.name)
+            if not await self._stop_child(node.name):
+                raise CommandError(f"{node.name} did not stop in order")
+        return nodes, ", ".join(ended)
+
+    async def _start_again(self, word: str) -> Done:
         nodes = await self._resolve(word)
         for node in nodes:
             child = self._children[node.name]
@@ -280,21 +303,45 @@ class Supervisor:
                 raise CommandError(f"{node.name} is already running (pid {child.pid}, {child.state})")
             self._expected_to_end.discard(node.name)
             child.start()
-        return nodes
+        return nodes, ", ".join(f"pid {self._children[node.name].pid} runs" for node in nodes)
 
-    async def _pause(self, word: str) -> Sequence[NodePlan]:
+    async def _pause(self, word: str) -> Done:
         nodes = await self._resolve(word)
+        states = []
         for node in nodes:
             self._running(node).pause()
-        return nodes
+            states.append(await self._shown_state(node, "T"))
+        return nodes, ", ".join(states)
 
-    async def _resume(self, word: str) -> Sequence[NodePlan]:
+    async def _resume(self, word: str) -> Done:
         nodes = await self._resolve(word)
+        states = []
         for node in nodes:
             self._running(node).resume()
-        return nodes
+            states.append(await self._shown_state(node, "SRD"))
+        return nodes, ", ".join(states)
 
-    async def _transfer(self, word: str) -> Sequence[NodePlan]:
+    async def _shown_state(self, node: NodePlan, wanted: str) -> str:
+        """Wait until the kernel shows the process in one of these states."""
+        pid = self._running(node).pid
+        deadline = time.monotonic() + _SIGNAL_LIMIT_S
+        while (state := process_state(pid)) not in set(wanted):
+            if time.monotonic() > deadline:
+                raise CommandError(f"{node.name} (pid {pid}) is in state {state}, not {' or '.join(wanted)}")
+            await asyncio.sleep(0.001)
+        return f"pid {pid} is in state {state}"
+
+    async def _wipe(self, word: str) -> Done:
+        """Delete what nodes have stored; their configuration and their output stay."""
+        nodes = await self._resolve(word)
+        count = 0
+        for node in nodes:
+            if self._children[node.name].state is not ChildState.DOWN:
+                raise CommandError(f"{node.name} is running: kill or stop it before its data are deleted")
+            count += await asyncio.to_thread(_delete_data, node)
+        return nodes, f"{count} files deleted"
+
+    async def _transfer(self, word: str) -> Done:
         """Transfer leadership to a node; done when the nameserver shows it as master."""
         [target] = await self._resolve(word)
         if target not in self._plan.brokers:
@@ -310,7 +357,7 @@ class Supervisor:
             if time.monotonic() > deadline:
                 raise CommandError(f"{target.name} has not become leader within {_TRANSFER_LIMIT_S:g} s")
             await asyncio.sleep(_POLL_S)
-        return [target]
+        return [target], f"{target.name} is master in the routes"
 
     def _running(self, node: NodePlan) -> Child:
         child = self._children[node.name]
@@ -368,3 +415,17 @@ class Supervisor:
             self._failed_at_start.set_result(child)
             return
         self._say(f"{child.name} ended with exit code {child.exit_code}: {child.last_line()}")
+
+
+def _delete_data(node: NodePlan) -> int:
+    """Delete everything in a stopped node's folder but its configuration and its output; return the number of files."""
+    kept = (node.conf_path, node.log_path)
+    count = 0
+    for path in node.directory.iterdir():
+        if path.is_dir():
+            count += sum(1 for file in path.rglob("*") if file.is_file())
+            shutil.rmtree(path)
+        elif path not in kept:
+            path.unlink()
+            count += 1
+    return count

@@ -14,10 +14,10 @@ import json
 import signal
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chaos.fabric.contract import NodeDigest
 from cli.cluster.child import our_argv
 from cli.cluster.roles import ask_brokers
 from ledgermq.remoting.client import RemotingClient
@@ -27,15 +27,6 @@ _COMMAND_LIMIT_S = 60.0
 _START_LIMIT_S = 90.0
 _STOP_LIMIT_S = 40.0
 _LEADER_LIMIT_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDigest:
-    """The hash of one node's log files up to its confirm offset `end`."""
-
-    name: str
-    end: int
-    sha256: str
 
 
 class RunningCluster:

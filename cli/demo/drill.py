@@ -10,12 +10,15 @@ import contextlib
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cli.demo.cluster import NodeDigest, RunningCluster
+from chaos.checkers.timing import longest_gap_ms
+from chaos.drills.background import in_background
+from chaos.fabric.contract import NodeDigest
+from cli.demo.cluster import RunningCluster
 from cli.demo.progress import Progress
-from cli.demo.result import DemoResult, Timing, longest_gap_ms
+from cli.demo.result import DemoResult, Timing
 from cli.demo.stream import LineStream
 from ledgermq.client import Admin, Consumer, LedgerMQError, MessageQueue, Producer
 from node.errors import CommandError
@@ -58,9 +61,9 @@ async def run_drill(cluster: RunningCluster, lines: Sequence[bytes], began_s: fl
         async with (
             Producer(cluster.namesrv, group="demo-producers") as producer,
             Consumer(cluster.namesrv, "demo-consumers-" + topic, topic) as consumer,
-            _in_background(stream.receive_all(consumer)),
-            _in_background(_show(progress, stream)),
-            _in_background(_break_and_mend(cluster, stream, progress, fault)) as mending,
+            in_background(stream.receive_all(consumer)),
+            in_background(_show(progress, stream)),
+            in_background(_break_and_mend(cluster, stream, progress, fault)) as mending,
         ):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SENDING_LIMIT_S):
@@ -117,15 +120,3 @@ async def _show(progress: Progress, stream: LineStream) -> None:
     while True:
         progress.show(stream.history.acked_count, stream.history.delivered_count)
         await asyncio.sleep(0.1)
-
-
-@contextlib.asynccontextmanager
-async def _in_background(work: Coroutine[object, object, None]) -> AsyncIterator["asyncio.Task[None]"]:
-    """Run `work` beside the block. It is cancelled at the end of the block, which raises the exception of `work`."""
-    task = asyncio.ensure_future(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task

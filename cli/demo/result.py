@@ -1,13 +1,12 @@
 """The result of the demo: figures, checks, a table and a JSON object."""
 
 import dataclasses
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chaos.checkers.delivery import DeliveryReport
-from cli.demo.cluster import NodeDigest
+from chaos.checkers.timing import percentile
+from chaos.fabric.contract import NodeDigest
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +110,6 @@ class DemoResult:
         lines = [f"  {name:11} {text}" for name, text in rows]
         lines += [f"  {'ok  ' if holds else 'FAIL'} {what}: {numbers}" for what, holds, numbers in self.checks]
         return "\n".join(lines)
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest value that at least `percent` of all do not exceed; 0.0 if there are none."""
-    if not values:
-        return 0.0
-    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
-
-
-def longest_gap_ms(acks_s: Sequence[float], begin_s: float, end_s: float) -> float:
-    """Return the longest time between two successive acknowledgements that overlaps `[begin_s, end_s]`, in ms.
-
-    Args:
-        acks_s: times of the acknowledgements, rising.
-        begin_s: time of the kill.
-        end_s: a time at which the failover is certainly over.
-    """
-    gaps = (after - before for before, after in itertools.pairwise(acks_s) if after >= begin_s and before <= end_s)
-    return 1000 * max(gaps, default=0.0)
 
 
 def _example(report: DeliveryReport, anomaly: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,20 @@ from cli.cluster.control import Answer, ControlServer, ask
 from node.errors import CommandError
 
 
-async def echo(verb: str, node: str) -> Answer:
+async def echo(verb: str, words: Sequence[str]) -> Answer:
     if verb == "refuse":
         raise CommandError("n7 is not a node of this cluster")
-    return {"verb": verb, "node": node}
+    return {"verb": verb, "words": list(words)}
 
 
-async def ask_aside(directory: Path, verb: str, node: str = "") -> Answer:
-    return await asyncio.to_thread(ask, directory, verb, node)
+async def ask_aside(directory: Path, verb: str, *words: str) -> Answer:
+    return await asyncio.to_thread(ask, directory, verb, *words)
 
 
 async def test_a_verb_and_its_node_reach_the_handler_and_its_answer_comes_back(tmp_path: Path) -> None:
     server = ControlServer(tmp_path, echo)
     await server.start()
-    assert await ask_aside(tmp_path, "kill", "leader") == {"verb": "kill", "node": "leader"}
+    assert await ask_aside(tmp_path, "kill", "leader") == {"verb": "kill", "words": ["leader"]}
     await server.close()
 
 
@@ -40,7 +41,7 @@ async def test_a_folder_with_a_path_longer_than_a_socket_address_works(tmp_path:
     deep.mkdir(parents=True)
     server = ControlServer(deep, echo)
     await server.start()
-    assert await ask_aside(deep, "status") == {"verb": "status", "node": ""}
+    assert await ask_aside(deep, "status") == {"verb": "status", "words": []}
     await server.close()
 
 
@@ -54,7 +55,7 @@ async def test_garbage_from_a_stranger_closes_only_its_own_connection(tmp_path: 
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
-    assert await ask_aside(tmp_path, "status") == {"verb": "status", "node": ""}
+    assert await ask_aside(tmp_path, "status") == {"verb": "status", "words": []}
     await server.close()
 
 

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from chaos.checkers.delivery import DeliveryReport
-from cli.demo.cluster import NodeDigest
-from cli.demo.result import DemoResult, Timing, longest_gap_ms, percentile
+from chaos.checkers.timing import longest_gap_ms, percentile
+from chaos.fabric.contract import NodeDigest
+from cli.demo.result import DemoResult, Timing
 
 SOUND = DeliveryReport(
     sent=4, acked=4, delivered=4, lost=0, duplicates=1, stored_twice=1, out_of_order=0, misplaced=0, examples={}

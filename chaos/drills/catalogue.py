@@ -1,0 +1,221 @@
+"""The catalogue of drills: what each breaks, in which modes, and the steps for the cluster as it is. Pure.
+
+A drill is one function from a view of the cluster and the length of the fault to steps, and one entry in `CATALOGUE`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from chaos.fabric.contract import ClusterView, Verb
+
+_REPLICATED = frozenset({"raft", "sync", "async", "controller"})
+_ALL = _REPLICATED | {"standalone"}
+_WITH_LINKS = frozenset({"raft", "sync", "async"})
+_RAFT = frozenset({"raft"})
+_SLOW_MS = "100"
+_FLAP_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One verb of a drill.
+
+    Attributes:
+        after_s: seconds after the step before it.
+        words: nodes and numbers that follow the verb.
+        when_whole: first wait until every node is back and in sync.
+    """
+
+    after_s: float
+    verb: Verb
+    words: tuple[str, ...]
+    when_whole: bool = False
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the step breaks something; the others repair."""
+        return self.verb not in (Verb.START, Verb.RESUME, Verb.HEAL)
+
+
+Plan = Callable[[ClusterView, float], Sequence[Step]]
+"""Steps for a cluster with a leader, and a fault of so many seconds. Every fault is repaired by a later step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """One entry of the catalogue.
+
+    Attributes:
+        modes: those in which the drill makes sense.
+        hold_s: how long the fault lasts unless the user says otherwise.
+        family: `kill`, `pause`, `network` or `move`; the colour in reports.
+        proves: what a passed drill shows, for the documents.
+    """
+
+    name: str
+    summary: str
+    proves: str
+    modes: frozenset[str]
+    family: str
+    hold_s: float
+    plan: Plan
+
+    @property
+    def needs_links(self) -> bool:
+        """Whether connections between brokers are cut or delayed."""
+        return self.family == "network"
+
+
+def _leader(view: ClusterView) -> str:
+    assert view.leader is not None, "the caller waits for a leader"
+    return view.leader
+
+
+def _both(verb: Verb, pairs: Sequence[tuple[str, str]], after_s: float, *more: str) -> list[Step]:
+    """Apply one verb to directed pairs: the first after `after_s`, the others at once."""
+    return [Step(0.0 if number else after_s, verb, (*pair, *more)) for number, pair in enumerate(pairs)]
+
+
+def _ways(one: str, others: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the directed pairs between a node and others, both ways."""
+    return [pair for other in others for pair in ((one, other), (other, one))]
+
+
+def _down(verb: Verb, nodes: Sequence[str], hold_s: float) -> list[Step]:
+    """Take nodes down, and start them again."""
+    down = [Step(0.0, verb, (node,)) for node in nodes]
+    return [*down, *(Step(0.0 if number else hold_s, Verb.START, (node,)) for number, node in enumerate(nodes))]
+
+
+def _kill_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    return _down(Verb.KILL, [_leader(view)], hold_s)
+
+
+def _pause_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    leader = (_leader(view),)
+    return [Step(0.0, Verb.PAUSE, leader), Step(hold_s, Verb.RESUME, leader)]
+
+
+def _isolate_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    pairs = _ways(_leader(view), view.followers)
+    return [*_both(Verb.CUT, pairs, 0.0), *_both(Verb.HEAL, pairs, hold_s)]
+
+
+def _minority(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    return _down(Verb.KILL, view.followers[: max(1, (len(view.nodes) - 1) // 2)], hold_s)
+
+
+def _majority_lost(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    return _down(Verb.KILL, [_leader(view), *view.followers[: len(view.nodes) // 2]], hold_s)
+
+
+def _one_way(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    pairs = [(_leader(view), follower) for follower in view.followers]
+    return [*_both(Verb.CUT, pairs, 0.0), *_both(Verb.HEAL, pairs, hold_s)]
+
+
+def _bridge(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    """Two halves that see each other through one node only: of three, the leader and one follower."""
+    others = view.followers
+    half = max(1, (len(view.nodes) - 1) // 2)
+    left, right = [_leader(view), *others[1:half]], others[half:] if len(others) > half + 1 else others[:1]
+    pairs = [pair for one in left for pair in _ways(one, right)]
+    return [*_both(Verb.CUT, pairs, 0.0), *_both(Verb.HEAL, pairs, hold_s)]
+
+
+def _flapping(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    pairs = _ways(_leader(view), view.followers[:1])
+    rounds = max(1, round(hold_s / (2 * _FLAP_S)))
+    once = [*_both(Verb.CUT, pairs, _FLAP_S), *_both(Verb.HEAL, pairs, _FLAP_S)]
+    return once * rounds
+
+
+def _slow_link(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    pairs = _ways(_leader(view), view.followers[:1])
+    return [*_both(Verb.DELAY, pairs, 0.0, _SLOW_MS), *_both(Verb.HEAL, pairs, hold_s)]
+
+
+def _rolling_restart(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    """Followers first, the leader last, each when all are back."""
+    order = [*view.followers, _leader(view)]
+    return [
+        step
+        for node in order
+        for step in (Step(0.0, Verb.STOP, (node,), when_whole=True), Step(hold_s, Verb.START, (node,)))
+    ]
+
+
+def _nameserver_down(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    return _down(Verb.KILL, [view.nameserver], hold_s)
+
+
+def _transfer(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    """To a follower, and back."""
+    leader, follower = _leader(view), view.followers[0]
+    back = Step(hold_s, Verb.TRANSFER, (leader,), when_whole=True)
+    return [Step(0.0, Verb.TRANSFER, (follower,)), back]
+
+
+def _wiped_node(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    node = (view.followers[0],)
+    return [Step(0.0, Verb.KILL, node), Step(0.0, Verb.WIPE, node), Step(hold_s, Verb.START, node)]
+
+
+_DRILLS = (
+    Drill(
+        "kill-leader", "SIGKILL the leader or master, and start it again",
+        "another node serves at once, and nothing acknowledged is lost", _ALL, "kill", 2.0, _kill_leader,
+    ),
+    Drill(
+        "pause-leader", "SIGSTOP the leader or master, and resume it",
+        "a leader that wakes up acknowledges nothing that the group does not have", _ALL, "pause", 3.0, _pause_leader,
+    ),
+    Drill(
+        "isolate-leader", "cut the leader from all other brokers; clients still reach it",
+        "the old side stops acknowledging, the new side serves", _WITH_LINKS, "network", 4.0, _isolate_leader,
+    ),
+    Drill(
+        "minority", "SIGKILL as many followers as the group can spare (at least one)",
+        "no send waits for a follower that is gone, or the mode says so", _REPLICATED, "kill", 3.0, _minority,
+    ),
+    Drill(
+        "majority-lost", "SIGKILL a majority, the leader among them, and start it again",
+        "nothing is acknowledged without a majority, and service comes back by itself",
+        _RAFT, "kill", 3.0, _majority_lost,
+    ),
+    Drill(
+        "one-way", "drop what the leader sends to the other brokers, not what they send",
+        "half a connection does not keep a leader that cannot replicate", _WITH_LINKS, "network", 4.0, _one_way,
+    ),
+    Drill(
+        "bridge", "cut two halves that still see each other through one node",
+        "a partial partition ends in one stable leader", _RAFT, "network", 4.0, _bridge,
+    ),
+    Drill(
+        "flapping", "cut and heal one link of the leader every half second",
+        "a bad link causes no series of elections", _WITH_LINKS, "network", 4.0, _flapping,
+    ),
+    Drill(
+        "slow-link", f"delay one link of the leader by {_SLOW_MS} ms each way",
+        "one slow follower slows nobody where a majority is fast", _WITH_LINKS, "network", 4.0, _slow_link,
+    ),
+    Drill(
+        "rolling-restart", "stop and start every broker in order, followers first",
+        "an upgrade loses nothing and fails no send", _ALL, "kill", 0.5, _rolling_restart,
+    ),
+    Drill(
+        "nameserver-down", "SIGKILL the nameserver, and start it again",
+        "clients that are connected notice nothing", _ALL, "kill", 3.0, _nameserver_down,
+    ),
+    Drill(
+        "transfer", "hand leadership to a follower, and back",
+        "a planned change of leader fails no send", _RAFT, "move", 1.0, _transfer,
+    ),
+    Drill(
+        "wiped-node", "SIGKILL a follower, delete its data, and start it again",
+        "a lost disk is copied again and endangers nothing", _REPLICATED, "kill", 1.0, _wiped_node,
+    ),
+)  # fmt: skip
+
+CATALOGUE = {drill.name: drill for drill in _DRILLS}
+"""The drills by name."""

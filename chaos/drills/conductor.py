@@ -1,0 +1,76 @@
+"""Carries out the steps of drills on a fabric, one after another, and undoes every fault at the end, always."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+
+from chaos.drills.catalogue import Drill, Step
+from chaos.drills.record import Event, Injection, Record
+from chaos.fabric.contract import ClusterView, Fabric
+from node.errors import CommandError
+
+_POLL_S = 0.1
+_LEADER_LIMIT_S = 20.0
+_WHOLE_LIMIT_S = 60.0
+
+Tell = Callable[[str], None]
+"""Shows one event to the user."""
+
+
+async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: Record, tell: Tell) -> Injection:
+    """Carry out a drill's steps, and wait until the cluster is whole again.
+
+    A step that fails ends the drill; the injection says why. Everything is mended at the end, also when this is
+    cancelled.
+    """
+    injection = Injection(drill, time.monotonic())
+    record.injections.append(injection)
+    try:
+        view = await await_view(fabric, lambda view: view.leader is not None, _LEADER_LIMIT_S, "there is no leader")
+        injection.leader_before, injection.begin_s = view.leader, time.monotonic()
+        for step in drill.plan(view, hold_s):
+            await _carry_out(fabric, step, injection, tell)
+    except CommandError as error:
+        injection.trouble = str(error)
+        tell(f"{drill.name}: {error}")
+    finally:
+        injection.end_s = time.monotonic()
+        await asyncio.shield(fabric.mend())
+    with contextlib.suppress(CommandError):
+        view = await await_view(fabric, lambda view: view.is_whole, _WHOLE_LIMIT_S, "not whole")
+        injection.leader_after = view.leader
+    if injection.leader_after is None:
+        injection.trouble = injection.trouble or f"the cluster was not whole {_WHOLE_LIMIT_S:g} s after the repair"
+    return injection
+
+
+async def await_view(
+    fabric: Fabric, condition: Callable[[ClusterView], bool], limit_s: float, complaint: str
+) -> ClusterView:
+    """Return the first view of the cluster for which `condition` holds.
+
+    Raises:
+        CommandError: none within `limit_s` seconds; says `complaint`.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            if condition(view := await fabric.inspect()):
+                return view
+            failure = complaint
+        except CommandError as error:
+            failure = f"{complaint}: {error}"
+        if time.monotonic() > deadline:
+            raise CommandError(f"{failure} within {limit_s:g} s")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _carry_out(fabric: Fabric, step: Step, injection: Injection, tell: Tell) -> None:
+    await asyncio.sleep(step.after_s)
+    if step.when_whole:
+        await await_view(fabric, lambda view: view.is_whole, _WHOLE_LIMIT_S, "the cluster is not whole again")
+    begin_s = time.monotonic()
+    proof = await fabric.act(step.verb, *step.words)
+    injection.events.append(Event(begin_s, time.monotonic(), step, proof))
+    tell(f"{step.verb} {' '.join(step.words)}: {proof}")

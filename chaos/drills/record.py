@@ -1,0 +1,144 @@
+"""What is observed while drills run: sends, deliveries, samples, injections. Times are monotonic seconds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from chaos.checkers.operations import Delivery, Send
+from chaos.checkers.timing import percentile
+from chaos.drills.catalogue import Drill, Step
+from chaos.fabric.contract import ClusterView
+from ledgermq.history import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A step that was carried out: when it began and ended, and the proof of its effect."""
+
+    begin_s: float
+    end_s: float
+    step: Step
+    proof: str
+
+
+@dataclass(slots=True)
+class Injection:
+    """One drill: from its first fault to its last repair.
+
+    Attributes:
+        leader_before, leader_after: by the routes; None: nobody led.
+        trouble: why the fault was not injected, or not repaired; empty: all steps took effect.
+    """
+
+    drill: Drill
+    begin_s: float
+    leader_before: str | None = None
+    end_s: float = 0.0
+    leader_after: str | None = None
+    events: list[Event] = field(default_factory=list)
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster as its routes showed it at one moment; `view` is None when nobody answered, `term` where unknown."""
+
+    at_s: float
+    view: ClusterView | None
+    term: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """The figures of the live line, of the last second unless it says otherwise.
+
+    Attributes:
+        acked: acknowledgements.
+        p99_ms: of their latency.
+        waiting: sends without an answer at this moment.
+        lag: acknowledged messages that are not delivered yet.
+        lost: acknowledged messages that a consumer has passed by: later ones of their queue were delivered.
+    """
+
+    acked: int
+    p99_ms: float
+    waiting: int
+    lag: int
+    lost: int
+
+
+class Record:
+    """Collects a run as it happens.
+
+    Attributes:
+        acks: the acknowledged ones of `sends`, in the order of their acknowledgements.
+        term: Raft term of the last acknowledgement that had one.
+    """
+
+    def __init__(self, began_s: float) -> None:
+        self.began_s = began_s
+        self.sends: list[Send] = []
+        self.deliveries: list[Delivery] = []
+        self.samples: list[Sample] = []
+        self.injections: list[Injection] = []
+        self.acks: list[Send] = []
+        self.term: int | None = None
+        self._undelivered: dict[int, Send] = {}
+        self._delivered: set[int] = set()
+        self._highest: dict[str, int] = {}
+        self._ended = 0
+
+    def invoked(self, now_s: float) -> Send:
+        """A new message is given to the producer."""
+        send = Send(len(self.sends), now_s)
+        self.sends.append(send)
+        return send
+
+    def acknowledged(self, send: Send, now_s: float, queue: str, offset: int, attempts: int) -> None:
+        """The producer has the acknowledgement."""
+        send.completed_s, send.outcome = now_s, Outcome.OK
+        send.queue, send.offset, send.attempts = queue, offset, attempts
+        self._ended += 1
+        self.acks.append(send)
+        if send.number not in self._delivered:
+            self._undelivered[send.number] = send
+
+    def failed(self, send: Send, now_s: float, outcome: Outcome) -> None:
+        """The producer gave up; `outcome` is `fail` or `info`."""
+        send.completed_s, send.outcome = now_s, outcome
+        self._ended += 1
+
+    def delivered(self, delivery: Delivery) -> None:
+        """The consumer was given a message."""
+        self.deliveries.append(delivery)
+        self._highest[delivery.queue] = max(self._highest.get(delivery.queue, -1), delivery.offset)
+        if delivery.number is not None:
+            self._delivered.add(delivery.number)
+            self._undelivered.pop(delivery.number, None)
+
+    @property
+    def undelivered_count(self) -> int:
+        """Acknowledged messages still to be delivered."""
+        return len(self._undelivered)
+
+    @property
+    def waiting_count(self) -> int:
+        """Sends without an answer."""
+        return len(self.sends) - self._ended
+
+    def second(self, now_s: float) -> Second:
+        """Return the figures of the second before `now_s`."""
+        recent: list[float] = []
+        for send in reversed(self.acks):
+            if send.completed_s < now_s - 1.0:
+                break
+            recent.append(1000 * (send.completed_s - send.invoked_s))
+        passed = sum(send.offset < self._highest.get(send.queue, -1) for send in self._undelivered.values())
+        return Second(len(recent), percentile(recent, 99), self.waiting_count, len(self._undelivered), passed)
+
+    def ack_times_s(self) -> Sequence[float]:
+        """Return the times of acknowledgements, rising."""
+        return [send.completed_s for send in self.acks]
+
+    def delivery_times_s(self) -> Sequence[float]:
+        """Return the times of deliveries, rising."""
+        return [delivery.at_s for delivery in self.deliveries]

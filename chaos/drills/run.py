@@ -1,0 +1,116 @@
+"""The order of events of a run: traffic, quiet, drills, quiet, drain, judge.
+
+send     |-----------X fault----^ repair-----|   drain, compare logs
+receive  |-------------------------------------|
+sample   |-------------------------------------|   the cluster's routes, twice a second
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from chaos.checkers.operations import judge
+from chaos.drills.background import in_background
+from chaos.drills.catalogue import Drill
+from chaos.drills.conductor import inject
+from chaos.drills.record import Record, Sample
+from chaos.drills.traffic import still_in_log, traffic
+from chaos.drills.verdict import DrillResult
+from chaos.fabric.contract import ClusterView, Fabric, NodeDigest
+from node.errors import CommandError
+
+_SAMPLE_S = 0.5
+_STEADY_S = 1.0
+_STEADY_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a run is to do.
+
+    Attributes:
+        name: of the drill or campaign, for the result.
+        drills: each with the seconds that its fault lasts, one after another.
+        rate: messages a second.
+        quiet_s: seconds of steady traffic before the first fault, after the last one, and between them.
+        history: file to which the producer appends what it was told; None: none.
+        repeat: the command that does the same again.
+    """
+
+    name: str
+    drills: Sequence[tuple[Drill, float]]
+    rate: float
+    quiet_s: float
+    history: str | None
+    repeat: str
+
+
+class Display(Protocol):
+    """Shows a run while it goes on."""
+
+    def event(self, text: str) -> None:
+        """A step was carried out, or a phase begins."""
+
+    def sampled(self, record: Record, view: ClusterView | None) -> None:
+        """Another half second has passed; `view` is None when the cluster does not answer."""
+
+
+async def run_drills(fabric: Fabric, order: Order, display: Display) -> DrillResult:
+    """Run drills on a writable cluster.
+
+    Raises:
+        CommandError: the cluster could not be used at all. Broken promises are part of the result.
+    """
+    record = Record(time.monotonic())
+    topic = f"drill-{secrets.token_hex(4)}"
+    mode = (await fabric.inspect()).mode
+    async with (
+        traffic(fabric.namesrv, topic, order.rate, record, order.history) as clients,
+        in_background(clients.receive_forever()),
+        in_background(_watch(fabric, record, display)),
+    ):
+        async with in_background(clients.send_forever()):
+            await _steady(record)
+            await asyncio.sleep(order.quiet_s)
+            for drill, hold_s in order.drills:
+                await inject(fabric, drill, hold_s, record, display.event)
+                await asyncio.sleep(order.quiet_s)
+        display.event("no more sends; waiting until everything is consumed")
+        await clients.drained()
+        found = await still_in_log(fabric.namesrv, topic, record)
+    findings = judge(record.sends, record.deliveries, found)
+    display.event("comparing the logs of all nodes")
+    digests = await _digests(fabric, display.event)
+    return DrillResult(order.name, mode, order.repeat, record, findings, digests, time.monotonic() - record.began_s)
+
+
+async def _digests(fabric: Fabric, tell: Callable[[str], None]) -> Sequence[NodeDigest]:
+    try:
+        return await fabric.digests()
+    except CommandError as error:
+        tell(f"no digest: {error}")
+        return []
+
+
+async def _steady(record: Record) -> None:
+    """Wait until acknowledgements come: the clients' first connections take a moment on a busy machine."""
+    deadline = time.monotonic() + _STEADY_LIMIT_S
+    while record.second(time.monotonic()).acked == 0 and time.monotonic() < deadline:
+        await asyncio.sleep(_STEADY_S / 10)
+    await asyncio.sleep(_STEADY_S)
+
+
+async def _watch(fabric: Fabric, record: Record, display: Display) -> None:
+    """Sample the cluster until cancelled."""
+    while True:
+        view: ClusterView | None = None
+        with contextlib.suppress(CommandError):
+            view = await fabric.inspect()
+        term = view.epoch if view is not None and view.epoch is not None else record.term
+        record.samples.append(Sample(time.monotonic(), view, term))
+        display.sampled(record, view)
+        await asyncio.sleep(_SAMPLE_S)

@@ -1,0 +1,155 @@
+"""Steady traffic: numbered messages sent by the clock, whatever the answers are, and a consumer that reads them.
+
+The body of message 7 is `000000000007`, the CRC-32 of the rest, and a rest whose length and bytes follow from 7.
+"""
+
+import asyncio
+import contextlib
+import time
+import zlib
+from collections.abc import AsyncIterator
+from random import Random
+
+from chaos.checkers.operations import Delivery, Send, missing
+from chaos.drills.record import Record
+from ledgermq.client import Admin, Consumer, LedgerMQError, MessageQueue, Producer, SendStatus
+from ledgermq.history import Outcome
+from node.errors import CommandError
+
+_QUEUE_COUNT = 8
+_NUMBER_SIZE, _CRC_SIZE = 12, 8
+_REST = Random(20).randbytes(4096)
+_REST_LEAST, _REST_SPREAD = 64, 960
+_POLL_S = 0.05
+_ANSWERS_LIMIT_S = 30.0
+_PROGRESS_LIMIT_S = 20.0
+_READ_LIMIT = 200
+
+
+def body_of(number: int) -> bytes:
+    """Return the body of a message."""
+    start = number * 37 % (len(_REST) - _REST_LEAST - _REST_SPREAD)
+    rest = _REST[start : start + _REST_LEAST + number * 101 % _REST_SPREAD]
+    return b"%012d%08x" % (number, zlib.crc32(rest)) + rest
+
+
+def number_of(body: bytes) -> int | None:
+    """Return the number of a message; None when the body is not one of `body_of`."""
+    digits = body[:_NUMBER_SIZE]
+    if len(digits) < _NUMBER_SIZE or not digits.isdigit():
+        return None
+    number = int(digits)
+    return number if body == body_of(number) else None
+
+
+class Traffic:
+    """One producer and one consumer on a topic.
+
+    Args:
+        producer, consumer: open.
+        topic: the topic of both.
+        rate: messages a second.
+        record: gets everything that is seen.
+    """
+
+    def __init__(self, producer: Producer, consumer: Consumer, topic: str, rate: float, record: Record) -> None:
+        self._producer = producer
+        self._consumer = consumer
+        self._topic = topic
+        self._rate = rate
+        self._record = record
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def send_forever(self) -> None:
+        """Send by the clock until cancelled; a late loop sends at once what is due."""
+        began_s = time.monotonic()
+        first = len(self._record.sends)
+        while True:
+            due_s = began_s + (len(self._record.sends) - first) / self._rate
+            if (early_s := due_s - time.monotonic()) > 0:
+                await asyncio.sleep(early_s)
+            task = asyncio.ensure_future(self._send(self._record.invoked(time.monotonic())))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def receive_forever(self) -> None:
+        """Record what the consumer gets, until cancelled.
+
+        Raises:
+            LedgerMQError: an error that a retry cannot solve.
+        """
+        async for message in self._consumer:
+            queue = f"{message.queue.broker}/{message.queue.queue_id}"
+            number = number_of(message.body)
+            self._record.delivered(Delivery(number, time.monotonic(), queue, message.queue_offset))
+
+    async def drained(self) -> None:
+        """Return when every send has its answer, and every acknowledged message is delivered or none comes any more."""
+        deadline = time.monotonic() + _ANSWERS_LIMIT_S
+        while self._under_way and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_S)
+        count, deadline = -1, 0.0
+        while self._record.undelivered_count and (len(self._record.deliveries) > count or time.monotonic() < deadline):
+            if len(self._record.deliveries) > count:
+                count, deadline = len(self._record.deliveries), time.monotonic() + _PROGRESS_LIMIT_S
+            await asyncio.sleep(_POLL_S)
+
+    async def _send(self, send: Send) -> None:
+        try:
+            result = await self._producer.send(self._topic, body_of(send.number))
+        except LedgerMQError as error:
+            outcome = Outcome.FAIL if error.outcome_known else Outcome.INFO
+            self._record.failed(send, time.monotonic(), outcome)
+            return
+        if result.status is not SendStatus.OK:  # stored, but not as durably as the mode promises
+            self._record.failed(send, time.monotonic(), Outcome.INFO)
+            return
+        queue = f"{result.queue.broker}/{result.queue.queue_id}"
+        self._record.term = result.term or self._record.term
+        self._record.acknowledged(send, time.monotonic(), queue, result.queue_offset, result.attempts)
+
+
+@contextlib.asynccontextmanager
+async def traffic(namesrv: str, topic: str, rate: float, record: Record, history: str | None) -> AsyncIterator[Traffic]:
+    """Create the topic and open both clients; the producer appends its history to the file `history`.
+
+    Raises:
+        CommandError: the cluster does not take the topic or the clients.
+    """
+    try:
+        async with Admin(namesrv) as admin:
+            await admin.create_topic(topic, queue_count=_QUEUE_COUNT)
+        async with (
+            Producer(namesrv, group="drill-producers", history=history) as producer,
+            Consumer(namesrv, f"drill-consumers-{topic}", topic) as consumer,
+        ):
+            yield Traffic(producer, consumer, topic, rate, record)
+    except LedgerMQError as error:
+        raise CommandError(f"the consumer or a producer failed: {error}") from error
+
+
+async def still_in_log(namesrv: str, topic: str, record: Record) -> frozenset[int]:
+    """Return the numbers of acknowledged, undelivered messages that lie where their acknowledgement said.
+
+    At most 200 are looked for: a run that lost more has failed anyhow.
+    """
+    found: set[int] = set()
+    absent = missing(record.sends, record.deliveries)[:_READ_LIMIT]
+    if not absent:
+        return frozenset()
+    async with Admin(namesrv) as admin:
+        queues = {f"{queue.broker}/{queue.queue_id}": queue for queue in await admin.queues(topic)}
+        for send in absent:
+            if await _lies_there(admin, queues.get(send.queue), send):
+                found.add(send.number)
+    return frozenset(found)
+
+
+async def _lies_there(admin: Admin, queue: MessageQueue | None, send: Send) -> bool:
+    if queue is None:
+        return False
+    try:
+        messages = await admin.read(queue, send.offset, 1)
+    except LedgerMQError:
+        return False
+    return any(message.queue_offset == send.offset and number_of(message.body) == send.number for message in messages)

@@ -1,0 +1,250 @@
+"""From a record to a verdict: figures, checks, a table and a JSON object. Pure.
+
+pass      every promise was kept
+fail      one was broken: something is lost, moved, made up, reordered or differs between replicas
+unknown   nothing was proved: a fault had no effect or was not repaired, or too little was acknowledged
+"""
+
+import dataclasses
+import enum
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chaos.checkers.operations import Findings
+from chaos.checkers.timing import longest_gap_ms, percentile
+from chaos.drills.record import Injection, Record
+from chaos.drills.traffic import body_of
+from chaos.fabric.contract import NodeDigest
+from ledgermq.history import Outcome
+
+_RTO_WINDOW_S = 15.0
+_LEAST_SHARE = 0.5
+"""Of the sends before the first fault, so many must have been acknowledged: else the run proves nothing."""
+
+
+class Verdict(enum.Enum):
+    """The outcome of a run; the value is the exit code."""
+
+    PASS = 0
+    FAIL = 1
+    UNKNOWN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise: whether it was kept, and the numbers behind that."""
+
+    code: str
+    what: str
+    holds: bool
+    numbers: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What one injection cost.
+
+    Attributes:
+        rto_ms: longest time without an acknowledgement, from the fault until 15 s after its repair or the next fault.
+        consumer_rto_ms: the same, without a delivery.
+        recovery_ms: from the first repair to the first acknowledgement after it; 0 if they never stopped.
+    """
+
+    injection: Injection
+    rto_ms: float
+    consumer_rto_ms: float
+    recovery_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class DrillResult:
+    """The result of a finished run of one or more drills.
+
+    Attributes:
+        drill: name of the drill, or of the campaign.
+        repeat: the command that does the same again.
+        seconds: of the whole run, the start of the cluster included.
+    """
+
+    drill: str
+    mode: str
+    repeat: str
+    record: Record
+    findings: Findings
+    digests: Sequence[NodeDigest]
+    seconds: float
+
+    @property
+    def logs_identical(self) -> bool:
+        """Whether all nodes that share the log have the same bytes up to the same confirm offset."""
+        if self.mode == "standalone":
+            return bool(self.digests)
+        return bool(self.digests) and len({(digest.end, digest.sha256) for digest in self.digests}) == 1
+
+    def checks(self) -> list[Check]:
+        """Return each promise with its outcome."""
+        f = self.findings
+        ends = ", ".join(f"{digest.name} {digest.end:,} B {digest.sha256[:12]}" for digest in self.digests)
+        rows = [
+            ("L1", "no acknowledged message is lost", f.lost, "lost"),
+            ("L3", "every delivered message was sent, byte for byte", f.phantom, "phantom"),
+            ("L4", "nothing that was refused as not stored was delivered", f.aborted, "aborted"),
+            ("L6", "each message is at the offset that its answer named", f.misplaced, "misplaced"),
+            ("L8", "sends and deliveries kept their order", f.reordered, "reordered"),
+            ("L17", "the consumer has caught up", f.undelivered, "undelivered"),
+        ]
+        checks = [Check(code, what, count == 0, self._numbers(count, name)) for code, what, count, name in rows]
+        return [*checks, Check("L14", "the logs of all nodes are identical", self.logs_identical, ends)]
+
+    def troubles(self) -> list[str]:
+        """Return why the run proves nothing; empty: it does."""
+        record = self.record
+        troubles = [f"{one.drill.name}: {one.trouble}" for one in record.injections if one.trouble]
+        first_s = min((one.begin_s for one in record.injections), default=record.began_s)
+        before = [send for send in record.sends if send.invoked_s < first_s]
+        acked = sum(send.outcome is Outcome.OK for send in before)
+        if not before or acked < _LEAST_SHARE * len(before):
+            troubles.append(f"only {acked} of {len(before)} sends before the first fault were acknowledged")
+        after_s = max((one.end_s for one in record.injections), default=record.began_s)
+        if not any(send.completed_s > after_s for send in record.acks):
+            troubles.append("nothing was acknowledged after the last repair")
+        return troubles
+
+    @property
+    def verdict(self) -> Verdict:
+        """Broken promises count even where the run proves nothing else."""
+        if not all(check.holds for check in self.checks()):
+            return Verdict.FAIL
+        return Verdict.UNKNOWN if self.troubles() else Verdict.PASS
+
+    def outages(self) -> list[Outage]:
+        """Return what each injection cost, in their order."""
+        acks, deliveries = self.record.ack_times_s(), self.record.delivery_times_s()
+        injections = self.record.injections
+        ends = [one.begin_s for one in injections[1:]] + [float("inf")]
+        return [
+            _outage(one, acks, deliveries, min(end, one.end_s + _RTO_WINDOW_S))
+            for one, end in zip(injections, ends, strict=True)
+        ]
+
+    def figures(self) -> dict[str, object]:
+        """Return the JSON object."""
+        f, record, outages = self.findings, self.record, self.outages()
+        latencies = [1000 * (send.completed_s - send.invoked_s) for send in record.acks]
+        sending_s = record.acks[-1].completed_s - record.sends[0].invoked_s if record.acks else 0.0
+        killed = next((one.events[0].step.words[0] for one in record.injections if one.events), "nobody")
+        sent_sha256, received_sha256 = _hashes(record)
+        return {
+            "drill": self.drill,
+            "mode": self.mode,
+            "passed": self.verdict is Verdict.PASS,
+            "verdict": self.verdict.name.lower(),
+            "troubles": self.troubles(),
+            "sent": f.sent,
+            "acked": f.acked,
+            "failed": f.failed,
+            "unknown": f.unknown,
+            "consumed": f.delivered,
+            "lost": f.lost,
+            "undelivered": f.undelivered,
+            "duplicates": f.duplicates,
+            "stored_twice": f.stored_twice,
+            "out_of_order": f.reordered,
+            "misplaced": f.misplaced,
+            "phantom": f.phantom,
+            "aborted": f.aborted,
+            "input_bytes": sum(len(body_of(send.number)) for send in record.sends),
+            "messages_per_second": round(f.acked / sending_s, 1) if sending_s else 0.0,
+            "send_p50_ms": round(percentile(latencies, 50), 3),
+            "send_p99_ms": round(percentile(latencies, 99), 3),
+            "rto_ms": round(max((outage.rto_ms for outage in outages), default=0.0), 1),
+            "consumer_rto_ms": round(max((outage.consumer_rto_ms for outage in outages), default=0.0), 1),
+            "recovery_ms": round(max((outage.recovery_ms for outage in outages), default=0.0), 1),
+            "rpo": f.lost,
+            "logs_identical": self.logs_identical,
+            "input_sha256_equal": sent_sha256 == received_sha256,
+            "seconds": round(self.seconds, 2),
+            "input_sha256": sent_sha256,
+            "killed": killed,
+            "leader_after": record.injections[-1].leader_after if record.injections else None,
+            "faults": [_fault(outage, record.began_s) for outage in outages],
+            "logs": [dataclasses.asdict(digest) for digest in self.digests],
+        }
+
+    def table(self) -> str:
+        """Return the figures and the checks as a table."""
+        f, figures = self.findings, self.figures()
+        rows = [
+            ("verdict", f"{self.verdict.name}: {self.drill}, mode {self.mode}"),
+            ("messages", f"{f.sent:,} sent, {f.acked:,} acknowledged, {f.failed:,} refused, {f.unknown:,} unknown"),
+            ("rate", f"{figures['messages_per_second']} acknowledgements/s"),
+            ("send", f"p50 {figures['send_p50_ms']} ms, p99 {figures['send_p99_ms']} ms"),
+            ("RTO", f"{figures['rto_ms']} ms without an acknowledgement"),
+            ("", f"{figures['consumer_rto_ms']} ms without a delivery"),
+            ("repair", f"{figures['recovery_ms']} ms from the repair to the next acknowledgement"),
+            ("RPO", f"{f.lost:,} acknowledged messages lost"),
+            ("duplicates", f"{f.stored_twice:,} stored twice by a retry, {f.redelivered:,} delivered again"),
+            ("reorders", f"{f.reordered:,}"),
+            ("leader", self._leaders()),
+            ("time", f"{figures['seconds']} s in all"),
+        ]
+        lines = [f"  {name:11} {text}" for name, text in rows]
+        lines += [
+            f"  {'ok  ' if one.holds else 'FAIL'} {one.code:4} {one.what}: {one.numbers}" for one in self.checks()
+        ]
+        lines += [f"  unknown: {trouble}" for trouble in self.troubles()]
+        return "\n".join(lines)
+
+    def _leaders(self) -> str:
+        names = [name or "nobody" for one in self.record.injections for name in (one.leader_before, one.leader_after)]
+        return " -> ".join(name for number, name in enumerate(names) if number == 0 or names[number - 1] != name)
+
+    def _numbers(self, count: int, anomaly: str) -> str:
+        examples = self.findings.examples.get(anomaly)
+        return f"{count:,}" + (f" ({'; '.join(examples)})" if examples else "")
+
+
+def _outage(one: Injection, acks: Sequence[float], deliveries: Sequence[float], end_s: float) -> Outage:
+    repaired_s = next((event.begin_s for event in one.events if not event.step.is_fault), one.end_s)
+    last_before = max((at_s for at_s in acks if at_s <= repaired_s), default=0.0)
+    next_after = min((at_s for at_s in acks if at_s > repaired_s), default=repaired_s)
+    rto_ms = longest_gap_ms(acks, one.begin_s, end_s)
+    stood_still = last_before < repaired_s - 1.0
+    recovery_ms = 1000 * (next_after - repaired_s) if stood_still else 0.0
+    return Outage(one, rto_ms, longest_gap_ms(deliveries, one.begin_s, end_s), recovery_ms)
+
+
+def _fault(outage: Outage, began_s: float) -> dict[str, object]:
+    one = outage.injection
+    return {
+        "drill": one.drill.name,
+        "begin_s": round(one.begin_s - began_s, 3),
+        "end_s": round(one.end_s - began_s, 3),
+        "rto_ms": round(outage.rto_ms, 1),
+        "consumer_rto_ms": round(outage.consumer_rto_ms, 1),
+        "recovery_ms": round(outage.recovery_ms, 1),
+        "leader_before": one.leader_before,
+        "leader_after": one.leader_after,
+        "steps": [
+            {
+                "at_s": round(event.begin_s - began_s, 3),
+                "verb": event.step.verb.value,
+                "words": event.step.words,
+                "proof": event.proof,
+            }
+            for event in one.events
+        ],
+    }
+
+
+def _hashes(record: Record) -> tuple[str, str]:
+    """SHA-256 over the bodies of the acknowledged messages, and over those of them that were delivered unharmed."""
+    sent, received = hashlib.sha256(), hashlib.sha256()
+    delivered = {delivery.number for delivery in record.deliveries}
+    for send in record.sends:
+        if send.outcome is Outcome.OK:
+            sent.update(body_of(send.number))
+            if send.number in delivered:
+                received.update(body_of(send.number))
+    return sent.hexdigest(), received.hexdigest()

@@ -1,0 +1,125 @@
+"""The contract between drills and a running cluster.
+
+A fabric carries out verbs on nodes that it names, proves that each had its effect, and can undo all of them.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Verb(enum.StrEnum):
+    """What can be done to a cluster. The comment has the words that follow each verb."""
+
+    KILL = "kill"  # NODE: SIGKILL
+    STOP = "stop"  # NODE: SIGTERM, and wait for its end
+    START = "start"  # NODE, after kill or stop
+    PAUSE = "pause"  # NODE: SIGSTOP
+    RESUME = "resume"  # NODE: SIGCONT
+    WIPE = "wipe"  # NODE: delete what it stored; it must be down
+    TRANSFER = "transfer"  # NODE: it becomes leader
+    CUT = "cut"  # SOURCE TARGET: nothing that SOURCE sends reaches TARGET
+    DELAY = "delay"  # SOURCE TARGET MS: what SOURCE sends reaches TARGET so many ms later
+    HEAL = "heal"  # SOURCE TARGET: undo cut and delay
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One broker as the fabric sees it.
+
+    Attributes:
+        role: `master`, `slave`, `down` or `unknown`, by the nameserver's routes.
+        state: of its process: `up`, `paused` or `down`.
+        in_sync: whether it counts for acknowledgements; None where the mode has no such notion.
+    """
+
+    name: str
+    address: str
+    role: str
+    state: str
+    in_sync: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """A cluster at one moment.
+
+    Attributes:
+        mode: `raft`, `sync`, `async`, `controller` or `standalone`.
+        nodes: the brokers, in the order of their names.
+        nameserver: name of the nameserver.
+        epoch: the master's epoch where controllers appoint it; else None.
+        has_links: whether connections between brokers can be cut and delayed.
+    """
+
+    mode: str
+    nodes: tuple[NodeView, ...]
+    nameserver: str
+    epoch: int | None = None
+    has_links: bool = False
+
+    @property
+    def leader(self) -> str | None:
+        """Name of the first master that the routes show; None: there is none."""
+        return next((node.name for node in self.nodes if node.role == "master"), None)
+
+    @property
+    def followers(self) -> list[str]:
+        """Names of the brokers that are not the leader."""
+        return [node.name for node in self.nodes if node.name != self.leader]
+
+    @property
+    def is_whole(self) -> bool:
+        """Every process runs, every broker has a role, one of them leads (standalone: all), and slaves are in sync."""
+        roles = [node.role for node in self.nodes]
+        is_up = all(node.state == "up" and node.in_sync is not False for node in self.nodes)
+        return is_up and set(roles) <= {"master", "slave"} and "master" in roles
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDigest:
+    """The hash of one node's log files up to its confirm offset `end`."""
+
+    name: str
+    end: int
+    sha256: str
+
+
+class Fabric(Protocol):
+    """A running cluster that drills can break.
+
+    Attributes:
+        namesrv: `host:port` of its nameservers, separated by `;`, for clients.
+        verbs: what it can do.
+    """
+
+    namesrv: str
+    verbs: frozenset[Verb]
+
+    async def act(self, verb: Verb, *words: str) -> str:
+        """Carry out a verb.
+
+        Returns:
+            The proof that it had its effect, as text for people.
+
+        Raises:
+            CommandError: it failed, or had no effect.
+        """
+
+    async def inspect(self) -> ClusterView:
+        """Return what the cluster looks like now.
+
+        Raises:
+            CommandError: the cluster does not answer.
+        """
+
+    async def mend(self) -> None:
+        """Undo every fault: links whole, processes resumed and started. Undoing twice is no error."""
+
+    async def digests(self) -> Sequence[NodeDigest]:
+        """Return one digest for each broker that shares the log, at one confirm offset if they agree on one in time.
+
+        Raises:
+            CommandError: a node does not answer, or its log cannot be read.
+        """

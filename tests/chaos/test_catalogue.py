@@ -1,0 +1,72 @@
+"""The catalogue: every drill breaks something, repairs all of it, and touches nodes and links that are there."""
+
+import pytest
+
+from chaos.drills.catalogue import CATALOGUE, Drill, Step
+from chaos.fabric.contract import ClusterView, NodeView, Verb
+
+ROLES = {3: ("slave", "master", "slave"), 5: ("slave", "slave", "master", "slave", "slave")}
+UNDONE_BY = {
+    Verb.KILL: Verb.START,
+    Verb.STOP: Verb.START,
+    Verb.PAUSE: Verb.RESUME,
+    Verb.CUT: Verb.HEAL,
+    Verb.DELAY: Verb.HEAL,
+}
+
+
+def view(count: int, mode: str = "raft") -> ClusterView:
+    nodes = tuple(NodeView(f"n{i}", f"h:{i}", role, "up") for i, role in enumerate(ROLES[count]))
+    return ClusterView(mode, nodes, "namesrv")
+
+
+def steps_of(name: str, count: int = 3) -> list[Step]:
+    drill = CATALOGUE[name]
+    return list(drill.plan(view(count), drill.hold_s))
+
+
+@pytest.mark.parametrize("count", [3, 5])
+@pytest.mark.parametrize("drill", CATALOGUE.values(), ids=lambda drill: drill.name)
+def test_every_fault_is_repaired_by_a_later_step(drill: Drill, count: int) -> None:
+    open_faults: set[tuple[Verb, tuple[str, ...]]] = set()
+    broken = False
+    for step in drill.plan(view(count), drill.hold_s):
+        target = step.words[:2] if step.verb in (Verb.CUT, Verb.DELAY, Verb.HEAL) else step.words
+        if step.verb in UNDONE_BY:
+            open_faults.add((UNDONE_BY[step.verb], target))
+        open_faults.discard((step.verb, target))
+        broken |= step.is_fault
+        assert set(target) <= {"n0", "n1", "n2", "n3", "n4", "namesrv"}
+    assert broken and not open_faults
+
+
+def test_the_leader_is_the_target_where_the_name_says_so() -> None:
+    assert [(step.verb, step.words) for step in steps_of("kill-leader")] == [
+        (Verb.KILL, ("n1",)), (Verb.START, ("n1",)),
+    ]  # fmt: skip
+    assert steps_of("pause-leader")[0].words == ("n1",)
+    cut = {step.words for step in steps_of("isolate-leader") if step.verb is Verb.CUT}
+    assert cut == {("n1", "n0"), ("n0", "n1"), ("n1", "n2"), ("n2", "n1")}
+    assert {step.words for step in steps_of("one-way") if step.verb is Verb.CUT} == {("n1", "n0"), ("n1", "n2")}
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_minority_leaves_a_majority_and_a_lost_majority_does_not(count: int) -> None:
+    assert sum(step.is_fault for step in steps_of("minority", count)) < count / 2
+    assert sum(step.is_fault for step in steps_of("majority-lost", count)) > count / 2
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_bridge_leaves_one_node_that_sees_all_and_halves_that_see_only_it(count: int) -> None:
+    cut = {frozenset(step.words) for step in steps_of("bridge", count) if step.verb is Verb.CUT}
+    names = {f"n{i}" for i in range(count)}
+    bridges = [name for name in names if not any(name in pair for pair in cut)]
+    assert len(bridges) == 1
+    reachable = {name: {other for other in names if frozenset((name, other)) not in cut} for name in names}
+    assert all(len(reachable[name]) == (count + 1) // 2 for name in names - set(bridges))
+
+
+def test_a_drill_that_a_mode_cannot_do_is_not_in_its_list() -> None:
+    assert "controller" not in CATALOGUE["isolate-leader"].modes
+    assert CATALOGUE["transfer"].modes == {"raft"}
+    assert "standalone" in CATALOGUE["kill-leader"].modes
