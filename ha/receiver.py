@@ -129,8 +129,8 @@ class Receiver:
 
     async def _follow(self) -> bool:
         """One stream, to its end; whether it got as far as the log's bytes."""
-        stream = _Stream(self._slave, self._loop)
-        host, _, port = self._address.rpartition(":")
+        stream, address = _Stream(self._slave, self._loop), self._address
+        host, _, port = address.rpartition(":")
         error: Exception | None = None
         self._stream = stream
         try:
@@ -143,7 +143,8 @@ class Receiver:
             self._stream = None
             stream.close()
         try:
-            if isinstance(error, HistoryError) and self._slave.resolve(error):
+            # after a change of address another master decides what of this log is cut, perhaps this node itself
+            if isinstance(error, HistoryError) and address == self._address and self._slave.resolve(error):
                 return True
         except (StoreError, OSError) as failure:
             error = failure

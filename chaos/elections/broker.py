@@ -100,7 +100,9 @@ class SimBroker:
             self._is_up = True
             self._life += 1
             self._forget()
-            self.epochs = up_to(self.epochs, len(self.log))
+            end = len(self.log)
+            self.epochs = up_to(self.epochs, end)
+            self._standing.log_epoch = number_at(self.epochs, end)
             self._tick(self._life)
 
     def kill(self) -> None:
@@ -331,6 +333,7 @@ class SimBroker:
         if link is None or link.number != number or link.epoch != self._epoch:
             return
         if start < len(self.log):
+            self._network.seen.cut(start, self.log, self._network.now_s)
             del self.log[start:]
             self._confirmed = min(self._confirmed, start)
             self._link = None

@@ -33,10 +33,11 @@ class _One:
         self.answered_s = float("-inf")
         self.heard: dict[int, tuple[float, Candidate]] = {}
         self.is_deciding = False
+        self.last_view: Group | None = None  # of one that was deposed and does not know it
 
 
 class SimControllers:
-    """Brokers know `names`, and call `ask` and `beat` at the end of a message to one of them."""
+    """Brokers know `names`, and call `decided` and `beat` at the end of a message to one of them."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -64,11 +65,16 @@ class SimControllers:
         """As agreed."""
         return self._machine.groups[NAME]
 
+    def _view(self, one: _One) -> Group:
+        """As this controller knows it: a deposed one hears of nothing that was agreed since."""
+        return one.last_view or self.group
+
     # ---- what brokers ask
 
     def beat(self, name: str, candidate: Candidate) -> tuple[int, int, float]:
         """A heartbeat has arrived at one controller: master's epoch, the set's epoch, lease in seconds."""
-        one, group = self._all[name], self.group
+        one = self._all[name]
+        group = self._view(one)
         one.heard[candidate.broker_id] = self._now_s(one), candidate
         lease_s = 0.0
         if one.leads and group.master_id == candidate.broker_id:
@@ -79,13 +85,13 @@ class SimControllers:
         """The answer to a question; None where the controller does not lead."""
         if not self._all[name].leads:
             return None
-        group = self.group
+        group = self._view(self._all[name])
         address = "" if group.master_id is None else f"b{group.master_id}"
         return Decided(group.master_id, address, address, group.master_epoch, group.in_sync, group.set_epoch)
 
     def elect(self, name: str, asker: int, *, new_process: bool) -> None:
         """A broker asks for an election."""
-        group = self.group
+        group = self._view(self._all[name])
         can_depose = new_process and asker == group.master_id
         self._elect(name, asker, can_depose or not self._is_alive(self._all[name], group.master_id), new_process, None)
 
@@ -118,10 +124,11 @@ class SimControllers:
         return self._network.now_s * one.rate
 
     def _lead(self, name: str) -> None:
+        self._all[self._leader].last_view = self._machine.groups.get(NAME)
         self._term += 1
         self._leader = name
         one = self._all[name]
-        one.leads, one.term = True, self._term
+        one.leads, one.term, one.last_view = True, self._term, None
         one.grants.leads(self._now_s(one))
 
     def _look(self) -> None:
@@ -130,7 +137,7 @@ class SimControllers:
             if name == self._leader:
                 one.answered_s = self._now_s(one)
             elif one.leads and self._network.random.random() < 0.05:
-                one.leads = False
+                one.leads, one.last_view = False, None
                 one.grants.follows()
             if one.leads:
                 self._replace_if_lost(name, one)
@@ -141,12 +148,13 @@ class SimControllers:
         return heard is not None and self._now_s(one) - heard[0] <= _SILENCE_S
 
     def _replace_if_lost(self, name: str, one: _One) -> None:
-        group = self.group
+        group = self._view(one)
         if group.master_id is not None and not self._is_alive(one, group.master_id) and one.heard:
             self._elect(name, BY_CONTROLLER, True, False, group.master_epoch)
 
     def _elect(self, name: str, asker: int, can_depose: bool, new_process: bool, seen_epoch: int | None) -> None:
-        one, group = self._all[name], self.group
+        one = self._all[name]
+        group = self._view(one)
         if not one.leads or one.is_deciding:
             return
         one.is_deciding = True

@@ -61,6 +61,12 @@ class Seen:
             if self.acked.setdefault(offset, record) != record:
                 self.violations.append(f"{now_s:.3f}: offset {offset} is acknowledged twice, with two records")
 
+    def cut(self, start: int, log: list[str], now_s: float) -> None:
+        """A broker cuts its log at `start`, to be like its master's."""
+        lost = sum(self.acked.get(offset) == record for offset, record in enumerate(log[start:], start))
+        if lost:
+            self.violations.append(f"{now_s:.3f}: {lost} acknowledged records are cut at {start}")
+
     def leads(self, epoch: int, log: list[str], now_s: float) -> None:
         """A master of `epoch` begins with this log."""
         self.epochs.append(epoch)

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from ledgermq.remoting.addresses import split_address
 from ledgermq.remoting.config_key import (
@@ -27,6 +27,8 @@ from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.tls_settings import TlsSettings
 
 _PORT_MAX = 65535
+LEASE_MAX_MS: Final = 4000
+"""A master gets no lease while its election is decided, at most 10 s: the wait for the last lease is a part of that."""
 _TIMEOUT_MIN_MS = 400  # several heartbeats of PySyncObj must fit
 
 
@@ -224,6 +226,8 @@ class ControllerConfig:
                 "controllerQuorumPortOffset",
                 f"{self.quorum_port_offset} leads to {address}, which is a controller's own",
             )
+        if self.lease_ms > LEASE_MAX_MS:
+            yield "masterLease", f"{self.lease_ms} is too long: a successor waits for its end, {LEASE_MAX_MS} at most"
         if self.election_timeout_ms < _TIMEOUT_MIN_MS:
             yield "controllerElectionTimeout", f"{self.election_timeout_ms} is too short: {_TIMEOUT_MIN_MS} at least"
         yield from self._port_problems()

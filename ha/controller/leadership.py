@@ -100,14 +100,15 @@ class Leadership:
         key = beat.name, beat.broker_id
         self._lost.discard(key)
         group = self._machine.groups.get(beat.name)
-        if group is None or beat.broker_id not in group.replicas:
+        replica = None if group is None else group.replicas.get(beat.broker_id)
+        if group is None or replica is None:
             return 0.0
         if not beat.holds_lease:
             self._without_lease.add(key)
             return 0.0
         self._without_lease.discard(key)
-        if not self.leads or group.master_id != beat.broker_id:
-            return 0.0
+        if not self.leads or group.master_id != beat.broker_id or replica.address != beat.address:
+            return 0.0  # not led here, no master, or a second process with the master's id
         return self._grants.grant(beat.name, beat.broker_id, now_s, self._quorum.status.answered_s)
 
     def lost(self, beat: Heartbeat) -> None:

@@ -179,8 +179,12 @@ class ControllerRequests:
 
     async def _register(self, command: Command) -> Answer:
         ext, name = command.ext, _name(command.ext, "brokerName")
-        address = _bounded(ext, "brokerAddress", _ADDRESS_MAX)
-        register = Register(name=name, broker_id=long(ext, "brokerId"), address=address)
+        address, broker_id = _bounded(ext, "brokerAddress", _ADDRESS_MAX), long(ext, "brokerId")
+        other = self._live.last(name, broker_id)
+        if other is not None and other.address != address and self._live.is_alive(name, broker_id, self._now_ms()):
+            remark = f"broker {broker_id} of {name} lives at {other.address}: is its store used twice, from a copy?"
+            raise Refusal(Cause.CONTROLLER_ID_INVALID, remark)
+        register = Register(name=name, broker_id=broker_id, address=address)
         group = _accepted(await self._quorum.submit(register))
         fields = {"clusterName": filled(ext, "clusterName"), "brokerName": name}
         if self._live.is_alive(name, group.master_id, self._now_ms()):

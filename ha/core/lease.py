@@ -54,14 +54,14 @@ class Grants:
 
     def __init__(self, length_s: float) -> None:
         self._length_s = length_s
-        self._ends_s: dict[tuple[str, int], float] = {}
+        self._last: dict[str, tuple[int, float]] = {}  # by broker name: who holds the newest lease, and its end
         self._stopped_s: dict[str, float] = {}
         self._leads_since_s = float("inf")
 
     def leads(self, since_s: float) -> None:
         """This controller was elected at `since_s`, at the latest. What it granted before is forgotten."""
         self._leads_since_s = since_s
-        self._ends_s.clear()
+        self._last.clear()
         self._stopped_s.clear()
 
     def follows(self) -> None:
@@ -88,15 +88,19 @@ class Grants:
         is_certain = self._leads_since_s <= now_s < answered_s + AUTHORITY_S
         if not is_certain or now_s < self._stopped_s.get(name, float("-inf")):
             return 0.0
-        self._ends_s[name, broker_id] = now_s + self._length_s * (1 + DRIFT)
+        holder, ends_s = self._last.get(name, (broker_id, now_s))
+        if holder != broker_id and now_s < ends_s:  # an election whose fate was not known for long was won after all
+            return 0.0
+        self._last[name] = broker_id, now_s + self._length_s * (1 + DRIFT)
         return self._length_s
 
     def free_s(self, name: str, broker_id: int) -> float:
         """From when on a successor of this master may be named, if it holds leases at all."""
         by_others = self._leads_since_s + AUTHORITY_S + self._length_s * (1 + DRIFT)
-        return max(by_others, self._ends_s.get((name, broker_id), float("-inf")))
+        holder, ends_s = self._last.get(name, (broker_id, by_others))
+        return max(by_others, ends_s) if holder == broker_id else by_others
 
     def forget(self, now_s: float) -> None:
         """Drop leases that have ended."""
-        self._ends_s = {key: ends_s for key, ends_s in self._ends_s.items() if ends_s > now_s}
+        self._last = {name: last for name, last in self._last.items() if last[1] > now_s}
         self._stopped_s = {name: until_s for name, until_s in self._stopped_s.items() if until_s > now_s}

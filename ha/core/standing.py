@@ -65,12 +65,15 @@ class Standing:
 
     Attributes:
         own_id: given by the controllers.
+        log_epoch: newest epoch in this broker's log at the start of the process. Older news is refused: a controller
+            that was deposed, or has lost its state, would have a master followed that lacks what was acknowledged.
         known: the newest that is known of the controllers' decisions.
         play: the present part.
     """
 
-    def __init__(self, own_id: int) -> None:
+    def __init__(self, own_id: int, log_epoch: int = 0) -> None:
         self.own_id = own_id
+        self.log_epoch = log_epoch
         self.known = NOTHING
         self.play = Play.NEITHER
         self._lost_epoch = -1  # of which the process before was master
@@ -81,7 +84,7 @@ class Standing:
         A master that goes on may have another in-sync set; a slave that goes on, another address of its master.
         """
         before = self.known
-        if news.master_epoch < before.master_epoch:
+        if news.master_epoch < max(before.master_epoch, self.log_epoch):
             return None
         if before is NOTHING and news.master_id == self.own_id:
             self._lost_epoch = news.master_epoch

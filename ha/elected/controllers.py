@@ -87,6 +87,7 @@ class Controllers:
             if answer.code != Cause.CONTROLLER_NOT_LEADER.code:
                 self._leading = address
                 return Answered(answer, is_alone)
+            is_alone = False  # it may have led until now: then others may have agreed to what it proposed
             trouble = f"{address} does not lead"
         raise NoControllerError(f"no controller leads, the last one asked: {trouble}")
 

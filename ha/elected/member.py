@@ -22,7 +22,7 @@ from ha.core.lease import Lease
 from ha.core.standing import NOTHING, Decided, Election, Play, Standing
 from ha.elected.controllers import Controllers, NoControllerError
 from ha.elected.files import EpochFile
-from ha.errors import EpochFileError, HaProtocolError
+from ha.errors import HaError, HaProtocolError
 from ha.master import Master
 from ha.slave import Slave
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
@@ -87,12 +87,12 @@ class Member:
             OSError: the port is taken, or the address is not ours.
             EpochFileError: the file of epochs is damaged.
         """
-        self._history.load(self._attached.max_offset)
+        end = self._attached.max_offset
+        self._history.load(end)
+        self._standing.log_epoch = number_at(self._history.epochs, end)
         await self.master.start()
         self.slave.start()
         self._spawn(self._govern())
-        for address, hurry in self._beats.items():
-            self._spawn(self._beat(address, hurry))
 
     def hear_of_news(self) -> None:
         """The controllers may have decided something: ask them. Whoever says so need not be believed."""
@@ -116,7 +116,7 @@ class Member:
     def check(self) -> None:
         """See `Part`: a slave refuses, and so does a master without a lease."""
         self._acting.check()
-        overdue_s = time.monotonic() - self._lease.ends_s
+        overdue_s = _now_s() - self._lease.ends_s
         if overdue_s > _PATIENCE_S:
             text = f"the lease of this master ended {overdue_s:.1f} s ago: no controller that leads answers"
             raise Refusal(Cause.NO_QUORUM, f"{text}; nothing was stored", retry_after_ms=1000)
@@ -129,7 +129,7 @@ class Member:
         """See `Part`: without a lease nothing is confirmed or acknowledged."""
         if self._acting is self.slave:
             return self.slave.settle(local, flushed)
-        if not self._lease.holds(time.monotonic()):
+        if not self._lease.holds(_now_s()):
             return Settlement(self._attached.confirm_offset, self.master.acknowledged, _NOT_NOW)
         settlement = self.master.settle(local, flushed)
         if not self._is_open and settlement.confirmed >= self._attached.max_offset:
@@ -138,7 +138,7 @@ class Member:
 
     def late(self) -> Refusal:
         """See `Part`."""
-        if self._acting is self.master and not self._lease.holds(time.monotonic()):
+        if self._acting is self.master and not self._lease.holds(_now_s()):
             text = "stored here; no controller that leads has answered in time, and another master may be elected"
             return Refusal(Cause.REPLICA_TIMEOUT, text)
         return self._acting.late()
@@ -157,7 +157,7 @@ class Member:
             return Readiness(False, "no master is elected, or no controller has answered yet")
         if self._acting is self.slave:
             return self.slave.readiness()
-        if not self._is_open or not self._lease.holds(time.monotonic()):
+        if not self._is_open or not self._lease.holds(_now_s()):
             return Readiness(False, f"master of epoch {self.master.epoch}, without a lease")
         return self.master.readiness()
 
@@ -174,7 +174,7 @@ class Member:
         yield from self._acting.metrics()
         epoch = self._standing.known.master_epoch
         yield Family("ledgermq_master_epoch", "gauge", "Newest epoch of a master known.", [((), epoch)])
-        holds = int(self._lease.holds(time.monotonic()))
+        holds = int(self._lease.holds(_now_s()))
         yield Family("ledgermq_master_lease", "gauge", "1 while this master has a lease.", [((), holds)])
 
     async def drain(self) -> None:
@@ -201,6 +201,8 @@ class Member:
                 if not is_registered:
                     await self._controllers.register(group.broker_id, group.client_address)
                     is_registered = True
+                    for address, hurry in self._beats.items():
+                        self._spawn(self._beat(address, hurry))
                 self._take(await self._controllers.decided())
                 if (election := self._standing.election()) is not None:
                     pause_s = _RETRY_S
@@ -220,11 +222,11 @@ class Member:
     async def _beat(self, address: str, hurry: asyncio.Event) -> None:
         while True:
             hurry.clear()
-            asked_s = time.monotonic()
+            asked_s = _now_s()
             self._beaten(asked_s, await self._controllers.beat(address, self._heartbeat()))
             pause_s = _BEAT_OF_MASTER_S if self._acting is self.master else _BEAT_S
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, asked_s + pause_s - time.monotonic())):
+                async with asyncio.timeout(max(0.0, asked_s + pause_s - _now_s())):
                     await hurry.wait()
 
     def _heartbeat(self) -> Mapping[str, object]:
@@ -252,7 +254,7 @@ class Member:
         if known is not NOTHING and epochs > (known.master_epoch, known.set_epoch):
             self._news.set()
         if length_ms and self._acting is self.master and epochs[0] == self.master.epoch:
-            held = self._lease.holds(time.monotonic())
+            held = self._lease.holds(_now_s())
             self._lease.grant(asked_s, length_ms / 1000)
             if not held:
                 self._attached.settle()
@@ -260,6 +262,11 @@ class Member:
     # ---- changes of the part
 
     def _take(self, news: Decided) -> None:
+        if news.master_epoch < self._standing.log_epoch:
+            epochs = f"epoch {news.master_epoch}, and the log here has epoch {self._standing.log_epoch}"
+            self._trouble.warning(
+                "the controllers answer %s: old news, or their state is lost; it is not followed", epochs
+            )
         change = self._standing.told(news)
         if change is None:
             known = self._standing.known
@@ -273,14 +280,14 @@ class Member:
                 self._lead(change.known)
             else:
                 self._follow(change.known)
-        except (StoreError, OSError, ValueError) as error:
+        except (HaError, StoreError, OSError, ValueError) as error:
             _log.error("the change to epoch %d failed, and is tried again: %s", change.known.master_epoch, error)
             self._standing.play = Play.NEITHER
 
     def _lead(self, known: Decided) -> None:
         log = self._attached
         if self.slave.lacks_state:
-            raise EpochFileError("elected master, and the log here has begun anew without the tables that belong to it")
+            raise HaError("elected master, and the log here has begun anew without the tables that belong to it")
         if self._acting is self.master:
             self._stop_leading()
         self.slave.stop_following()
@@ -378,3 +385,8 @@ class Member:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a task of the replica's part has failed", exc_info=error)
+
+
+def _now_s() -> float:
+    """Seconds of a clock that never goes back and goes on while the machine sleeps, as other machines' clocks do."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -290,6 +290,18 @@ async def test_long_names_are_refused(cluster: Cluster) -> None:
     await broker.close()
 
 
+async def test_a_second_process_with_an_id_is_refused_and_gets_no_lease(group: list[Broker], cluster: Cluster) -> None:
+    """A copy of a disk that is started elsewhere: two masters with one id would both acknowledge."""
+    assert "lease" in await group[0].beat(holdsLease="true")
+    copy = Broker(cluster, group[0].name, 1)
+    copy.address = "127.0.0.1:30001"
+    code = RequestCode.CONTROLLER_REGISTER_BROKER
+    refused = await copy.ask(code, brokerId=1, brokerAddress=copy.address)
+    assert refused.code == 2014 and group[0].address in (refused.remark or "")
+    assert "lease" not in await copy.beat(holdsLease="true")
+    await copy.close()
+
+
 # ---- failover
 
 
@@ -319,6 +331,8 @@ async def test_living_replicas_are_told_of_the_new_master(group: list[Broker]) -
     heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     address = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     async with listener:
+        group[1].address = address
+        await group[1].beat()
         await group[1].ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=2, brokerAddress=address)
         assert (await group[0].elect(designated=True, broker_id=2)).code == 0
         reader, writer = await asyncio.wait_for(heard, LIMIT_S)

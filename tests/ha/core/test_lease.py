@@ -59,6 +59,13 @@ def test_a_name_whose_master_is_to_be_replaced_gets_no_lease(grants: Grants) -> 
     assert grants.grant("a", 1, 21.0, 21.0) == LENGTH_S
 
 
+def test_a_successor_gets_no_lease_while_that_of_another_lasts(grants: Grants) -> None:
+    assert grants.grant("a", 1, 10.0, 10.0) == LENGTH_S
+    assert grants.grant("a", 2, 10.5, 10.5) == 0.0
+    assert grants.grant("b", 2, 10.5, 10.5) == LENGTH_S
+    assert grants.grant("a", 2, 10.0 + LENGTH_S * (1 + DRIFT), 11.0) == LENGTH_S
+
+
 def test_leases_that_ended_are_forgotten(grants: Grants) -> None:
     grants.grant("a", 1, 10.0, 10.0)
     grants.stop("b", 10.0)

@@ -30,6 +30,13 @@ def test_old_news_change_nothing() -> None:
     assert standing.play is Play.SLAVE and standing.known.master_epoch == 7
 
 
+def test_a_new_process_believes_nothing_older_than_its_log() -> None:
+    standing = Standing(OWN, log_epoch=7)
+    assert standing.told(news(3, 6)) is None and standing.told(news(None, 6)) is None
+    assert standing.play is Play.NEITHER and standing.election() is None
+    assert standing.told(news(3, 7)) == Change(Play.SLAVE, news(3, 7))
+
+
 def test_a_name_without_a_master_has_slaves_of_nobody() -> None:
     standing = Standing(OWN)
     standing.told(news(OWN, 0))

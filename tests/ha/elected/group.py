@@ -37,12 +37,14 @@ class Court:
     Attributes:
         is_away: nobody is answered.
         loses_answers: proposals are decided, and their answers lost.
+        old_news: what is answered to questions instead of what was decided last.
     """
 
     def __init__(self, count: int) -> None:
         self.machine = Machine()
         self.beats: dict[int, Mapping[str, Any]] = {}
         self.is_away = self.loses_answers = False
+        self.old_news: Decided | None = None
         self._number = 0
         for broker_id in range(1, count + 1):
             self.do(GrantId(name=NAME, cluster="c", broker_id=broker_id, check_code=f"s:{broker_id};0"))
@@ -80,6 +82,8 @@ class ToCourt(Controllers):
 
     async def decided(self) -> Decided:
         self._reach()
+        if self.court.old_news is not None:
+            return self.court.old_news
         group = self.court.group
         beat = self.court.beats.get(group.master_id or 0, {})
         ha_address = str(beat.get("haServerAddr", ""))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ha.core.epochs import Epoch, decode_file
+from ha.core.standing import Play
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogRole
@@ -160,3 +161,38 @@ async def test_a_slave_of_an_older_epoch_is_turned_away(tmp_path: Path) -> None:
             first.member.master.epoch = before
             await in_sync(court, 1, 2)
             await eventually(lambda: second.member._history.epochs == (Epoch(1, 0),))
+
+
+async def test_a_new_process_does_not_follow_the_master_of_an_older_epoch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A controller that was deposed answers what it knows; the log has records of a newer epoch."""
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            old = await first.member._controllers.decided()
+            for elected in (second, first):
+                court.elect(elected.broker_id, designated=True)
+                await leads(elected)
+                await in_sync(court, 1, 2)
+                elected.put(100)
+                await same(elected, first, second)
+        court.old_news = old
+        async with replica(tmp_path, court, 2) as again:
+            end = again.log.max_offset
+            await eventually(lambda: "it is not followed" in caplog.text)
+            assert again.member.slave.receiver.address == "" and again.log.max_offset == end
+            court.old_news = None
+            await same(first, again)
+
+
+async def test_a_member_that_lacks_its_tables_does_not_lead_and_goes_on(tmp_path: Path) -> None:
+    court = Court(1)
+    async with replica(tmp_path, court, 1) as first:
+        first.member.slave._lacks_state = True
+        await eventually(lambda: court.group.master_id == 1)
+        await eventually(lambda: first.member._standing.play is Play.NEITHER)
+        first.member.slave._lacks_state = False
+        await leads(first)
