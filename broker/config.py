@@ -42,6 +42,7 @@ from ledgermq.remoting.config_key import (
     section,
 )
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.quotas import AddressQuotas, UserQuotas
 from ledgermq.remoting.tls_settings import TlsSettings
 from store.store_config import StoreConfig
 
@@ -488,6 +489,8 @@ class BrokerConfig:
     # what other rooms have settings for
     store: StoreConfig = section(StoreConfig)
     limits: Limits = section(Limits)
+    address_quotas: AddressQuotas = section(AddressQuotas)
+    user_quotas: UserQuotas = section(UserQuotas)
     tls: TlsSettings = section(TlsSettings)
     auth: AuthSettings = section(AuthSettings)
 

@@ -40,11 +40,21 @@ class LongRequests:
     Args:
         turns: shared with other long work.
         failed: called with what a step raised, or with a refusal if the connection has closed.
+        created: returns how many queues and groups were created until now.
+        count_created: called with a connection whose request has created some, and with their number before.
     """
 
-    def __init__(self, turns: Turns, failed: Callable[[Connection, Command, Exception], None]) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        failed: Callable[[Connection, Command, Exception], None],
+        created: Callable[[], int],
+        count_created: Callable[[Connection, int], None],
+    ) -> None:
         self._turns = turns
         self._failed = failed
+        self._created = created
+        self._count_created = count_created
         self._in_progress: set[Connection] = set()
         self._waiting: deque[_Long] = deque()
         self._bytes = 0  # of the bodies of all of them
@@ -71,6 +81,7 @@ class LongRequests:
         """Take steps for a slice."""
         time_slice = TimeSlice(FILTER_SLICE_S)
         connection = request.connection
+        created = self._created()
         try:
             while not connection.is_closed:
                 if next(request.steps, _END) is _END:
@@ -82,6 +93,9 @@ class LongRequests:
                 raise Refusal(Cause.SYSTEM_ERROR, "the client's connection has closed")
         except Exception as error:
             self._failed(connection, request.command, error)  # a member between may wait though its client is gone
+        finally:
+            if self._created() != created:
+                self._count_created(connection, created)
         self._bytes -= len(request.command.body)
         self._in_progress.remove(connection)
         self._begin_next()

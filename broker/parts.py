@@ -27,6 +27,7 @@ from broker.state.subsystem import StateSubsystem
 from broker.state.tables import StateChange
 from broker.subsystem import Subsystem
 from broker.transactions.subsystem import TransactionSubsystem
+from ledgermq.remoting.quotas import Quotas
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogState
 from store.timer.metrics import TopicCounts
@@ -66,7 +67,10 @@ class Parts:
         )
         self.send = SendSubsystem(context, groups.clients, groups.locks, delay.parking)
         self.admin = AdminSubsystem(context, groups.clients, self.pull.held, self.totals, delay.figures)
-        self.handler = BrokerRequestHandler(groups.clients, self.auth.guard, context.counting, context.turns)
+        self.quotas = Quotas(context.config.address_quotas, context.config.user_quotas)
+        self.handler = BrokerRequestHandler(
+            groups.clients, self.auth.guard, context.counting, context.turns, context.metadata, self.quotas
+        )
         self.passing = PassingSubsystem(context, groups.clients, self.handler)
         self.subsystems: tuple[Subsystem, ...] = (
             self.pull,

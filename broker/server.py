@@ -1,25 +1,29 @@
 """From request code to the function that serves it."""
 
+import asyncio
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from broker.admin.unserved import not_served
 from broker.auth.guard import Guard
 from broker.counting.calls import SEND_CODES
 from broker.counting.counting import Counting
-from broker.groups.clients import USER, ClientTable
+from broker.groups.clients import ClientTable
 from broker.header_forms import FORMS
 from broker.long_requests import LongRequests
 from broker.state import names
+from broker.state.metadata import Metadata
 from broker.subsystem import Serve, Steps
 from broker.turns import Turns
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.quotas import Quotas
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreError
 from store.log.refusals import refusal_of
 
@@ -37,13 +41,23 @@ class BrokerRequestHandler:
     Args:
         guard: asked first, if it is needed.
         turns: take the steps of long requests.
+        metadata: counts what requests create.
+        quotas: of users, and of what is created.
 
     Attributes:
         refusals: how often each cause was given, by its slug.
         client_closed: called with each connection that has ended, before its clients are forgotten.
     """
 
-    def __init__(self, clients: ClientTable, guard: Guard, counting: Counting, turns: Turns) -> None:
+    def __init__(
+        self,
+        clients: ClientTable,
+        guard: Guard,
+        counting: Counting,
+        turns: Turns,
+        metadata: Metadata,
+        quotas: Quotas,
+    ) -> None:
         self._served: dict[int, Serve] = {}
         self._diverted: dict[int, Serve] = {}
         self._table: dict[int, Serve] = {}  # what is served, with what is diverted
@@ -51,7 +65,10 @@ class BrokerRequestHandler:
         self._calls = counting.calls
         self._guard = guard if guard.is_needed else None
         self._clients = clients
-        self._long = LongRequests(turns, self._fail)
+        self._metadata = metadata
+        self._quotas = quotas
+        self._of_user = Counter[str]()  # open connections
+        self._long = LongRequests(turns, self._fail, lambda: metadata.created_count, self._count_created)
         self.refusals: Counter[str] = Counter()
         self.client_closed: Callable[[Connection], None] = lambda _: None
 
@@ -90,9 +107,10 @@ class BrokerRequestHandler:
 
     def on_request(self, connection: Connection, command: Command) -> None:
         """Serve one request. Refusals, those of the disk too, are counted here and answered by the connection."""
+        created = self._metadata.created_count
         try:
-            if self._guard is not None:
-                connection.attributes[USER] = self._guard.check(command, connection.peer[0])
+            if self._guard is not None and (user := self._guard.check(command, connection.peer[0])) != connection.user:
+                self._signed_by(connection, user)
             serve = self._table.get(command.code)
             if serve is None:
                 raise not_served(command.code)
@@ -104,6 +122,40 @@ class BrokerRequestHandler:
             raise
         except _DISK_ERRORS as error:
             raise self._disk_refusal(connection, command, error) from error
+        finally:
+            if self._metadata.created_count != created:
+                self._count_created(connection, created)
+
+    def _signed_by(self, connection: Connection, user: str | None) -> None:
+        """Note who signs the requests of a connection.
+
+        Raises:
+            Refusal: BUSY, the user has as many connections as one may have; this one is closed.
+        """
+        if connection.is_relayed:  # the member that it is connected to counts it
+            connection.user = user
+            return
+        most = self._quotas.connections_of_user
+        if user is not None and most and self._of_user[user] >= most:
+            close = partial(connection.close, f"user {user!r} has {most} connections")
+            asyncio.get_running_loop().call_soon(close)  # when the refusal is queued
+            raise Refusal(Cause.BUSY, f"[OVERLOAD]user {user} has {most} connections (maxConnectionsPerUser)")
+        self._leaves(connection)
+        connection.user = user
+        if user is not None:
+            self._of_user[user] += 1
+
+    def _leaves(self, connection: Connection) -> None:
+        user, connection.user = connection.user, None
+        if user is not None and not connection.is_relayed:
+            self._of_user[user] -= 1
+            if not self._of_user[user]:
+                del self._of_user[user]
+
+    def _count_created(self, connection: Connection, before: int) -> None:
+        """Count what the connection's request has created since `created_count` was `before`."""
+        count = self._metadata.created_count - before
+        connection.throttle(self._quotas.created(connection.block, connection.user, count, time.monotonic()))
 
     def _fail(self, connection: Connection, command: Command, error: Exception) -> None:
         """Answer with what a request raised later."""
@@ -142,6 +194,7 @@ class BrokerRequestHandler:
         """Remove the clients of a closed connection."""
         self.client_closed(connection)
         self._clients.connection_closed(connection)
+        self._leaves(connection)
 
 
 def _measured(table: Mapping[int, Serve]) -> dict[int, Serve]:

@@ -21,6 +21,7 @@ from ledgermq.remoting.config_key import (
     section,
 )
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.quotas import AddressQuotas
 from ledgermq.remoting.tls_settings import TlsSettings
 
 
@@ -176,6 +177,7 @@ class NameServerConfig:
         origin=OURS,
     )
     limits: Limits = section(Limits)
+    quotas: AddressQuotas = section(AddressQuotas)
     tls: TlsSettings = section(TlsSettings)
     config_black_list: tuple[str, ...] = key(
         "configBlackList",

@@ -17,6 +17,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_nam
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.proof import read_secrets
+from ledgermq.remoting.quotas import Quotas
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.server import RemotingServer
@@ -41,6 +42,7 @@ from telemetry.collector import QuietCollector
 from telemetry.health import HealthServer
 from telemetry.loop_lag import LoopLagMonitor
 from telemetry.metrics import Registry
+from telemetry.quotas import register_quotas
 
 _log = logging.getLogger(__name__)
 
@@ -71,8 +73,14 @@ class NameServer:
         self._config_requests: ConfigRequests | None = None
         self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry.page, self._ready)
+        self._quotas = Quotas(config.quotas)
+        register_quotas(self.registry, self._quotas)
         self._server = RemotingServer(
-            self, limits=config.limits, tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
+            self,
+            limits=config.limits,
+            tls=config.tls.incoming(),
+            takes_plain=config.tls.takes_plain,
+            quotas=self._quotas,
         )
         known = read_secrets(config.secret_file) if config.secret_file is not None else ()
         self._authority = Authority(
@@ -236,6 +244,7 @@ class NameServer:
 
     def _on_settings(self, config: NameServerConfig) -> None:
         self.table.delete_missing_topics = config.delete_topic_with_registration
+        self._quotas.set(config.quotas)
         if self._scan is not None:
             self._scan.cancel()
             self._schedule_scan()

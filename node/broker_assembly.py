@@ -255,7 +255,12 @@ class Broker:
         config = self._config
         listeners = 2 if config.listen_port > _VIP_BELOW else 1
         return RemotingServer(
-            parts.handler, limits=limits, tls=self._tls, takes_plain=config.tls.takes_plain, listeners=listeners
+            parts.handler,
+            limits=limits,
+            tls=self._tls,
+            takes_plain=config.tls.takes_plain,
+            listeners=listeners,
+            quotas=parts.quotas,
         )
 
     def _run_timers(self, timers: Timers) -> None:
@@ -278,6 +283,7 @@ class Broker:
 
     def _on_changed(self, keys: Collection[str]) -> None:
         self.parts.context.targets.forget()
+        self.parts.quotas.set(self._config.address_quotas, self._config.user_quotas)
         if "brokerPermission" in keys:
             self.announce_soon()
 

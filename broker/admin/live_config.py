@@ -20,6 +20,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.config_key import Key, keys_of, unknown_key
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.quotas import AddressQuotas, UserQuotas
 from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)
@@ -41,9 +42,11 @@ _OF_SUPER_USERS: Final = frozenset(
             "cleanFileForciblyEnable",
         ),
         *("timerWheelEnable", "rejectTransactionMessage", "maxTopics"),
+        *keys_of(AddressQuotas),
+        *keys_of(UserQuotas),
     }
 )
-"""Keys that stop the broker's service or delete messages; with users, the right to the cluster is not enough."""
+"""Keys that stop or slow the broker's service or delete messages: with users, only super users change them."""
 
 
 class Setting(NamedTuple):

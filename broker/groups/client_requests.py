@@ -12,7 +12,6 @@ from broker.config import BrokerConfig
 from broker.groups.clients import (
     BROADCASTING,
     HEARTBEAT,
-    USER,
     Client,
     ClientTable,
     ConsumerGroup,
@@ -88,7 +87,7 @@ class ClientRequests:
         The answer waits until a new retry topic has its route: consumers look for it next, and then not again for 20 s.
         A heartbeat of few groups is taken at once, since the pulls of the same client may be right behind it.
         """
-        steps = self._take_heartbeat(connection, command, connection.attributes.get(USER))
+        steps = self._take_heartbeat(connection, command, connection.user)
         if len(command.body) > _HEARTBEAT_AT_ONCE_BYTES:
             return steps
         for _ in steps:

@@ -25,7 +25,6 @@ IDS_MAX = 1_000
 MEMBERS_MAX = 200_000
 """Most members of all groups; a connection counts once for each of its groups."""
 BROADCASTING = "BROADCASTING"
-USER = "user"
 """Attribute of a connection: the name of the user who signed its last request; None if it needed no user."""
 
 HEARTBEAT = "heartbeat"
@@ -227,7 +226,7 @@ class ClientTable:
             return
         ids.add(client_id)
         known = self._producer_connections.get(client_id)
-        if known is None or known.is_closed or known.attributes.get(USER) == user:
+        if known is None or known.is_closed or known.user == user:
             self._producer_connections[client_id] = connection  # else another user's client has this id
 
     def beat_consumer(

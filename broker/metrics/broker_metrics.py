@@ -11,6 +11,7 @@ from ledgermq.remoting.refusal import Cause
 from ledgermq.remoting.server import RemotingServer
 from store.cleaning.disk_space import disk_space
 from telemetry.metrics import Histogram, Registry
+from telemetry.quotas import register_quotas
 
 
 def flush_histogram(registry: Registry) -> Histogram:
@@ -145,6 +146,7 @@ def _register_clients(registry: Registry, parts: Parts, server: RemotingServer) 
     registry.counter(
         "ledgermq_slow_readers_closed_total", "Connections closed because all left too much unread together."
     ).function(lambda: output.closed_count)
+    register_quotas(registry, parts.quotas)
     registry.gauge("ledgermq_topics", "Topics made by users.").function(lambda: len(parts.context.state.topics))
     registry.gauge("ledgermq_groups", "Consumer groups.").function(lambda: len(parts.context.state.groups))
 

@@ -99,6 +99,8 @@ class _PassedOn:
         client = self._client(connection, address)
         if not (self._role.writable or self._role.is_elected):
             raise not_leader(self._role)
+        if client.is_throttled:  # the member reads on for its other clients
+            raise Refusal(Cause.BUSY, "[OVERLOAD]system busy, a quota of this client is used up", retry_after_ms=1000)
         self._handler.on_request(client, command)
 
     def on_closed(self, connection: Connection) -> None:

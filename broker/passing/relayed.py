@@ -14,6 +14,7 @@ from ledgermq.remoting.connection import Buffer, Connection, RequestHandler
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.outgoing import Settle
+from ledgermq.remoting.quotas import address_block
 
 FOR_CLIENT: Final = 53004
 """A leader's request to a member's client: `to`, its address; the frame is the body. The answer's frame likewise."""
@@ -36,6 +37,7 @@ class RelayedClient(Connection):
         self.peer = (host.address, host.port)
         self.peer_host = encode_host(host)
         self.address = str(host)
+        self.block = address_block(host.address)
         self.local_address = carrier.local_address
 
     @property

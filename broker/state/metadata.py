@@ -42,6 +42,7 @@ class Metadata:
     Attributes:
         on_changed: called when look-ups may have other results than before.
         before_removal: appends gathered progress, so that a topic's progress is before its removal in the log.
+        created_count: queues and groups whose creation, change or removal was proposed since the start.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Metadata:
         self.on_changed: Callable[[], None] = lambda: None
         self._built_in = {topic.name: topic for topic in _built_in_topics(config)}
         self.before_removal: Callable[[], None] = lambda: None
+        self.created_count = 0
         self._proposed_topics: dict[str, TopicConfig | None] = {}
         self._proposed_groups: dict[str, GroupConfig | None] = {}
         self._proposed_forbidden: dict[str, Mapping[str, int]] = {}
@@ -260,6 +262,7 @@ class Metadata:
     def _change(self, change: StateChange, done: ChangeDone | None) -> None:
         if None in change.topics.values() or None in change.groups.values():
             self.before_removal()
+        self.created_count += sum(map(_queue_count, change.topics.values())) + len(change.groups)
         self._proposed_topics.update(change.topics)
         self._proposed_groups.update(change.groups)
         if change.topics or change.groups:
@@ -285,6 +288,10 @@ def _check_count(what: str, new: Collection[str], count: int, most: int, key: st
         raise Refusal(
             Cause.INVALID_PARAMETER, f"{names_} cannot be created: there are {count}, and {most} are the most ({key})"
         )
+
+
+def _queue_count(topic: TopicConfig | None) -> int:
+    return 1 if topic is None else max(1, topic.read_queues, topic.write_queues)
 
 
 def _remove_same(table: dict[str, _V], items: Iterable[tuple[str, _V]]) -> None:

@@ -5,7 +5,8 @@
     send / respond / answer -> queue -> one transport write at the end of the loop's turn
 
 Back-pressure: while more than the output high-water mark is unsent, nothing is read or served, so that a peer that does
-not read cannot cause work; above the hard limit the connection is closed. Use it on the loop's thread only.
+not read cannot cause work; above the hard limit the connection is closed. Nothing is read either while a quota is used
+up (`ledgermq.remoting.quotas`). Use it on the loop's thread only.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_h
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits, OutputBudget
 from ledgermq.remoting.outgoing import OutgoingRequests, Settle
+from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.refusal import Cause, Refusal
 
 _log: Final = logging.getLogger(__name__)
@@ -71,6 +73,8 @@ class Connection(asyncio.Protocol):
         is_local: the other end is on this machine (or is a proxy on it).
         has_certificate: the other end showed a certificate that was asked for and verified.
         attributes: free for the handler.
+        user: who signed the last request, set by the handler; None: nobody, or users are not checked.
+        block: under which the address is counted for quotas.
         in_flight: requests received and not yet answered.
     """
 
@@ -88,6 +92,7 @@ class Connection(asyncio.Protocol):
         sign: Callable[[Command], None] | None = None,
         unfinished: Callable[[int], None] | None = None,
         budget: OutputBudget | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """Make one end; `connection_made` brings the transport.
 
@@ -100,13 +105,14 @@ class Connection(asyncio.Protocol):
             sign: signs each request that is sent.
             unfinished: called with the change, in bytes, of the unfinished frame beyond what is free.
             budget: counts what is unsent, with that of other connections.
+            quotas: count what is received and sent, with that of other connections.
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
-        self.address = ""
-        self.local_address = ""
+        self.address = self.local_address = self.block = ""
         self.is_local = self.has_certificate = False
         self.attributes: dict[str, Any] = {}
+        self.user: str | None = None
         self.in_flight = 0
         self._handler = handler
         self._watcher = handler if isinstance(handler, AnswerWatcher) else None
@@ -120,6 +126,8 @@ class Connection(asyncio.Protocol):
         self._parser = FrameParser(limits.frame_bytes, limits.header_bytes, limits.header_fields)
         self._unfinished = unfinished
         self._budget = budget
+        self._quotas = quotas
+        self._throttle: asyncio.TimerHandle | None = None  # runs while nothing is read because of a quota
         self._unfinished_bytes = 0  # as `unfinished` knows them
         self._out: list[Buffer] = []
         self._queued_bytes = 0  # in `_out`
@@ -129,8 +137,7 @@ class Connection(asyncio.Protocol):
         self._is_write_paused = False
         self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
         self._transport: asyncio.Transport | None = None
-        self._admitted = False
-        self._closed = False
+        self._admitted = self._closed = False
         self._close_reason = ""
         self._made_at = self._last_input = self._last_move = self._loop.time()
         self._frame_since: float | None = None
@@ -272,6 +279,40 @@ class Connection(asyncio.Protocol):
             self._sign(command)
         self.send(encode(command))
 
+    # -- quotas
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether nothing is to be read now because of a quota."""
+        return self._throttle is not None
+
+    def throttle(self, delay_s: float) -> None:
+        """Read nothing for this time, since a quota is used up; what was received before is served.
+
+        It has no effect on a connection on which another server passes its clients' requests on.
+        """
+        if delay_s <= 0 or self._closed or self._serves_all:
+            return
+        now = self._loop.time()
+        until = now + delay_s
+        if self._throttle is not None:
+            if self._throttle.when() >= until:
+                return
+            self._throttle.cancel()
+        self._throttle = self._loop.call_at(until, self._end_throttle)
+        self._last_move = max(self._last_move, until)
+        if self._frame_since is not None:
+            self._frame_since += delay_s
+        self._pause_reading()
+
+    def _end_throttle(self) -> None:
+        self._throttle = None
+        self._read_on()
+
+    def _count_traffic(self, quotas: Quotas, size: int, requests: int) -> None:
+        if not self._serves_all:
+            self.throttle(quotas.traffic(self.block, self.user, size, requests, self._loop.time()))
+
     # -- closing
 
     def close(self, reason: str = "closed here") -> None:
@@ -336,6 +377,8 @@ class Connection(asyncio.Protocol):
             self.abort(reason)
             return
         self._admitted = True
+        if self._quotas is not None:
+            self.block = address_block(peer.address)
         try:
             self._handler.on_connected(self)
         except Exception:
@@ -362,6 +405,8 @@ class Connection(asyncio.Protocol):
             self._frame_since = now
         if self._unfinished_bytes or self._parser.held_bytes > UNFINISHED_FREE_BYTES:
             self._count_unfinished(self._parser.held_bytes)
+        if self._quotas is not None and self._quotas.limits_traffic:
+            self._count_traffic(self._quotas, len(data), len(commands))
 
     def pause_writing(self) -> None:
         """Stop reading, so that no further answers are made: too much is unsent."""
@@ -378,6 +423,8 @@ class Connection(asyncio.Protocol):
         self._count_unfinished(0)
         if self._budget is not None:
             self._budget.forget(self)
+        if self._throttle is not None:
+            self._throttle.cancel()
         self._transport = None  # a cycle with this object, and under TLS buffers: freed without the garbage collector
         self._parser.forget()
         self._end(f"broken: {exc}" if exc else "closed by the peer")
@@ -415,7 +462,13 @@ class Connection(asyncio.Protocol):
         """Serve the commands that were postponed, then read again."""
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
-        if not self._backlog and not self._is_write_paused and (transport := self._open_transport()):
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again, unless something else still holds it back."""
+        if self._backlog or self._is_write_paused or self._throttle is not None:
+            return
+        if transport := self._open_transport():
             transport.resume_reading()
 
     def _count_unfinished(self, held_bytes: int) -> None:
@@ -473,6 +526,8 @@ class Connection(asyncio.Protocol):
                 self._transport.write(piece)
         if unsent and self._budget is not None:
             self._budget.wrote(self, 0)
+        if self._quotas is not None and self._quotas.limits_traffic:
+            self._count_traffic(self._quotas, size, 0)
         if self._backlog and not self._is_write_paused:
             self._loop.call_soon(self._go_on)
 

@@ -41,6 +41,7 @@ class FrontDoor:
         takes_plain: whether connections without TLS are accepted.
         inside: returns the number of connections that are past this point.
         has_room: whether an address may have one more connection beside so many that wait here.
+        delay_s: counts a new connection of an address; returns for how many seconds not to read from it.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class FrontDoor:
         takes_plain: bool,
         inside: Callable[[], int],
         has_room: Callable[[str, int], bool],
+        delay_s: Callable[[str], float],
     ) -> None:
         self._make = make
         self._context = context
@@ -60,6 +62,7 @@ class FrontDoor:
         self._takes_plain = takes_plain
         self._inside = inside
         self._has_room = has_room
+        self._delay_s = delay_s
         self._loop = asyncio.get_running_loop()
         self._listeners: list[socket.socket] = []
         self._waiting: dict[socket.socket, tuple[float, str]] = {}  # time of arrival and address; the oldest first
@@ -132,9 +135,16 @@ class FrontDoor:
         visitor.setblocking(False)
         self._waiting[visitor] = (self._loop.time(), address)
         self._waiting_of[address] += 1
-        self._loop.add_reader(visitor, self._knocks, visitor)
+        if delay_s := self._delay_s(address):
+            self._loop.call_later(delay_s, self._watch, visitor)
+        else:
+            self._watch(visitor)
         if self._sweep is None:
             self._schedule_sweep()
+
+    def _watch(self, visitor: socket.socket) -> None:
+        if visitor in self._waiting:  # else it was closed meanwhile
+            self._loop.add_reader(visitor, self._knocks, visitor)
 
     def _knocks(self, visitor: socket.socket) -> None:
         try:

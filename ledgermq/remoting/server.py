@@ -10,6 +10,7 @@ from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.connection_set import ConnectionSet
 from ledgermq.remoting.front_door import FrontDoor
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.tls import ContextSource
 
 _BACKLOG: Final = 1024
@@ -26,6 +27,7 @@ class RemotingServer:
         tls: the context for the next TLS connection; without it the port takes plain connections only.
         takes_plain: with `tls`, whether plain connections are taken, too.
         listeners: number of such servers in this process, which share its descriptors equally.
+        quotas: of this process's clients; None: there are none.
 
     Attributes:
         connections: those open now.
@@ -39,12 +41,14 @@ class RemotingServer:
         tls: ContextSource | None = None,
         takes_plain: bool = True,
         listeners: int = 1,
+        quotas: Quotas | None = None,
     ) -> None:
         self._handler = handler
         self._limits = _within_descriptors(limits or Limits(), listeners)
         self.connections = ConnectionSet(self._limits)
         self._tls = tls
         self._takes_plain = takes_plain
+        self._quotas = quotas
         self._server: asyncio.Server | None = None
         self._door: FrontDoor | None = None
 
@@ -62,11 +66,24 @@ class RemotingServer:
                 takes_plain=self._takes_plain,
                 inside=self.connections.__len__,
                 has_room=self.connections.has_room,
+                delay_s=self._delay_s,
             )
             await self._door.start(host, port, _BACKLOG)
             return
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._make_connection, host or None, port, backlog=_BACKLOG)
+
+    def _delay_s(self, address: str) -> float:
+        """Count a new connection of this address; return for how many seconds not to read from it."""
+        if self._quotas is None:
+            return 0.0
+        return self._quotas.connected(address_block(address), asyncio.get_running_loop().time())
+
+    def _admit(self, connection: Connection) -> str | None:
+        reason = self.connections.admit(connection)
+        if reason is None and self._door is None and (delay_s := self._delay_s(connection.peer[0])):
+            asyncio.get_running_loop().call_soon(connection.throttle, delay_s)  # uvloop begins to read after this call
+        return reason
 
     @property
     def port(self) -> int:
@@ -93,10 +110,11 @@ class RemotingServer:
         return Connection(
             self._handler,
             self._limits,
-            self.connections.admit,
+            self._admit,
             self.connections.forget,
             unfinished=self.connections.count_unfinished,
             budget=self.connections.output,
+            quotas=self._quotas,
         )
 
 

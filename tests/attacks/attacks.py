@@ -125,6 +125,26 @@ def _idle_connections(scene: Scene) -> None:
     assert answer.code == 0, answer.remark
 
 
+def _flood_above_quotas(scene: Scene) -> None:
+    """Ten connections of another address send one-way messages for five seconds, as fast as they are read."""
+    answer = scene.stranger().ask(25, {}, b"addressRequestsPerSecond=300\naddressBytesPerSecond=4194304\n")
+    assert answer.code == 0, answer.remark
+    assert scene.stranger().ask(310, send("flood"), b"first").code == 0
+    port = scene.group.port("B")
+    flooders = [scene.stranger_at(port, "127.0.0.2") for _ in range(10)]
+    messages = memoryview(flooders[0].frame(310, send("flood"), bytes(1024), oneway=True) * 100)
+    left = dict.fromkeys(flooders, messages)
+    ends = time.monotonic() + 5.0
+    while time.monotonic() < ends:
+        for one in flooders:
+            one.socket.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                left[one] = left[one][one.socket.send(left[one]) :] or messages
+    served = int(scene.stranger().ask(30, {"topic": "flood", "queueId": "0"}).ext["offset"])
+    assert served < 6000, f"{served} messages were taken"
+    assert scene.group.metric("B", "ledgermq_throttled_seconds_total") > 0
+
+
 def _foreign_tags(scene: Scene) -> None:
     """6,000 held pulls whose tag never comes, at a queue with 20 messages a second."""
     sender = scene.stranger()
@@ -199,5 +219,10 @@ ATTACKS: Final[dict[str, Attack]] = {
         "65,536 queues of a topic and group",
         leader_cpu_s=30,
         leader_mib=200,
+    ),
+    "above-quotas": Attack(
+        "one-way messages of 1 KiB on 10 connections of one address for 5 s, as fast as they are read",
+        _flood_above_quotas,
+        "quotas: 300 requests and 4 MiB a second of an address",
     ),
 }

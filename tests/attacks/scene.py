@@ -46,8 +46,9 @@ class Scene:
         """A connection to the leader (`B`), a follower (`F`) or the nameserver (`N`)."""
         return self.stranger_at(self.group.port(server))
 
-    def stranger_at(self, port: int) -> "Stranger":
-        self._strangers.append(Stranger(socket.create_connection(("127.0.0.1", port), LIMIT_S)))
+    def stranger_at(self, port: int, source: str = "127.0.0.1") -> "Stranger":
+        """A connection from an address of this machine."""
+        self._strangers.append(Stranger(socket.create_connection(("127.0.0.1", port), LIMIT_S, (source, 0))))
         return self._strangers[-1]
 
     def term(self) -> float:

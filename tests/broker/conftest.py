@@ -91,7 +91,11 @@ class MemoryClient:
     def __init__(self, parts: Parts, peer: tuple[str, int]) -> None:
         self.transport = MemoryTransport(peer)
         self.connection = Connection(
-            parts.handler, Limits(), admit=lambda _: None, on_lost=lambda _connection, _reason: None
+            parts.handler,
+            Limits(),
+            admit=lambda _: None,
+            on_lost=lambda _connection, _reason: None,
+            quotas=parts.quotas,
         )
         self.connection.connection_made(self.transport)
         self._parser = FrameParser()

@@ -97,12 +97,12 @@ async def test_a_group_has_offsets_of_at_most_so_many_queues(
 async def test_a_long_heartbeat_counts_for_the_user_who_signed_it(desk: Desk, client: MemoryClient) -> None:
     names = [f"group-with-a-long-name-{number:050}" for number in range(1000)]
     connection = client.connection
-    connection.attributes[clients.USER] = "alice"
+    connection.user = "alice"
     steps = desk.parts.groups.requests()[RequestCode.HEART_BEAT](
         connection, Command(RequestCode.HEART_BEAT, body=heartbeat(*names))
     )
     assert steps is not None
-    connection.attributes[clients.USER] = "mallory"  # signed the next request on the connection
+    connection.user = "mallory"  # signed the next request on the connection
     for _ in steps:
         pass
     assert {desk.parts.groups.clients.producers(name)[0].user for name in names} == {"alice"}

@@ -31,7 +31,10 @@ class Desk:
         self.seen: list[str] = []
         self.failures: list[str] = []
         self.long = LongRequests(
-            Turns(asyncio.get_running_loop()), lambda _connection, _command, error: self.failures.append(str(error))
+            Turns(asyncio.get_running_loop()),
+            lambda _connection, _command, error: self.failures.append(str(error)),
+            lambda: 0,
+            lambda _connection, _before: None,
         )
 
     def steps(self, name: str, count: int = 3, step_s: float = 0.003) -> Iterator[None]:

@@ -9,6 +9,7 @@ import uvloop
 
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.quotas import Quotas
 from ledgermq.remoting.server import RemotingServer
 from tests.remoting.peers import Dial, Handler, RawPeer, Serve
 
@@ -24,9 +25,12 @@ async def serve() -> AsyncIterator[Serve]:
     """Starts servers on free ports; closes them at the end."""
     servers = []
 
-    async def start(limits: Limits = Limits()) -> tuple[RemotingServer, Handler]:  # noqa: B008 (frozen)
+    async def start(
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
+        quotas: Quotas | None = None,
+    ) -> tuple[RemotingServer, Handler]:
         handler = Handler()
-        server = RemotingServer(handler, limits=limits)
+        server = RemotingServer(handler, limits=limits, quotas=quotas)
         await server.start("127.0.0.1", 0)
         servers.append(server)
         return server, handler

@@ -9,6 +9,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.quotas import Quotas
 from ledgermq.remoting.server import RemotingServer
 from tests.limits import WAIT_S
 
@@ -75,7 +76,7 @@ class RawPeer:
 
 
 class Serve(Protocol):
-    async def __call__(self, limits: Limits = ...) -> tuple[RemotingServer, Handler]: ...
+    async def __call__(self, limits: Limits = ..., quotas: Quotas | None = ...) -> tuple[RemotingServer, Handler]: ...
 
 
 Dial = Callable[[RemotingServer], Awaitable[RawPeer]]

@@ -6,7 +6,7 @@ belongs to the user and is never written. Keys without effect here keep the valu
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (updateConfig, getConfig), 5.3.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -33,6 +33,7 @@ class Configuration(Protocol):
 
 
 C = TypeVar("C", bound=Configuration)
+S = TypeVar("S")
 
 
 class LiveSettings(Generic[C]):
@@ -63,17 +64,17 @@ class LiveSettings(Generic[C]):
                 value that cannot be parsed.
         """
         wanted = parse_properties(text)
-        fields: dict[str, Any] = {}
+        config = self.config
         for key, value in wanted.items():
             self._check(key, value)
             if (live := self._live.get(key)) is not None:
                 try:
-                    fields[live.path[0]] = live.kind.read(value)
+                    config = _replaced(config, live.path, live.kind.read(value))
                 except ValueError as error:
                     shown = str(error)[:_SHOWN_MAX]
                     raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} {shown}") from error
         self._properties |= wanted
-        self.config = replace(self.config, **fields)  # type: ignore[type-var]  # a frozen dataclass
+        self.config = config
         self._on_change(self.config)
 
     def _check(self, key: str, value: str) -> None:
@@ -85,6 +86,13 @@ class LiveSettings(Generic[C]):
             raise Refusal(
                 Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"
             )
+
+
+def _replaced(settings: S, path: Sequence[str], value: Any) -> S:
+    """A copy of settings with another value of one field; `path` leads to it through sections."""
+    first, *rest = path
+    field = _replaced(getattr(settings, first), rest, value) if rest else value
+    return replace(settings, **{first: field})  # type: ignore[type-var]  # a dataclass
 
 
 def _escape(value: str) -> str:

@@ -1,0 +1,216 @@
+"""Quotas: how much one address, or one user, may ask of a server in a second. Pure: the time comes in with each call.
+
+    traffic(address, user, bytes, requests, now) -> seconds for which nothing more is read from that connection
+
+The rule is Kafka's. What was read is served and answered, then the connection is not read until what was used too much
+is paid off, so a client sees slow answers and no errors. The rate holds for all connections of an address or user
+together: each waits for its own place. One-way requests count like others. An IPv6 address counts with its block of
+64 bits, since one machine may use all of that.
+
+A quota of 0 means that there is none. Bytes and requests may be saved up for a second, connects and creations for ten.
+"""
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from ledgermq.remoting.config_key import NOT_NEGATIVE, NOT_NEGATIVE_LONG, OURS, key
+
+_DELAY_MAX_S: Final = 60.0
+"""Below the time after which an idle connection is closed; a debt beyond it is forgiven."""
+_NAMES_MAX: Final = 20_000
+_TRAFFIC_BURST_S: Final = 1.0
+_SELDOM_BURST_S: Final = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class AddressQuotas:
+    """What one address may do on a server."""
+
+    ORIGIN: ClassVar[str] = OURS
+
+    bytes_a_second: int = key(
+        "addressBytesPerSecond",
+        NOT_NEGATIVE_LONG,
+        0,
+        "Bytes a second, received and sent, that all connections of one address may have; 0: no quota.",
+        live=True,
+    )
+    requests_a_second: int = key(
+        "addressRequestsPerSecond",
+        NOT_NEGATIVE,
+        0,
+        "Requests a second that all connections of one address may send; 0: no quota.",
+        live=True,
+    )
+    connects_a_second: int = key(
+        "addressConnectsPerSecond",
+        NOT_NEGATIVE,
+        200,
+        "New connections a second of one address that are read at once; 0: no quota.",
+        live=True,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class UserQuotas:
+    """What one user may do on a broker, from whatever address; and what is only counted on brokers."""
+
+    ORIGIN: ClassVar[str] = OURS
+
+    bytes_a_second: int = key(
+        "userBytesPerSecond",
+        NOT_NEGATIVE_LONG,
+        0,
+        "Bytes a second, received and sent, that all connections of one user may have; 0: no quota.",
+        live=True,
+    )
+    requests_a_second: int = key(
+        "userRequestsPerSecond",
+        NOT_NEGATIVE,
+        0,
+        "Requests a second that all connections of one user may send; 0: no quota.",
+        live=True,
+    )
+    creations_a_second: int = key(
+        "userCreationsPerSecond",
+        NOT_NEGATIVE,
+        10_000,
+        "Queues of topics and groups that one user may create or change in a second; 0: no quota.",
+        live=True,
+    )
+    creations_of_address: int = key(
+        "addressCreationsPerSecond",
+        NOT_NEGATIVE,
+        10_000,
+        "Queues of topics and groups that one address may create or change in a second; 0: no quota.",
+        live=True,
+    )
+    connections: int = key(
+        "maxConnectionsPerUser",
+        NOT_NEGATIVE,
+        0,
+        "Most connections of one user; the first request on one more is refused, and it is closed. 0: no bound.",
+        live=True,
+    )
+
+
+class Quota:
+    """What is left of one quota for each address, or each user.
+
+    At most 20,000 names are kept. The one that was not used for longest is forgotten first, and starts with all it may
+    save up when it comes back.
+
+    Args:
+        of: `address` or `user`, for metrics.
+        what: of which there is a quota, for metrics.
+        burst_s: for how long what is not used is saved up.
+
+    Attributes:
+        rate: allowed in a second; 0: there is no quota.
+        throttled_s: sum of the delays given.
+    """
+
+    def __init__(self, of: str, what: str, burst_s: float) -> None:
+        self.of = of
+        self.what = what
+        self.rate = 0
+        self.throttled_s = 0.0
+        self._burst_s = burst_s
+        self._left: dict[str, tuple[float, float]] = {}  # and at which time; the one used last at the end
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def take(self, name: str, amount: float, now: float) -> float:
+        """Use up `amount`; return for how many seconds nothing more is to be taken for this use, 0 to 60."""
+        rate = self.rate
+        if not rate:
+            return 0.0
+        most = rate * self._burst_s
+        left, at = self._left.pop(name, (most, now))
+        left = max(min(most, left + (now - at) * rate) - amount, -rate * _DELAY_MAX_S)
+        self._left[name] = (left, now)
+        if len(self._left) > _NAMES_MAX:
+            del self._left[next(iter(self._left))]
+        if left >= 0:
+            return 0.0
+        delay_s = -left / rate
+        self.throttled_s += delay_s
+        return delay_s
+
+
+class Quotas:
+    """All quotas of a process. Every method takes the time in seconds, and returns a delay in seconds as `Quota.take`.
+
+    Args:
+        address, user: as of `set`.
+
+    Attributes:
+        limits_traffic: whether there is a quota of bytes or requests.
+        connections_of_user: most connections of one user; 0: no bound.
+    """
+
+    def __init__(self, address: AddressQuotas, user: UserQuotas | None = None) -> None:
+        self._address_bytes = Quota("address", "bytes", _TRAFFIC_BURST_S)
+        self._address_requests = Quota("address", "requests", _TRAFFIC_BURST_S)
+        self._address_connects = Quota("address", "connects", _SELDOM_BURST_S)
+        self._address_creations = Quota("address", "creations", _SELDOM_BURST_S)
+        self._user_bytes = Quota("user", "bytes", _TRAFFIC_BURST_S)
+        self._user_requests = Quota("user", "requests", _TRAFFIC_BURST_S)
+        self._user_creations = Quota("user", "creations", _SELDOM_BURST_S)
+        self.limits_traffic = False
+        self.connections_of_user = 0
+        self.set(address, user or UserQuotas(creations_a_second=0, creations_of_address=0))
+
+    def __iter__(self) -> Iterator[Quota]:
+        yield from (self._address_bytes, self._address_requests, self._address_connects, self._address_creations)
+        yield from (self._user_bytes, self._user_requests, self._user_creations)
+
+    def set(self, address: AddressQuotas, user: UserQuotas | None = None) -> None:
+        """Take these settings from now on; without `user`, those of users stay as they are."""
+        self._address_bytes.rate = address.bytes_a_second
+        self._address_requests.rate = address.requests_a_second
+        self._address_connects.rate = address.connects_a_second
+        if user is not None:
+            self._address_creations.rate = user.creations_of_address
+            self._user_bytes.rate = user.bytes_a_second
+            self._user_requests.rate = user.requests_a_second
+            self._user_creations.rate = user.creations_a_second
+            self.connections_of_user = user.connections
+        traffic = (self._address_bytes, self._address_requests, self._user_bytes, self._user_requests)
+        self.limits_traffic = any(quota.rate for quota in traffic)
+
+    def traffic(self, block: str, user: str | None, size: int, requests: int, now: float) -> float:
+        """Count bytes received or sent, and requests received, on a connection.
+
+        Args:
+            block: of the connection's address, as `address_block`.
+            user: who signed the last request on it; None: nobody.
+            size: in bytes.
+            requests: how many.
+            now: the time in seconds.
+        """
+        delay_s = self._address_bytes.take(block, size, now)
+        if requests:
+            delay_s = max(delay_s, self._address_requests.take(block, requests, now))
+        if user is not None:
+            delay_s = max(delay_s, self._user_bytes.take(user, size, now))
+            if requests:
+                delay_s = max(delay_s, self._user_requests.take(user, requests, now))
+        return delay_s
+
+    def connected(self, block: str, now: float) -> float:
+        """Count a new connection."""
+        return self._address_connects.take(block, 1, now)
+
+    def created(self, block: str, user: str | None, count: int, now: float) -> float:
+        """Count queues and groups that a request has created or changed."""
+        delay_s = self._address_creations.take(block, count, now)
+        return delay_s if user is None else max(delay_s, self._user_creations.take(user, count, now))
+
+
+def address_block(address: str) -> str:
+    """The name under which an address is counted: itself, or the 64 bits of an IPv6 address that name its network."""
+    return str(ipaddress.ip_network((address, 64), strict=False)) if ":" in address else address
