@@ -128,7 +128,7 @@ class PassOn:
         self._is_opening = False
         self._held: list[Waiting] = []  # a heap
         self._held_bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._next_try: asyncio.TimerHandle | None = None
         self._number = 0
         self._in_flight = 0
@@ -255,7 +255,7 @@ class PassOn:
         command.body = bytes(command.body)  # a view would keep all of what was received with it
         heapq.heappush(self._held, waiting)
         self._held_bytes += size
-        if self._timer is None or waiting.deadline < self._timer.when():
+        if self._held[0] is waiting:
             self._set_timer(waiting.deadline)
         self._release_soon()
 

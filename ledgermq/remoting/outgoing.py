@@ -5,6 +5,7 @@ needs neither a timer nor a future.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -42,7 +43,8 @@ class OutgoingRequests:
         self._on_time_out = on_time_out
         self._waiting: dict[int, _Waiting] = {}
         self._opaque = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = math.inf  # kept here: uvloop's handle of a time that is already due does not tell it
 
     def next_opaque(self) -> int:
         """Return the next opaque; a number is used again after 2^31 requests."""
@@ -55,7 +57,7 @@ class OutgoingRequests:
         now = self._loop.time()
         deadline = now + timeout_s
         self._waiting[command.opaque] = _Waiting(deadline, now, command.code, settle)
-        if self._timer is None or deadline < self._timer.when():
+        if deadline < self._timer_at:
             self._set_timer(deadline)
 
     def settle(self, answer: Command) -> None:
@@ -68,7 +70,7 @@ class OutgoingRequests:
         """Complete every request with `error()`, since the connection has ended."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._timer_at = None, math.inf
         everything, self._waiting = self._waiting, {}
         for waiting in everything.values():
             waiting.settle(error())
@@ -76,10 +78,10 @@ class OutgoingRequests:
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._expire)
+        self._timer, self._timer_at = self._loop.call_at(deadline, self._expire), deadline
 
     def _expire(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, math.inf
         now = self._loop.time()
         expired = sorted(
             (waiting.deadline, opaque) for opaque, waiting in self._waiting.items() if waiting.deadline <= now

@@ -57,3 +57,21 @@ def test_an_answer_that_came_while_the_loop_stood_still_is_taken(run: Runner) ->
         thread.join(10)
     assert isinstance(answered, Command)
     assert isinstance(unanswered, RequestTimeoutError)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_request_whose_time_is_already_over_times_out_as_does_the_one_after_it(run: Runner) -> None:
+    async def two_late_ones(address: str) -> list[object]:
+        client = RemotingClient()
+        connection = await client.connection(address)
+        requests = [connection.request(Command(105, ext={}), timeout_s) for timeout_s in (0.0001, 0.00005)]
+        outcomes: list[object] = await asyncio.gather(*requests, return_exceptions=True)
+        await client.close()
+        return outcomes
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener, 0), daemon=True)
+        thread.start()
+        outcomes = run(two_late_ones(f"127.0.0.1:{listener.getsockname()[1]}"))
+        thread.join(10)
+    assert [type(outcome) for outcome in outcomes] == [RequestTimeoutError, RequestTimeoutError]
