@@ -98,7 +98,8 @@ async def _run(order: "Order", mode: str, directory: Path) -> "DrillResult":
     from cli.fabric import LocalFabric
     from cli.live import LiveDisplay
 
-    async with local_cluster(directory, "--mode", mode) as cluster:
+    links = ["--links"] if any(drill.needs_links for drill, _ in order.drills) else []
+    async with local_cluster(directory, "--mode", mode, *links) as cluster:
         return await run_drills(LocalFabric(cluster, directory), order, LiveDisplay(sys.stderr))
 
 

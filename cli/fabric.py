@@ -40,9 +40,9 @@ class LocalFabric:
 
     async def mend(self) -> None:
         """See `Fabric.mend`."""
-        for verb, which in ((Verb.RESUME, "paused"), (Verb.START, "dead")):
-            with contextlib.suppress(CommandError):  # there is none
-                await self._ask(verb, which)
+        for verb, *which in ((Verb.HEAL,), (Verb.RESUME, "paused"), (Verb.START, "dead")):
+            with contextlib.suppress(CommandError):  # there is none, or the cluster has no links
+                await self._ask(verb, *which)
 
     async def digests(self) -> Sequence[NodeDigest]:
         """See `Fabric.digests`."""

@@ -22,7 +22,7 @@ class Step:
 
     Attributes:
         after_s: seconds after the step before it.
-        words: nodes and numbers that follow the verb.
+        words: what follows the verb, see `Verb`.
         when_whole: first wait until every node is back and in sync.
     """
 
@@ -71,14 +71,13 @@ def _leader(view: ClusterView) -> str:
     return view.leader
 
 
-def _both(verb: Verb, pairs: Sequence[tuple[str, str]], after_s: float, *more: str) -> list[Step]:
-    """Apply one verb to directed pairs: the first after `after_s`, the others at once."""
-    return [Step(0.0 if number else after_s, verb, (*pair, *more)) for number, pair in enumerate(pairs)]
+def _ways(one: str, others: Sequence[str]) -> tuple[str, ...]:
+    """Return the links between a node and others, both ways."""
+    return tuple(link for other in others for link in (f"{one}>{other}", f"{other}>{one}"))
 
 
-def _ways(one: str, others: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the directed pairs between a node and others, both ways."""
-    return [pair for other in others for pair in ((one, other), (other, one))]
+def _cut(links: tuple[str, ...], hold_s: float) -> Sequence[Step]:
+    return [Step(0.0, Verb.CUT, links), Step(hold_s, Verb.HEAL, links)]
 
 
 def _down(verb: Verb, nodes: Sequence[str], hold_s: float) -> list[Step]:
@@ -97,8 +96,7 @@ def _pause_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
 
 
 def _isolate_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    pairs = _ways(_leader(view), view.followers)
-    return [*_both(Verb.CUT, pairs, 0.0), *_both(Verb.HEAL, pairs, hold_s)]
+    return _cut(_ways(_leader(view), view.followers), hold_s)
 
 
 def _minority(view: ClusterView, hold_s: float) -> Sequence[Step]:
@@ -110,8 +108,7 @@ def _majority_lost(view: ClusterView, hold_s: float) -> Sequence[Step]:
 
 
 def _one_way(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    pairs = [(_leader(view), follower) for follower in view.followers]
-    return [*_both(Verb.CUT, pairs, 0.0), *_both(Verb.HEAL, pairs, hold_s)]
+    return _cut(tuple(f"{_leader(view)}>{follower}" for follower in view.followers), hold_s)
 
 
 def _bridge(view: ClusterView, hold_s: float) -> Sequence[Step]:
@@ -119,20 +116,18 @@ def _bridge(view: ClusterView, hold_s: float) -> Sequence[Step]:
     others = view.followers
     half = max(1, (len(view.nodes) - 1) // 2)
     left, right = [_leader(view), *others[1:half]], others[half:] if len(others) > half + 1 else others[:1]
-    pairs = [pair for one in left for pair in _ways(one, right)]
-    return [*_both(Verb.CUT, pairs, 0.0), *_both(Verb.HEAL, pairs, hold_s)]
+    return _cut(tuple(link for one in left for link in _ways(one, right)), hold_s)
 
 
 def _flapping(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    pairs = _ways(_leader(view), view.followers[:1])
+    links = _ways(_leader(view), view.followers[:1])
     rounds = max(1, round(hold_s / (2 * _FLAP_S)))
-    once = [*_both(Verb.CUT, pairs, _FLAP_S), *_both(Verb.HEAL, pairs, _FLAP_S)]
-    return once * rounds
+    return [Step(_FLAP_S, Verb.CUT, links), Step(_FLAP_S, Verb.HEAL, links)] * rounds
 
 
 def _slow_link(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    pairs = _ways(_leader(view), view.followers[:1])
-    return [*_both(Verb.DELAY, pairs, 0.0, _SLOW_MS), *_both(Verb.HEAL, pairs, hold_s)]
+    links = _ways(_leader(view), view.followers[:1])
+    return [Step(0.0, Verb.DELAY, (_SLOW_MS, *links)), Step(hold_s, Verb.HEAL, links)]
 
 
 def _rolling_restart(view: ClusterView, hold_s: float) -> Sequence[Step]:

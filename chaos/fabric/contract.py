@@ -19,9 +19,9 @@ class Verb(enum.StrEnum):
     RESUME = "resume"  # NODE: SIGCONT
     WIPE = "wipe"  # NODE: delete what it stored; it must be down
     TRANSFER = "transfer"  # NODE: it becomes leader
-    CUT = "cut"  # SOURCE TARGET: nothing that SOURCE sends reaches TARGET
-    DELAY = "delay"  # SOURCE TARGET MS: what SOURCE sends reaches TARGET so many ms later
-    HEAL = "heal"  # SOURCE TARGET: undo cut and delay
+    CUT = "cut"  # LINK...: for each `A>B`, nothing that A sends reaches B
+    DELAY = "delay"  # MS LINK...: for each `A>B`, what A sends reaches B so many ms later
+    HEAL = "heal"  # LINK...: undo cuts and delays
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,12 @@ class ClusterView:
         nodes: the brokers, in the order of their names.
         nameserver: name of the nameserver.
         epoch: the master's epoch where controllers appoint it; else None.
-        has_links: whether connections between brokers can be cut and delayed.
     """
 
     mode: str
     nodes: tuple[NodeView, ...]
     nameserver: str
     epoch: int | None = None
-    has_links: bool = False
 
     @property
     def leader(self) -> str | None:
@@ -84,6 +82,27 @@ class NodeDigest:
     name: str
     end: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A connection that `source` dials and `target` accepts.
+
+    Attributes:
+        listen: `host:port` of the proxy, which the dialer is configured with.
+        upstream: `host:port` at which the target listens.
+        probe: bytes after which the target speaks, and then closes the connection since they are wrong.
+    """
+
+    source: str
+    target: str
+    listen: str
+    upstream: str
+    probe: bytes
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.target}"
 
 
 class Fabric(Protocol):

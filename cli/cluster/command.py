@@ -1,4 +1,4 @@
-"""`ledgermq cluster up|status|kill|stop|start|pause|resume|wipe|transfer`: arguments and output."""
+"""`ledgermq cluster up|status|kill|stop|start|pause|resume|wipe|transfer|cut|delay|heal`: arguments and output."""
 
 import argparse
 import asyncio
@@ -19,6 +19,11 @@ _VERBS = {
     "resume": "SIGCONT a node (or: paused)",
     "wipe": "delete the data of a node that is down",
     "transfer": "hand leadership to a node",
+}
+_LINK_VERBS = {
+    "cut": "drop what one broker sends to another",
+    "delay": "hold what one broker sends to another for so long",
+    "heal": "undo cuts and delays",
 }
 _NODE_HELP = "n0, n1, ..., namesrv, c0, an address, leader, dead or paused"
 _EXAMPLES = """examples:
@@ -49,6 +54,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     status = _add_verb(verbs, "status", "nodes, pids, states and roles", _status)
     status.add_argument("--addresses", action="store_true", help="only the brokers' addresses, one a line")
     _add_verb(verbs, "digest", "hash every broker's log up to the confirm offset; exit 1 when they differ", _digest)
+    for name, text in _LINK_VERBS.items():
+        verb = _add_verb(verbs, name, text, _change_links)
+        if name == "delay":
+            verb.add_argument("ms", metavar="MS", help="milliseconds, a whole number")
+        verb.add_argument(
+            "links", metavar="LINK", nargs="+", help="'n0>n1': what n0 sends to n1; the cluster has --links"
+        )
     for name, text in _VERBS.items():
         _add_verb(verbs, name, text, _act).add_argument("node", metavar="NODE", help=_NODE_HELP)
 
@@ -77,6 +89,9 @@ def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     up.add_argument("--fresh", action="store_true", help="delete the data of an earlier cluster in the folder")
     up.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a property for every broker")
     up.add_argument(
+        "--links", action="store_true", help="brokers dial each other through Toxiproxy: see cut, delay, heal"
+    )
+    up.add_argument(
         "--wait", type=float, default=60.0, metavar="S", help="seconds to wait until writable (%(default)s)"
     )
 
@@ -98,6 +113,13 @@ def _act(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer))
     else:
         _print_rows(answer["nodes"])
+    return 0
+
+
+def _change_links(arguments: argparse.Namespace) -> int:
+    words = [arguments.ms] if arguments.verb == "delay" else []
+    answer = ask(arguments.dir, arguments.verb, *words, *arguments.links)
+    print(json.dumps(answer) if arguments.json else answer["proof"])
     return 0
 
 
@@ -131,5 +153,6 @@ def _up(arguments: argparse.Namespace) -> int:
         base_port=arguments.base_port,
         settings=arguments.conf,
         fresh=arguments.fresh,
+        links=arguments.links,
     )
     return asyncio.run(run_cluster(shape, arguments.wait))

@@ -6,6 +6,8 @@
     base + 4 + 3 i + 0    controller i, for brokers
                    + 1    its listener for controllers
                    + 2    its health port
+With links, Toxiproxy listens for all that brokers dial to each other:
+    base + 2    its API                base + 20 + 20 i + 12 + j    from broker i to broker j, or to j + 1 where j >= i
 
 The gaps follow RocketMQ's conventions: clients may try the port two below a broker's, and slaves the one above.
 """
@@ -15,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos.fabric.contract import Link
+from ha.core.stream import OPENER
 from ledgermq.remoting.config_key import keys_of
 from ledgermq.remoting.tls_settings import TlsSettings
 from node.errors import UsageError
@@ -37,6 +41,11 @@ class ClusterMode(enum.StrEnum):
         return self in (ClusterMode.ASYNC, ClusterMode.SYNC)
 
     @property
+    def has_links(self) -> bool:
+        """Brokers dial each other at addresses of their configuration, where a proxy can stand."""
+        return self.has_master or self is ClusterMode.RAFT
+
+    @property
     def has_slaves(self) -> bool:
         """One broker, appointed or elected, is the master, the others are its slaves."""
         return self.has_master or self is ClusterMode.CONTROLLER
@@ -48,7 +57,9 @@ _NAMESRV_SECRET = "namesrv-secret"
 _CONTROLLER_SECRET = "controller-secret"
 _OF_NAMESERVER = frozenset({"insecureRegistration"})
 CLUSTER_NAME = "DefaultCluster"
-_FIRST_BROKER, _STRIDE, _RAFT, _HEALTH = 20, 20, 10, 11
+_FIRST_BROKER, _STRIDE, _RAFT, _HEALTH, _LINKS = 20, 20, 10, 11, 12
+_LINKS_API = 2
+_WRONG_BYTES = b"\xff" * 8  # no length of a frame or message: the listener closes the connection
 _CONTROLLERS, _FIRST_CONTROLLER, _CONTROLLER_STRIDE = 3, 4, 3
 _NODES_MAX = 9
 # Each of three nodes allocates two files at once: too much disk for a laptop at RocketMQ's default of 1 GiB.
@@ -115,7 +126,8 @@ class NodePlan:
 class ClusterPlan:
     """A nameserver, its brokers, and in mode controller their controllers.
 
-    Standalone brokers have a broker name each, all others share one.
+    Standalone brokers have a broker name each, all others share one. Where there are `links`, brokers dial each other
+    through Toxiproxy.
     """
 
     mode: ClusterMode
@@ -124,6 +136,12 @@ class ClusterPlan:
     nameserver: NodePlan
     controllers: tuple[NodePlan, ...]
     brokers: tuple[NodePlan, ...]
+    links: tuple[Link, ...] = ()
+
+    @property
+    def links_api(self) -> str:
+        """`host:port` of Toxiproxy."""
+        return f"{HOST}:{self.base_port + _LINKS_API}"
 
     @property
     def peer_secret_path(self) -> Path:
@@ -155,12 +173,27 @@ _ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio
 """No limit, since a cluster for trying things out shares its disk with everything else on the machine."""
 
 
-def used_offsets(mode: ClusterMode, node_count: int) -> list[int]:
+def used_offsets(mode: ClusterMode, node_count: int, *, has_links: bool = False) -> list[int]:
     """Offsets from the base port that a cluster listens at."""
     per_broker = (0, _RAFT, _HEALTH) if mode in (ClusterMode.RAFT, ClusterMode.CONTROLLER) else (0, _HEALTH)
     brokers = [_FIRST_BROKER + _STRIDE * number + offset for number in range(node_count) for offset in per_broker]
     controllers = [port + offset for port in _controller_ports(mode, 0) for offset in range(_CONTROLLER_STRIDE)]
-    return [0, 1, *controllers, *brokers, *([_FIRST_BROKER + _RAFT] if mode.has_master else [])]
+    links = [int(link.listen.rpartition(":")[2]) for link in _plan_links(mode, node_count, 0)] if has_links else []
+    api = [_LINKS_API] if has_links else []
+    return [0, 1, *api, *controllers, *brokers, *links, *([_FIRST_BROKER + _RAFT] if mode.has_master else [])]
+
+
+def _plan_links(mode: ClusterMode, node_count: int, base_port: int) -> tuple[Link, ...]:
+    """Return what brokers dial to each other: in Raft all to all, in classic modes slaves to the master."""
+    pairs = [(i, j) for i in range(node_count) for j in range(node_count) if i != j]
+    if mode.has_master:
+        pairs = [(i, j) for i, j in pairs if j == 0]
+    ports = [base_port + _FIRST_BROKER + _STRIDE * number for number in range(node_count)]
+    probe = OPENER + _WRONG_BYTES if mode.has_master else _WRONG_BYTES
+    return tuple(
+        Link(f"n{i}", f"n{j}", f"{HOST}:{ports[i] + _LINKS + j - (j > i)}", f"{HOST}:{ports[j] + _RAFT}", probe)
+        for i, j in pairs
+    )
 
 
 def _controller_ports(mode: ClusterMode, base_port: int) -> list[int]:
@@ -191,16 +224,25 @@ def parse_settings(items: Sequence[str]) -> dict[str, str]:
 
 
 def plan_cluster(
-    mode: ClusterMode, node_count: int, base_port: int, directory: Path, settings: Mapping[str, str]
+    mode: ClusterMode,
+    node_count: int,
+    base_port: int,
+    directory: Path,
+    settings: Mapping[str, str],
+    *,
+    has_links: bool = False,
 ) -> ClusterPlan:
     """Plan a cluster.
 
     `settings` apply to every broker and replace planned values. Settings of TLS also apply to the nameserver, since a
-    client uses TLS with all nodes or with none; `insecureRegistration` applies to the nameserver alone.
+    client uses TLS with all nodes or with none; `insecureRegistration` applies to the nameserver alone. With
+    `has_links`, brokers dial each other through Toxiproxy.
 
     Raises:
-        UsageError: the number of nodes or the base port is out of range.
+        UsageError: the number of nodes or the base port is out of range, or the mode has no links.
     """
+    if has_links and not mode.has_links:
+        raise UsageError(f"--links is not for mode {mode}: its brokers have no connections that can be cut")
     if not 1 <= node_count <= _NODES_MAX:
         raise UsageError(f"--nodes {node_count} is not between 1 and {_NODES_MAX}")
     last_port = base_port + block_size(node_count) - 1
@@ -210,11 +252,12 @@ def plan_cluster(
     ports = [base_port + _FIRST_BROKER + _STRIDE * number for number in range(node_count)]
     controllers = _plan_controllers(_controller_ports(mode, base_port), directory)
     addresses = ";".join(one.address for one in controllers)
+    links = _plan_links(mode, node_count, base_port) if has_links else ()
     brokers = tuple(
-        _plan_broker(mode, number, ports, directory / f"n{number}", nameserver.address, addresses, settings)
+        _plan_broker(mode, number, ports, directory / f"n{number}", nameserver.address, addresses, settings, links)
         for number in range(node_count)
     )
-    return ClusterPlan(mode, base_port, directory, nameserver, controllers, brokers)
+    return ClusterPlan(mode, base_port, directory, nameserver, controllers, brokers, links)
 
 
 def _plan_controllers(ports: Sequence[int], directory: Path) -> tuple[NodePlan, ...]:
@@ -262,8 +305,11 @@ def _plan_broker(
     namesrv: str,
     controllers: str,
     settings: Mapping[str, str],
+    links: Sequence[Link],
 ) -> NodePlan:
     port, name = ports[number], f"n{number}"
+    listeners = {f"n{i}": f"{HOST}:{p + _RAFT}" for i, p in enumerate(ports)}
+    listeners |= {link.target: link.listen for link in links if link.source == name}
     conf = {
         "brokerClusterName": CLUSTER_NAME,
         "brokerName": f"broker-{'abcdefghi'[number]}" if mode is ClusterMode.STANDALONE else "broker-a",
@@ -283,7 +329,7 @@ def _plan_broker(
         conf |= {
             "enableDLegerCommitLog": "true",
             "dLegerGroup": "broker-a",
-            "dLegerPeers": ";".join(f"n{i}-{HOST}:{p + _RAFT}" for i, p in enumerate(ports)),
+            "dLegerPeers": ";".join(f"{peer}-{address}" for peer, address in listeners.items()),
             "dLegerPeerSecretFile": str(directory.parent / _PEER_SECRET),
             "dLegerSelfId": name,
         }
@@ -299,7 +345,7 @@ def _plan_broker(
         conf |= {
             "haPeerSecretFile": str(directory.parent / _PEER_SECRET),
             "slaveReadEnable": "true",
-            **_part(mode, number, f"{HOST}:{ports[0] + _RAFT}"),
+            **_part(mode, number, listeners["n0"]),
         }
     given = {key: value for key, value in settings.items() if key not in _OF_NAMESERVER}
     return NodePlan(name, "broker", directory, port, port + _HEALTH, conf | given)

@@ -15,6 +15,7 @@ from typing import Any
 
 from cli.cluster.child import Child, ChildState, our_argv, process_state
 from cli.cluster.control import Answer, ControlServer
+from cli.cluster.linking import Linking
 from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
 from cli.cluster.roles import (
     BrokerTable,
@@ -63,6 +64,7 @@ class Supervisor:
         self._children = {
             node.name: Child(node.name, our_argv(*node.arguments), node.log_path, self._ended) for node in plan.nodes
         }
+        self._linking = Linking(plan, self._ended) if plan.links else None
         self._expected_to_end: set[str] = set()
         self._failed_at_start: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
 
@@ -72,6 +74,8 @@ class Supervisor:
         Raises:
             CommandError: a node ended, or no master was known within `limit_s` seconds; the caller still calls `stop`.
         """
+        if self._linking is not None:
+            await self._linking.start()
         for child in self._children.values():
             child.start()
         writable = asyncio.ensure_future(self._await_writable(limit_s))
@@ -100,6 +104,9 @@ class Supervisor:
         brokers = await asyncio.gather(*(self._stop_child(broker.name) for broker in self._plan.brokers))
         others = (NAMESERVER, *(controller.name for controller in self._plan.controllers))
         stopped = await asyncio.gather(*map(self._stop_child, others))
+        if self._linking is not None:
+            self._expected_to_end.add(self._linking.child.name)
+            await self._linking.stop()
         await self._client.close()
         return all(brokers) and all(stopped)
 
@@ -254,6 +261,10 @@ class Supervisor:
     async def _carry_out(self, verb: str, words: Sequence[str]) -> Answer:
         if verb == "status":
             return await self.status()
+        if verb in ("cut", "delay", "heal"):
+            if self._linking is None:
+                raise CommandError(f"{verb} needs a cluster that was started with --links")
+            return {"verb": verb, "at": round(time.time(), 3), "proof": await self._linking.change(verb, words)}
         verbs: dict[str, Callable[[str], Awaitable[Done]]] = {
             "kill": self._kill,
             "stop": self._stop_again,
@@ -264,7 +275,7 @@ class Supervisor:
             "transfer": self._transfer,
         }
         if verb not in verbs:
-            raise CommandError(f"{verb!r} is not one of status, {', '.join(verbs)}")
+            raise CommandError(f"{verb!r} is not one of status, {', '.join(verbs)}, cut, delay, heal")
         at = time.time()
         if len(words) != 1:
             raise CommandError(f"{verb} takes one node, not {len(words)}")

@@ -109,3 +109,26 @@ def test_three_controllers_elect_the_master_of_brokers_that_share_a_name() -> No
         assert "brokerRole" not in broker.conf
     assert plan.broker_names == ["broker-a"]
     assert plan_cluster(ClusterMode.RAFT, 3, 21000, Path("/d"), {}).controllers == ()
+
+
+@pytest.mark.parametrize("mode", [ClusterMode.RAFT, ClusterMode.SYNC])
+@pytest.mark.parametrize("count", [3, 9])
+def test_with_links_brokers_dial_proxies_whose_ports_nobody_else_uses(mode: ClusterMode, count: int) -> None:
+    plain = plan_cluster(mode, count, 21000, Path("/d"), {})
+    plan = plan_cluster(mode, count, 21000, Path("/d"), {}, has_links=True)
+    listened = {21000 + offset for offset in used_offsets(mode, count)}
+    added = [int(address.rsplit(":", 1)[1]) for address in (plan.links_api, *(link.listen for link in plan.links))]
+    assert len(set(added)) == len(added) and not listened & set(added)
+    assert {21000 + offset for offset in used_offsets(mode, count, has_links=True)} == listened | set(added)
+    for link in plan.links:
+        dialer = next(broker for broker in plan.brokers if broker.name == link.source)
+        dialed = dialer.conf["dLegerPeers"] if mode is ClusterMode.RAFT else dialer.conf["haMasterAddress"]
+        assert link.listen in dialed
+    assert len(plan.links) == (count * (count - 1) if mode is ClusterMode.RAFT else count - 1)
+    own = f"n0-{plain.links_api.rsplit(':', 1)[0]}:{21000 + 30}"
+    assert mode is not ClusterMode.RAFT or plan.brokers[0].conf["dLegerPeers"].startswith(own)
+
+
+def test_a_mode_without_links_refuses_them() -> None:
+    with pytest.raises(UsageError, match="--links is not for mode controller"):
+        plan_cluster(ClusterMode.CONTROLLER, 3, 21000, Path("/d"), {}, has_links=True)
