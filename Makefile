@@ -90,7 +90,7 @@ attack: $(BIN)/.dev ## attacks on a group with an innocent producer beside: the 
 	$(BIN)/python -m tests.attacks
 
 crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode, SECONDS_MAX=s a mode)
-	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-index classic-pool raft; do \
+	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-index classic-pool raft raft-group; do \
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) || exit $$?; done
 
 crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times in each mode (ROUNDS=n)

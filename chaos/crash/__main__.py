@@ -6,14 +6,13 @@ Exit codes: 0 nothing found, 10 something lost, invented, or in contradiction, 2
 """
 
 import argparse
-import asyncio
 import logging
 import math
 import sys
 import time
 from collections.abc import Mapping
 
-from chaos.crash.campaign import Effort, Tally, Workload, run_seed
+from chaos.crash.campaign import Effort, Mode, Tally
 from chaos.crash.modes import MODES, SMALL
 
 _FOUND = 10
@@ -40,12 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
         logging.disable(before)
 
 
-def _judge(options: argparse.Namespace, modes: Mapping[str, Workload]) -> int:
+def _judge(options: argparse.Namespace, modes: Mapping[str, Mode]) -> int:
     effort = Effort(exhaustive_images=_EXHAUSTIVE_IMAGES if options.mode in SMALL else 0)
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
     tally, began, count = Tally(), time.monotonic(), 0
     for seed in seeds:
-        asyncio.run(run_seed(modes[options.mode], seed, effort, tally, options.image))
+        modes[options.mode](seed, effort, tally, options.image)
         count += 1
         if tally.verdicts or time.monotonic() - began > options.seconds:
             break

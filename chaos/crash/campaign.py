@@ -30,6 +30,7 @@ from chaos.crash.disk import (
 from chaos.crash.errors import Finding
 from chaos.crash.ledger import Ledger, ledgers
 from chaos.crash.recorder import Recorder, inline_executors
+from chaos.sim.errors import Violation
 
 _AGAIN_EVERY = 7
 _EXHAUSTIVE_SECTORS = 8
@@ -51,13 +52,13 @@ class Workload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A finding, and where to find it again."""
+    """A finding, and where to find it again; `number` is -1 for one that needed no image."""
 
     seed: int
     number: int
     label: str
     chooser: str
-    finding: Finding
+    finding: Finding | Violation
 
     def __str__(self) -> str:
         name = type(self.finding).__name__
@@ -72,6 +73,11 @@ class Tally:
     images: int = 0
     per_chooser: dict[str, int] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
+
+    def count(self, chooser: str) -> None:
+        """One image more."""
+        self.images += 1
+        self.per_chooser[chooser] = self.per_chooser.get(chooser, 0) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +103,17 @@ def memory_directory() -> Path | None:
     return memory if memory.is_dir() else None
 
 
-async def run_seed(workload: Workload, seed: int, effort: Effort, tally: Tally, only: int | None = None) -> None:
-    """Run one seed; what is found goes into `tally`. `only` judges one image, by its number."""
+class Mode(Protocol):
+    """What a campaign is run on."""
+
+    def __call__(self, seed: int, effort: Effort, tally: Tally, only: int | None = None, /) -> None:
+        """Run one seed; what is found goes into `tally`. `only` judges one image, by its number."""
+
+
+def run_seed(workload: Workload, seed: int, effort: Effort, tally: Tally, only: int | None = None) -> None:
+    """Run one seed on a single store, as `Mode`."""
     with tempfile.TemporaryDirectory(dir=memory_directory()) as name, inline_executors():
-        await _Seed(workload, seed, effort, tally, Path(name), only).run()
+        asyncio.run(_Seed(workload, seed, effort, tally, Path(name), only).run())
 
 
 class _Seed:
@@ -159,16 +172,14 @@ class _Seed:
         number, self._number = self._number, self._number + 1
         if self._only is not None and self._only != number:
             return
-        tally = self._tally
-        tally.images += 1
-        tally.per_chooser[chooser.name] = tally.per_chooser.get(chooser.name, 0) + 1
+        self._tally.count(chooser.name)
         root = self._directory / "image"
         write_image(image, root, Random(number))
         try:
             again = number % _AGAIN_EVERY == 0
             await self._workload.judge(root, ledger, killed=chooser.name == "killed", again=again)
         except Finding as finding:
-            tally.verdicts.append(Verdict(self._seed, number, moment.label, chooser.name, finding))
+            self._tally.verdicts.append(Verdict(self._seed, number, moment.label, chooser.name, finding))
         finally:
             shutil.rmtree(root)
 
@@ -182,11 +193,11 @@ def _digest(image: Image, ledger: Ledger) -> bytes:
     return found.digest()
 
 
-def run_seeds(workload: Workload, seeds: range, effort: Effort) -> Tally:
+def run_seeds(mode: Mode, seeds: range, effort: Effort) -> Tally:
     """Run seeds, one after the other, until enough is found."""
     tally = Tally()
     for seed in seeds:
-        asyncio.run(run_seed(workload, seed, effort, tally))
+        mode(seed, effort, tally)
         if len(tally.verdicts) >= effort.findings_max:
             break
     return tally

@@ -1,9 +1,11 @@
 """Which stores a campaign can be run on, by name."""
 
 from dataclasses import replace
+from functools import partial
 
-from chaos.crash.campaign import Workload
+from chaos.crash.campaign import Mode, Workload, run_seed
 from chaos.crash.classic import ClassicSettings, ClassicWorkload
+from chaos.crash.group import run_group_seed
 from chaos.crash.raft import RaftCrashSettings, RaftWorkload
 from store.log.flusher import FlushMode
 
@@ -11,7 +13,7 @@ _LONG_QUEUE = ClassicSettings(
     queue_file_size_bytes=1600, body_size_max=60, long_property=0, topics=1, batch_max=12, steps=20
 )
 
-MODES: dict[str, Workload] = {
+_STORES: dict[str, Workload] = {
     "classic-sync": ClassicWorkload(ClassicSettings()),
     "classic-async": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC)),
     "classic-queue": ClassicWorkload(_LONG_QUEUE),
@@ -21,8 +23,14 @@ MODES: dict[str, Workload] = {
     "raft": RaftWorkload(RaftCrashSettings()),
 }
 
-SMALL: dict[str, Workload] = {
+_SMALL: dict[str, Workload] = {
     "classic-small": ClassicWorkload(ClassicSettings(steps=3, batch_max=2, body_size_max=300, file_size_bytes=4096)),
     "raft-small": RaftWorkload(RaftCrashSettings(steps=4, batch_max=2, body_size_max=300, data_file_size_bytes=4096)),
 }
+
+MODES: dict[str, Mode] = {name: partial(run_seed, workload) for name, workload in _STORES.items()} | {
+    "raft-group": run_group_seed
+}
+
+SMALL: dict[str, Mode] = {name: partial(run_seed, workload) for name, workload in _SMALL.items()}
 """Workloads short enough for every subset of the sectors that a power cut may lose."""

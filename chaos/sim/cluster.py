@@ -38,7 +38,11 @@ class Kit(Protocol):
 
 
 class Cluster:
-    """The group. Every effect on a process goes through `run`, after which the invariants are checked."""
+    """The group. Every effect on a process goes through `run`, after which the invariants are checked.
+
+    Attributes:
+        message_count: messages that clients sent so far; each has a number of its own.
+    """
 
     def __init__(self, plan: GroupPlan, seed: int, kit: Kit) -> None:
         self.plan = plan
@@ -63,7 +67,7 @@ class Cluster:
         self.on_event: Callable[[str, str], None] | None = None
         self.on_elected: Callable[[str], None] | None = None
         self._boot_count = 0
-        self._message_count = 0
+        self.message_count = 0
 
     # -- plumbing
 
@@ -78,8 +82,8 @@ class Cluster:
 
     def next_message(self) -> int:
         """Number of a client's message, unique in this run."""
-        self._message_count += 1
-        return self._message_count
+        self.message_count += 1
+        return self.message_count
 
     def mark(self, what: str) -> None:
         """Something worth counting happened: a fault, or a corner that a healthy run must reach sometimes."""

@@ -6,7 +6,8 @@
 Everything is drawn from the seed, so a run is repeated exactly, in any process.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from chaos.sim.cluster import Cluster, Kit
@@ -50,13 +51,9 @@ class Run:
             SafetyViolation, LivenessViolation: see `chaos.sim.errors`.
         """
         cluster = self.cluster
-        for name in self.plan.group.names:
-            cluster.boot(name)
-        self._nemesis.start()
-        self._propose_again()
-        cluster.clock.run_until(self.plan.safety_us)
-        self._heal()
+        self.recover()
         self._stay()
+        self.check_end()
         return RunResult(
             self.plan.seed,
             cluster.clock.event_count,
@@ -68,6 +65,19 @@ class Run:
         )
 
     # -- phases
+
+    def recover(self) -> None:
+        """Boot all, break things and serve clients until `safety_us`, repair all, wait until the group works.
+
+        Raises:
+            SafetyViolation, LivenessViolation: see `chaos.sim.errors`.
+        """
+        for name in self.plan.group.names:
+            self.cluster.boot(name)
+        self._nemesis.start()
+        self._propose_again()
+        self.cluster.clock.run_until(self.plan.safety_us)
+        self._heal()
 
     def _heal(self) -> None:
         self._nemesis.heal()
@@ -85,8 +95,11 @@ class Run:
         changes = len(cluster.observer.leaders) - changes
         if changes > allowed:
             raise LivenessViolation("R14", f"{changes} leaders in a healthy group, after one was found")
-        for process in cluster.processes.values():
-            cluster.run(process, "end", process.check_end)
+
+    def check_end(self) -> None:
+        """Look at all that every replica shows. Raises `SafetyViolation`."""
+        for process in self.cluster.processes.values():
+            self.cluster.run(process, "end", process.check_end)
 
     # -- clients
 
@@ -160,11 +173,17 @@ def run_seed(seed: int, trace: Trace | None = None) -> RunResult:
 
 def run_stack_seed(seed: int, trace: Trace | None = None) -> RunResult:
     """Draw the plan of `seed` and run it on whole brokers."""
-    kit = StackKit(seed)
+    with stack_run(draw_stack_plan(seed), StackKit(seed), trace) as run:
+        return run.execute()
+
+
+@contextmanager
+def stack_run(plan: RunPlan, kit: StackKit, trace: Trace | None = None) -> Iterator[Run]:
+    """A run of whole brokers, which end with the block; then what they wrote is removed."""
     run: Run | None = None
     try:
-        run = Run(draw_stack_plan(seed), kit, trace)
-        return run.execute()
+        run = Run(plan, kit, trace)
+        yield run
     finally:
         for process in run.cluster.processes.values() if run is not None else ():
             process.end()

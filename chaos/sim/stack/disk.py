@@ -14,10 +14,14 @@ Beside the files lies the log's image, in which the observer compares nodes. It 
 import errno
 import os
 import shutil
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from chaos.crash.disk import TornSectors, WholeFiles, image_of, write_image
+from chaos.crash.disk import Chooser, Moment, TornSectors, WholeFiles, image_of, write_image
 from chaos.crash.shadow import Shadow, content_of
 from chaos.sim.clock import SimClock
 from chaos.sim.machine import Machine
@@ -30,6 +34,23 @@ from store.directory import lock_file
 from store.files.file_mapping import FileMapping
 
 _CLOSE = os.close
+_KNOWN = (
+    "first_index", "prev_term", "prev_chain", "entries", "chains", "amnesiac", "boot", "dispatched_offset",
+    "_durable_index",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPast:
+    """A node's disk as it was at one moment.
+
+    Attributes:
+        files: what a power cut may leave of its directory.
+        known: what the simulation knows of it, by attribute of `StoreDisk`: the log's image, what of it is owed.
+    """
+
+    files: Moment
+    known: dict[str, Any]
 
 
 class StoreDisk(Machine[bytes]):
@@ -37,6 +58,7 @@ class StoreDisk(Machine[bytes]):
 
     Args:
         base: where the node's directories are made, one for each power cut.
+        before_change: called before each file call that changes something.
 
     Attributes:
         root: the present directory.
@@ -47,11 +69,14 @@ class StoreDisk(Machine[bytes]):
         log: the entry log of the running process; None while none runs.
     """
 
-    def __init__(self, name: str, base: Path, clock: SimClock, rng: Random, flush_us: int) -> None:
+    def __init__(
+        self, name: str, base: Path, clock: SimClock, rng: Random, flush_us: int, before_change: Callable[[], None]
+    ) -> None:
         super().__init__(clock, rng, flush_us)
         self.name = name
         self._base = base
-        self.boot = 0
+        self._before_change = before_change
+        self.boot = self._directory_count = 0
         self.root = base / f"{name}-{clock.event_count}-0"
         self.root.mkdir()
         self.shadow = Shadow(self.root)
@@ -77,6 +102,7 @@ class StoreDisk(Machine[bytes]):
             self.is_dead = self.dies_in <= 0
         if self.is_dead:
             raise ProcessDiesError
+        self._before_change()
 
     def needs_room(self) -> None:
         """A call needs blocks.
@@ -134,15 +160,29 @@ class StoreDisk(Machine[bytes]):
         """What was not synced is there or not, by the sector or by the file, as the seed has it."""
         self.process_died()
         dice = Random(self.rng.random())
-        chooser = TornSectors(dice) if dice.random() < 0.8 else WholeFiles(dice)
-        image = image_of(self.shadow.moment(), chooser)
-        old = self.root
+        self._begin_with(self.shadow.moment(), TornSectors(dice) if dice.random() < 0.8 else WholeFiles(dice))
         self.boot += 1
-        self.root = self._base / f"{old.name.rsplit('-', 1)[0]}-{self.boot}"
-        write_image(image, self.root)
+        self.amnesiac = self.amnesiac or forgets
+
+    def past(self) -> DiskPast:
+        """The disk as it is now."""
+        return DiskPast(self.shadow.moment(), {name: copy(getattr(self, name)) for name in _KNOWN})
+
+    def resume(self, past: DiskPast, chooser: Chooser, *, is_cut: bool) -> None:
+        """Go on, on a new disk, as another one was: `chooser` decides what is left; `is_cut`: in another boot."""
+        for name, value in past.known.items():
+            setattr(self, name, copy(value))
+        self._begin_with(past.files, chooser)
+        self.boot += is_cut
+
+    def _begin_with(self, moment: Moment, chooser: Chooser) -> None:
+        """A new directory has what is left of a moment."""
+        old = self.root
+        self._directory_count += 1
+        self.root = self._base / f"{old.name.rsplit('-', 1)[0]}-{self._directory_count}"
+        write_image(image_of(moment, chooser), self.root)
         shutil.rmtree(old)
         self.shadow = Shadow(self.root)
-        self.amnesiac = self.amnesiac or forgets
 
     # -- the image, for the observer
 

@@ -3,9 +3,9 @@
 import contextlib
 import gc
 import logging
-import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -30,13 +30,22 @@ _OF_A_RAFT_LOG = {
 
 
 class StackKit:
-    """Groups of all that ships. While one is open, this Python process simulates and does nothing else."""
+    """Groups of all that ships. While one is open, this Python process simulates and does nothing else.
 
-    def __init__(self, seed: int) -> None:
-        self._log = CommittedLog()
+    Args:
+        seed: of chance within the processes.
+        log: what is committed already.
+        before_change: called before each change of a file of any node.
+    """
+
+    def __init__(
+        self, seed: int, log: CommittedLog | None = None, before_change: Callable[[], None] = lambda: None
+    ) -> None:
+        self._log = log or CommittedLog()
+        self._before_change = before_change
         self.accounts: Accounts[bytes] = self._log
         self._base = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
-        self._now_us = 0
+        self._disks: list[StoreDisk] = []
         self._cluster: World | None = None
         self._disabled = logging.root.manager.disable
         self.replaced = replaced = Replaced(Random(f"world {seed}"), self._now)
@@ -59,7 +68,9 @@ class StackKit:
     def disk(self, cluster: World, name: str) -> StoreDisk:
         """A new, empty disk."""
         self._cluster = cluster
-        return StoreDisk(name, self._base, cluster.clock, cluster.rng, cluster.plan.flush_us)
+        disk = StoreDisk(name, self._base, cluster.clock, cluster.rng, cluster.plan.flush_us, self._before_change)
+        self._disks.append(disk)
+        return disk
 
     def process(self, cluster: World, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
@@ -70,13 +81,7 @@ class StackKit:
         with contextlib.suppress(OSError):
             gc.collect()  # what unwinds late must still meet what replaces the system
         self.replaced.end()
-        self._close_files()
+        for disk in self._disks:  # some hundred descriptors; those of mappings are closed with the mappings, not here
+            disk.process_died()
         logging.disable(self._disabled)
         shutil.rmtree(self._base, ignore_errors=True)
-
-    def _close_files(self) -> None:
-        """Close what the processes that lived to the end of the run had open: some hundred files."""
-        for entry in list(Path("/proc/self/fd").iterdir()):
-            with contextlib.suppress(OSError):  # that of the listing
-                if str(entry.readlink()).startswith(f"{self._base}/"):
-                    os.close(int(entry.name))

@@ -1,0 +1,47 @@
+"""Three brokers of a group lose power, or are killed, at one moment: whatever their disks kept, nothing is lost.
+
+More seeds, or an image again: `make crash-images`, `python -m chaos.crash --mode raft-group --seed S --image N`.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chaos.crash.campaign import Effort, Tally
+from chaos.crash.group import run_group_seed
+from chaos.sim.errors import Violation
+from tests.sim import stack_bugs
+
+BUGS = [
+    (stack_bugs.flush_is_not_awaited, 0, 6, "R6"),
+    (stack_bugs.sync_covers_what_came_while_it_ran, 1, 36, "R6"),
+    (stack_bugs.folder_of_term_and_vote_is_not_synced, 0, 6, "R3"),
+    (stack_bugs.undecided_removals_are_no_matter, 0, 6, "R16"),
+    (stack_bugs.units_of_removed_topics_stay, 1, 0, "R20"),
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+
+@pytest.mark.sim
+def test_a_group_starts_from_every_image_of_one_moment_with_all_that_was_acknowledged() -> None:
+    tally = Tally()
+    run_group_seed(0, Effort(torn_per_moment=1), tally, moments=2)
+    assert not tally.verdicts, tally.verdicts[0]
+    assert tally.per_chooser == {"killed": 2, "synced": 2, "names": 2, "mixed": 2}
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(("bug", "seed", "image", "code"), BUGS, ids=[bug.__name__ for bug, *_ in BUGS])
+def test_a_planted_bug_is_found_in_an_image(bug: Callable[[], Any], seed: int, image: int, code: str) -> None:
+    tally = Tally()
+    with bug():
+        run_group_seed(seed, Effort(), tally, image)
+    finding = tally.verdicts[0].finding
+    assert isinstance(finding, Violation) and finding.code == code, finding
+    assert tally.verdicts[0].number == image
