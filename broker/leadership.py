@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from broker.delay.deliveries import Deliveries
 from broker.subsystem import Subsystem
-from store.replicated_log import LogState, ReplicatedLog
+from store.replicated_log import LogRole, LogState, ReplicatedLog
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class Leadership:
 
     Attributes:
         changes: how often this node began or ceased to write.
-        deposed: set while it does not write, from the first time it was told so.
+        deposed: set while another node is known to write.
     """
 
     def __init__(self, replicated_log: ReplicatedLog, deliveries: Deliveries, subsystems: Sequence[Subsystem]) -> None:
@@ -44,7 +44,8 @@ class Leadership:
                 subsystem.lead()
             self._deliveries.scan(self._resume)
         else:
-            self.deposed.set()
+            if state.leader is not None and state.role in (LogRole.FOLLOWER, LogRole.SLAVE):
+                self.deposed.set()
             for subsystem in self._subsystems:
                 subsystem.follow()
             self._deliveries.stop()

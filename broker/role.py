@@ -69,13 +69,13 @@ class Role:
 
     @property
     def is_in_election(self) -> bool:
-        """Whether members elect who writes, and this node is one of them."""
-        return self._state.role in (LogRole.LEADER, LogRole.FOLLOWER)
+        """Whether members elect who writes, or controllers do, and this node is one of those that may."""
+        return self._state.role in (LogRole.LEADER, LogRole.FOLLOWER) or self.generation > 0
 
     @property
     def is_elected(self) -> bool:
         """Whether this node was elected; it may not write before it knows that all earlier records are committed."""
-        return self._state.role is LogRole.LEADER
+        return self._state.role is LogRole.LEADER or (self._state.role is LogRole.MASTER and self.generation > 0)
 
     @property
     def leader_elsewhere(self) -> str | None:

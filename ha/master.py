@@ -23,7 +23,7 @@ from ledgermq.remoting.seldom import SeldomLog
 from store.directory.checkpoint import StoreCheckpoint
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.commit_log import CommitLog
-from store.log.part import Settlement, flush_timeout
+from store.log.part import Settlement, appointed, flush_timeout
 from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
 from telemetry.families import Buckets, Family
 
@@ -219,6 +219,10 @@ class Master:
         yield Family("ledgermq_slave_lag_seconds", "histogram", explanation, [((), buckets)])
         explanation = "Connections at the port for slaves refused, or closed for what was said."
         yield Family("ledgermq_refused_peers_total", "counter", explanation, [((), self.refused_count)])
+
+    def transfer(self, target: str | None) -> str:
+        """See `Part`: always refused."""
+        raise appointed()
 
     async def drain(self) -> None:
         """See `Part`: slaves in sync get the rest of the log, within a second."""

@@ -29,7 +29,7 @@ from store.errors import StateUnknownError
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.commit_log import CommitLog
 from store.log.flusher import FlushMode
-from store.log.part import Settlement
+from store.log.part import Settlement, appointed
 from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
 from telemetry.families import Family
 
@@ -215,6 +215,10 @@ class Slave:
         behind = max(self._master_confirmed - self._queue.max_offset, 0)
         explanation = "Of what the master has confirmed and this slave has not."
         yield Family("ledgermq_slave_behind_bytes", "gauge", explanation, [((), behind)])
+
+    def transfer(self, target: str | None) -> str:
+        """See `Part`: always refused."""
+        raise appointed()
 
     async def drain(self) -> None:
         """See `Part`: stop copying."""

@@ -48,7 +48,7 @@ def group_config(config: NodeConfig, client_address: str) -> GroupConfig:
         broker_id=broker.broker_id,
         client_address=client_address,
         file_size=config.log.file_size_bytes,
-        secrets=read_secrets(ha.peer_secret_file) if ha.peer_secret_file is not None else (),
+        secrets=peer_secrets(config),
         heartbeat_s=ha.heartbeat_ms / 1000,
         idle_limit_s=ha.idle_limit_ms / 1000,
     )
@@ -73,12 +73,13 @@ def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
 
 
 def peer_secrets(config: NodeConfig) -> Secrets:
-    """The secrets by which the members of a Raft group know each other.
+    """The secrets by which the brokers of a name know each other.
 
     Raises:
         SecretFileError: the file cannot be used.
     """
-    secret_file = config.raft.peer_secret_file
+    raft, ha = config.raft, config.ha
+    secret_file = raft.peer_secret_file if config.mode is LogMode.RAFT else ha.peer_secret_file
     return () if secret_file is None else read_secrets(secret_file)
 
 

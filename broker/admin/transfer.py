@@ -17,7 +17,10 @@ from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import ReplicatedLog
 
 TRANSFER_LEADERSHIP: Final = 53001
-"""`target`: a node id; absent: the follower with the longest log. The answer has the `target` chosen."""
+"""`target`: in Raft a node id, else a broker's id or address; absent: whoever has the longest log.
+
+The answer has the `target` chosen.
+"""
 
 _DRAIN_SECONDS: Final = 1.0
 

@@ -61,13 +61,15 @@ HOLD_S: Final = 1.0
 
 _SERVED_HERE: Final = frozenset(
     {
+        RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         RequestCode.GET_PRODUCER_CONNECTION_LIST,
     }
 )
-"""Requests that a follower answers itself, from its own tables, if no leader does."""
+"""Requests that a follower answers itself if no leader does: from its tables; progress is kept by slaves, and refused
+by other followers."""
 
 _HELD_MAX: Final = 10_000
 _HELD_BYTES_MAX: Final = 32 << 20

@@ -58,7 +58,7 @@ class PeerDesk:
         """
         if not (self.secrets or connection.is_local or self.trusts_all):
             remark = "without a secret, requests are only passed on between members on one machine"
-            raise Refusal(Cause.NO_PERMISSION, f"{remark} (dLegerPeerSecretFile, insecurePeers)")
+            raise Refusal(Cause.NO_PERMISSION, f"{remark} (dLegerPeerSecretFile or haPeerSecretFile, insecurePeers)")
         theirs, own = read_nonce(command.ext.get("nonce", "")), make_nonce()
         checks = ClaimChecks(self.secrets, own, theirs)
         connection.serve_by(_PassedOn(self, checks, self._role, self._handler()))

@@ -87,6 +87,7 @@ class SimBroker:
         self._copies = _Copies(self._network.faults)
         self._numbers: dict[int, int] = {}  # of the streams to slaves, by broker id
         self._is_master = self._is_open = False
+        self._successor: int | None = None
         self._confirmed = 0
         self._link: _Link | None = None
         self._asked: tuple[Proposal, float] | None = None
@@ -125,6 +126,13 @@ class SimBroker:
         """A client sends a record; whoever does not lead refuses it."""
         if self._is_up and self._is_open and self._paused_until_s <= self._network.now_s:
             self.log.append(f"{self._epoch}/{self._network.random.getrandbits(40)}")
+
+    def hand_over(self) -> None:
+        """An administrator wants another master; whoever does not lead, or has no slaves in sync, does nothing."""
+        able = [id_of(copy) for copy in self._copies.slaves.values() if id_of(copy) in self._copies.agreed]
+        if self._is_up and self._is_open and able and self._paused_until_s <= self._network.now_s:
+            self._successor, self._is_open = self._network.random.choice(able), False
+            self._settle()
 
     @property
     def _now_s(self) -> float:
@@ -214,6 +222,7 @@ class SimBroker:
         self.epochs = begun(up_to(self.epochs, end), known.master_epoch, end)
         self._lease.give_up()
         self._is_master, self._is_open, self._link, self._asked = True, False, None, None
+        self._successor = None
         self._copies.begin(self.broker_id, known.ids, known.set_epoch, end)
         self._numbers = {}
         self._network.seen.leads(known.master_epoch, self.log, self._network.now_s)
@@ -309,7 +318,17 @@ class SimBroker:
             records = self.log[self._confirmed : confirmed]
             self._network.seen.acknowledged(self._epoch, self._confirmed, records, self._network.now_s)
             self._confirmed = confirmed
-        self._is_open = self._is_open or self._confirmed == len(self.log)
+        if self._confirmed == len(self.log):
+            self._is_open = self._successor is None
+            if self._successor is not None:
+                self._resign(self._successor)
+
+    def _resign(self, successor: int) -> None:
+        epoch, name = self._epoch, self._network.random.choice(self._controllers.names)
+        self._standing.resign()
+        self._is_master, self._successor = False, None
+        self._lease.give_up()
+        self._call(name, lambda: self._controllers.hand_over(name, successor, epoch))
 
     # ---- as slave
 

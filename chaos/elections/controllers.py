@@ -95,6 +95,17 @@ class SimControllers:
         can_depose = new_process and asker == group.master_id
         self._elect(name, asker, can_depose or not self._is_alive(self._all[name], group.master_id), new_process, None)
 
+    def hand_over(self, name: str, successor: int, epoch: int) -> None:
+        """The master of `epoch` has resigned and names another one."""
+        one = self._all[name]
+        group = self._view(one)
+        if one.leads and not one.is_deciding and group.master_epoch == epoch and group.master_id is not None:
+            one.grants.stop(NAME, self._now_s(one) + 10)
+            one.grants.give_back(NAME, group.master_id)
+            alive = tuple(heard[1] for broker_id, heard in sorted(one.heard.items()) if self._is_alive(one, broker_id))
+            command = Elect(name=NAME, asker=successor, designated=True, alive=alive, unclean=False, seen_epoch=epoch)
+            self._submit(name, command, lambda _: one.grants.resume(NAME))
+
     def alter(
         self,
         name: str,

@@ -69,6 +69,9 @@ class World:
             network.at(network.random.uniform(0.05, 1.0), broker.start)
         elif chosen < 0.9:
             broker.pause(network.random.uniform(0.05, 1.5))
+        elif chosen < 0.95:
+            for one in self._brokers.values():
+                one.hand_over()
         else:
             self._controllers.change_leader()
         network.at(network.random.uniform(*_FAULT_S), self._fault)

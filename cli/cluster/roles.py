@@ -115,7 +115,7 @@ async def ask_controllers(
 
 
 async def transfer_leadership(client: RemotingClient, leader: str, target: str, *, timeout_s: float = 5.0) -> None:
-    """Ask the leader at address `leader` to hand over to the node id `target`.
+    """Ask the leader at address `leader` to hand over to `target`: in Raft mode a node id, else a broker's address.
 
     Raises:
         CommandError: the leader cannot be reached, or refuses.

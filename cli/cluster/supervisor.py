@@ -16,7 +16,7 @@ from typing import Any
 from cli.cluster.child import Child, ChildState, our_argv, process_state
 from cli.cluster.control import Answer, ControlServer
 from cli.cluster.linking import Linking
-from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
+from cli.cluster.plan import HOST, NAMESERVER, ClusterMode, ClusterPlan, NodePlan
 from cli.cluster.roles import (
     BrokerTable,
     CopyState,
@@ -362,7 +362,8 @@ class Supervisor:
         if not leaders:
             raise CommandError("there is no leader at this moment")
         if leaders != [target.address]:
-            await transfer_leadership(self._client, leaders[0], target.name)
+            wanted = target.name if self._plan.mode is ClusterMode.RAFT else target.address
+            await transfer_leadership(self._client, leaders[0], wanted)
         deadline = time.monotonic() + _TRANSFER_LIMIT_S
         while target.address not in (await self._table_or_none()).masters():
             if time.monotonic() > deadline:

@@ -25,6 +25,8 @@ from ledgermq.remoting.refusal import Refusal
 
 _STOP_S: Final = 10.0
 """Longest time for which a broker name is granted nothing while the fate of an election is not known."""
+_HAND_OVER_S: Final = 1.5
+_HAND_OVER_LOOK_S: Final = 0.01
 
 _log: Final = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Leadership:
         self._without_lease: set[tuple[str, int]] = set()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._tasks: dict[str | None, asyncio.Task[None]] = {}  # by broker name; None: the confirmation
+        self._successors: dict[str, int] = {}
         self.counts = {"elected": 0, "kept": 0, "failed": 0}
 
     @property
@@ -139,10 +142,46 @@ class Leadership:
 
     # ---- elections
 
+    def successor(self, name: str, master_id: int) -> int | None:
+        """To whom this broker is to hand over; None: to nobody, or it is no master."""
+        group = self._machine.groups.get(name)
+        return self._successors.get(name) if group is not None and group.master_id == master_id else None
+
+    async def hand_over(self, name: str, successor: int) -> Outcome | None:
+        """Let the master hand over, so that no sender notices; its next heartbeat is answered with the wish.
+
+        Returns:
+            As `elect`; None where the master cannot, or has not in time: then it has to be replaced.
+        """
+        group, now_ms = self._machine.groups.get(name), self._now_ms()
+        if group is None or group.master_id in (None, successor) or successor not in group.in_sync:
+            return None
+        beat = self._live.last(name, group.master_id)
+        if beat is None or not beat.holds_lease or not self._live.is_alive(name, group.master_id, now_ms):
+            return None
+        epoch, deadline_s = group.master_epoch, time.monotonic() + _HAND_OVER_S
+        self._successors[name] = successor
+        try:
+            while group is not None and group.master_epoch == epoch and time.monotonic() < deadline_s:
+                await asyncio.sleep(_HAND_OVER_LOOK_S)
+                group = self._machine.groups.get(name)
+        finally:
+            self._successors.pop(name, None)
+        return Outcome(group=group) if group is not None and group.master_id == successor else None
+
     async def elect(
-        self, name: str, asker: int, *, designated: bool, seen_epoch: int | None = None, new_process: bool = False
+        self,
+        name: str,
+        asker: int,
+        *,
+        designated: bool,
+        seen_epoch: int | None = None,
+        new_process: bool = False,
+        has_resigned: bool = False,
     ) -> Outcome:
         """Hold an election, see `Elect`; while a master could be deposed, only after its lease is over.
+
+        With `has_resigned` the master of `seen_epoch` asks for a successor, and uses no lease of that epoch any more.
 
         Raises:
             Refusal: as `Quorum.submit`.
@@ -163,7 +202,7 @@ class Leadership:
             is_renewal = new_process and asker == group.master_id
             return is_renewal or self._can_depose(group, asker, designated)
 
-        outcome = await self._decide(name, command, can_depose)
+        outcome = await self._decide(name, command, can_depose, seen_epoch if has_resigned else None)
         self._count(name, outcome)
         return outcome
 
@@ -181,7 +220,11 @@ class Leadership:
         return await self._decide(name, command, lambda group: not ids or group.master_id in ids)
 
     async def _decide(
-        self, name: str, command: Callable[[Group | None], Command], can_depose: Callable[[Group], bool]
+        self,
+        name: str,
+        command: Callable[[Group | None], Command],
+        can_depose: Callable[[Group], bool],
+        resigned_epoch: int | None = None,
     ) -> Outcome:
         """Submit what is decided on the state behind the wait; one decision a name at a time."""
         lock = self._locks.setdefault(name, asyncio.Lock())
@@ -189,7 +232,10 @@ class Leadership:
             group = self._machine.groups.get(name)
             if group is not None and group.master_id is not None and can_depose(group):
                 self._grants.stop(name, time.monotonic() + _STOP_S)
-                await self._wait_for_lease(group.name, group.master_id)
+                if group.master_epoch == resigned_epoch:
+                    self._grants.give_back(name, group.master_id)
+                else:
+                    await self._wait_for_lease(group.name, group.master_id)
             outcome = await self._quorum.submit(command(self._machine.groups.get(name)))
             self._grants.resume(name)  # not reached while the command may still take effect
         return outcome

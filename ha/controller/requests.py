@@ -115,14 +115,16 @@ class ControllerRequests:
         return Answer(self._news(beat, granted_s), remark="Heart beat success")
 
     def _news(self, beat: Heartbeat, granted_s: float) -> dict[str, str] | None:
-        """For a broker of ours: its lease in ms, and the epochs that this controller knows, so that it asks for news.
+        """For a broker of ours: its lease in ms, the epochs that this controller knows, to whom it is to hand over.
 
-        The lease is that of the master of this epoch.
+        It asks for news when an epoch is new to it. The lease is that of the master of this epoch.
         """
         group = self._machine.groups.get(beat.name)
         if not beat.holds_lease or group is None:
             return None
         fields = {"masterEpoch": str(group.master_epoch), "syncStateSetEpoch": str(group.set_epoch)}
+        if (successor := self._leadership.successor(beat.name, beat.broker_id)) is not None:
+            fields["successor"] = str(successor)
         return fields | ({"lease": str(round(granted_s * 1000))} if granted_s else {})
 
     def _metadata(self, connection: Connection, command: Command) -> Answer:
@@ -167,10 +169,20 @@ class ControllerRequests:
 
     async def _elect(self, command: Command) -> Answer:
         ext = command.ext
-        name, designated = _name(ext, "brokerName"), boolean(ext, "designateElect")
-        outcome = await self._leadership.elect(
-            name, long(ext, "brokerId"), designated=designated, new_process=boolean(ext, "newProcess")
-        )
+        name, designated, asker = _name(ext, "brokerName"), boolean(ext, "designateElect"), long(ext, "brokerId")
+        resigned_epoch = integer(ext, "resignedEpoch") if "resignedEpoch" in ext else None
+        outcome = None
+        if designated and resigned_epoch is None:
+            outcome = await self._leadership.hand_over(name, asker)
+        if outcome is None:
+            outcome = await self._leadership.elect(
+                name,
+                asker,
+                designated=designated,
+                seen_epoch=resigned_epoch,
+                new_process=boolean(ext, "newProcess"),
+                has_resigned=resigned_epoch is not None,
+            )
         if outcome.cause is Cause.CONTROLLER_MASTER_STILL_EXISTS and outcome.group is not None:
             fields, body = master_fields(outcome.group), election_body(outcome.group, is_new=False)
             return Answer(fields, body, outcome.cause.code, outcome.remark)

@@ -76,6 +76,11 @@ class Grants:
         """The master was replaced, or is not to be."""
         self._stopped_s.pop(name, None)
 
+    def give_back(self, name: str, broker_id: int) -> None:
+        """This master has resigned: it uses no lease that it was granted, and asks for none."""
+        if self._last.get(name, (None, 0.0))[0] == broker_id:
+            del self._last[name]
+
     def grant(self, name: str, broker_id: int, now_s: float, answered_s: float) -> float:
         """Grant the lease to the master that asks; returns its length in seconds, 0.0 when nothing is granted.
 

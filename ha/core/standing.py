@@ -46,7 +46,7 @@ class Election(enum.Enum):
 
     NO_MASTER = enum.auto()
     NEW_PROCESS = enum.auto()
-    """This broker is master, and its process is not the one that was elected."""
+    """This broker is master, and its process is not the one that was elected, or has resigned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Standing:
         self.log_epoch = log_epoch
         self.known = NOTHING
         self.play = Play.NEITHER
-        self._lost_epoch = -1  # of which the process before was master
+        self._lost_epoch = -1  # of which the process before was master, or in which this one resigned
 
     def told(self, news: Decided) -> Change | None:
         """The controllers have answered; returns the part to change to, None where the present one goes on.
@@ -95,6 +95,11 @@ class Standing:
             return None
         self.play = play
         return Change(play, news)
+
+    def resign(self) -> None:
+        """This broker, master up to now, never takes up its epoch again, and wants another one to be master."""
+        self._lost_epoch = self.known.master_epoch
+        self.play = Play.NEITHER
 
     def election(self) -> Election | None:
         """Why the controllers are to be asked for an election now; None where there is no reason."""

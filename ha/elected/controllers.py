@@ -161,6 +161,11 @@ class Controllers:
         fields = {"brokerId": broker_id, "designateElect": "false", "newProcess": str(is_new_process).lower()}
         _accepted((await self.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)).command)
 
+    async def hand_over(self, epoch: int, successor: int) -> None:
+        """The master of `epoch` has resigned: let this member of its in-sync set be master. Raises as `elect`."""
+        fields = {"brokerId": successor, "designateElect": "true", "resignedEpoch": epoch}
+        _accepted((await self.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)).command)
+
     async def propose(self, broker_id: int, master_epoch: int, proposal: Proposal) -> Verdict:
         """Ask for another in-sync set; does not raise."""
         fields = {"masterBrokerId": broker_id, "masterEpoch": master_epoch, "renew": str(proposal.renews).lower()}

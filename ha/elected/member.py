@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ha.config import MemberConfig, SlaveConfig
-from ha.core.elected_copies import ElectedCopies, Proposal
+from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import number_at
 from ha.core.lease import Lease
 from ha.core.standing import NOTHING, Decided, Election, Play, Standing
@@ -37,6 +37,8 @@ from telemetry.families import Family
 _BEAT_OF_MASTER_S: Final = 0.06
 _BEAT_S: Final = 0.5
 _RETRY_S: Final = 0.1
+_HAND_OVER_S: Final = 0.7
+_HAND_OVER_LOOK_S: Final = 0.001
 _PATIENCE_S: Final = 1.0
 """Time without a lease after which a master takes no more records; until then they wait for the lease."""
 
@@ -67,6 +69,7 @@ class Member:
         self._own_hint = LeaderHint(f"{group.name}/{group.broker_id}", group.client_address)
         self._lease = Lease()
         self._is_open = False  # as master: all that was in the log is confirmed, and records are taken
+        self._successor: int | None = None  # to whom this master is handing over
         self._is_proposing = False
         self._log: CommitLog | None = None
         self._news = asyncio.Event()
@@ -104,6 +107,10 @@ class Member:
         """See `Part`."""
         if self._acting is self.slave:
             return self.slave.state(refusal)
+        if self._successor is not None:
+            text = f"the master of epoch {self.master.epoch} hands over to broker {self._successor}"
+            refusal = refusal or Refusal(Cause.RECOVERING, text, retry_after_ms=100)
+            return LogState(LogRole.MASTER, self.master.epoch, None, refusal)
         if refusal is None and not self._is_open:
             text = f"elected master of epoch {self.master.epoch}, and not everything in the log is confirmed yet"
             refusal = Refusal(Cause.RECOVERING, text, retry_after_ms=100)
@@ -132,7 +139,7 @@ class Member:
         if not self._lease.holds(_now_s()):
             return Settlement(self._attached.confirm_offset, self.master.acknowledged, _NOT_NOW)
         settlement = self.master.settle(local, flushed)
-        if not self._is_open and settlement.confirmed >= self._attached.max_offset:
+        if not self._is_open and self._successor is None and settlement.confirmed >= self._attached.max_offset:
             self._loop.call_soon(self._open, self.master.epoch)
         return settlement
 
@@ -177,6 +184,25 @@ class Member:
         holds = int(self._lease.holds(_now_s()))
         yield Family("ledgermq_master_lease", "gauge", "1 while this master has a lease.", [((), holds)])
 
+    def transfer(self, target: str | None) -> str:
+        """See `Part`. A target is a broker id, or the address at which that broker serves clients.
+
+        It is a connected member of the in-sync set. When all that is in the log is confirmed, and so on the target,
+        this node gives up its lease and its epoch for good; then the successor is elected without waiting for a lease.
+        """
+        if self._acting is not self.master or not self._is_open:
+            raise Refusal(Cause.BUSY, "this broker is not the master, or hands over already", retry_after_ms=1000)
+        members = [copy for copy in self._copies.slaves.values() if id_of(copy) in self._copies.agreed]
+        able = [copy for copy in members if target in (None, str(id_of(copy)), copy.address)]
+        if not able:
+            known = ", ".join(f"{id_of(copy)} at {copy.address}" for copy in members) or "nobody"
+            text = f"in sync and connected besides this master: {known}; a hand-over needs one of them"
+            raise Refusal(Cause.BUSY, text, retry_after_ms=1000)
+        chosen = id_of(max(able, key=lambda copy: copy.received))
+        self._successor, self._is_open = chosen, False
+        self._spawn(self._hand_over(chosen))
+        return str(chosen)
+
     async def drain(self) -> None:
         """See `Part`: ask the controllers no more, then as the present part does."""
         for task in self._tasks:
@@ -204,7 +230,7 @@ class Member:
                     for address, hurry in self._beats.items():
                         self._spawn(self._beat(address, hurry))
                 self._take(await self._controllers.decided())
-                if (election := self._standing.election()) is not None:
+                if self._successor is None and (election := self._standing.election()) is not None:
                     pause_s = _RETRY_S
                     beat = self._heartbeat()  # not that of an earlier process is to be judged
                     await asyncio.gather(*(self._controllers.beat(address, beat) for address in self._beats))
@@ -247,7 +273,7 @@ class Member:
         """A controller has answered a heartbeat that was sent at `asked_s`."""
         try:
             epochs = int(answer.get("masterEpoch", 0)), int(answer.get("syncStateSetEpoch", 0))
-            length_ms = int(answer.get("lease", 0))
+            length_ms, successor = int(answer.get("lease", 0)), int(answer.get("successor", 0))
         except ValueError:
             return
         known = self._standing.known
@@ -258,6 +284,12 @@ class Member:
             self._lease.grant(asked_s, length_ms / 1000)
             if not held:
                 self._attached.settle()
+
+        if successor and self._is_open:
+            try:
+                self.transfer(str(successor))
+            except Refusal as refusal:
+                self._trouble.warning("no hand-over, as the controllers wish: %s", refusal.remark)
 
     # ---- changes of the part
 
@@ -317,10 +349,36 @@ class Member:
         _log.info("follows %s, epoch %d", whom, known.master_epoch)
         self._attached.tell_role()
 
+    async def _hand_over(self, successor: int) -> None:
+        log, epoch = self._attached, self.master.epoch
+        log.tell_role()  # no more records: senders are held, or try again
+        began_s = self._loop.time()
+        try:
+            while log.confirm_offset < log.max_offset and self._loop.time() < began_s + _HAND_OVER_S:
+                await asyncio.sleep(_HAND_OVER_LOOK_S)
+            if self._acting is not self.master or self.master.epoch != epoch:
+                return
+            if log.confirm_offset < log.max_offset:
+                _log.warning("no hand-over to broker %d: it does not get all in time", successor)
+                return
+            self._standing.resign()
+            self._stop_leading()
+            await self._controllers.hand_over(epoch, successor)
+            took_ms = (self._loop.time() - began_s) * 1000
+            _log.info("handed over to broker %d after epoch %d, in %.0f ms", successor, epoch, took_ms)
+        except (NoControllerError, HaProtocolError, StoreError) as error:
+            _log.warning("no hand-over to broker %d: %s", successor, error)
+        finally:
+            self._successor = None
+            if self._acting is self.master:
+                log.settle()  # takes records again as soon as all that is in the log is confirmed
+            self.hear_of_news()
+
     def _stop_leading(self) -> None:
         """What was not acknowledged may be cut: the next master decides."""
         self._lease.give_up()
         self.master.end()
+        self.slave.follow_elected(self.master.epoch, "", None)
         self.slave.resume()
         self._acting, self._is_open = self.slave, False
         log = self._attached

@@ -245,10 +245,8 @@ class CommitLog:
         return self.min_offset
 
     def transfer(self, target: str | None) -> str:
-        """See `ReplicatedLog.transfer`; always refused."""
-        raise Refusal(
-            Cause.NOT_SUPPORTED, "the configuration appoints who writes: there is nobody to hand leadership to"
-        )
+        """See `ReplicatedLog.transfer`."""
+        return self._part.transfer(target)
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
         """See `ReplicatedLog.set_reads_ahead` (dataReadAheadEnable)."""

@@ -70,6 +70,9 @@ class Part(Protocol):
     def metrics(self) -> Iterator[Family]:
         """See `ReplicatedLog.metrics`."""
 
+    def transfer(self, target: str | None) -> str:
+        """See `ReplicatedLog.transfer`."""
+
     async def drain(self) -> None:
         """The log closes: let others have what they still need, or take nothing more from them. Not for long."""
 
@@ -134,6 +137,10 @@ class Alone:
         """None."""
         return iter(())
 
+    def transfer(self, target: str | None) -> str:
+        """Always refused."""
+        raise appointed()
+
     async def drain(self) -> None:
         """Nothing to do."""
 
@@ -144,3 +151,9 @@ class Alone:
 def flush_timeout(limit_ms: int) -> Refusal:
     """Of records that are in the log and were not flushed in time."""
     return Refusal(Cause.FLUSH_TIMEOUT, f"stored, but not flushed within {limit_ms} ms")
+
+
+def appointed() -> Refusal:
+    """Where no other node can be made to write."""
+    text = "the configuration appoints who writes: there is nobody to hand leadership to"
+    return Refusal(Cause.NOT_SUPPORTED, text)

@@ -34,6 +34,16 @@ async def test_nothing_acknowledged_is_lost_when_masters_and_controllers_fail(
         load = Load(producer, "elected")
         sending = asyncio.create_task(load.run())
         await load.more(100)
+        for name in ("n1", "n2"):
+            await asyncio.to_thread(eventually, lambda: is_whole(cluster), "all are in sync")
+            await asyncio.to_thread(cluster.cluster, "transfer", name)
+            await load.more(100)
+        await asyncio.to_thread(eventually, lambda: is_whole(cluster), "all are in sync")
+        [master] = [row["pid"] for row in control.ask(cluster.directory, "status")["nodes"] if row["role"] == "master"]
+        os.kill(master, signal.SIGTERM)
+        await load.more(100)
+        await asyncio.to_thread(cluster.cluster, "start", "dead")
+        assert load.failed == 0, "a planned switch-over fails no send"
         [leading] = [row["name"] for row in control.ask(cluster.directory, "status")["controllers"]
                      if row["role"] == "leader"]  # fmt: skip
         for fault, victim, mend in (

@@ -21,10 +21,16 @@ PAUSE_S = 0.005
 
 
 class Load:
-    """Sends numbered messages without end from several tasks; keeps the numbers that were acknowledged."""
+    """Sends numbered messages without end from several tasks.
+
+    Attributes:
+        acked: the numbers that were acknowledged.
+        failed: how many sends failed.
+    """
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.acked: list[int] = []
+        self.failed = 0
         self._producer = producer
         self._topic = topic
         self._next = 0
@@ -44,9 +50,11 @@ class Load:
     async def _send_on(self) -> None:
         while True:
             number, self._next = self._next, self._next + 1
-            with contextlib.suppress(LedgerMQError):  # not acknowledged: nothing was promised
+            try:
                 await self._producer.send(self._topic, b"%d" % number, properties={"number": str(number)})
                 self.acked.append(number)
+            except LedgerMQError:  # not acknowledged: nothing was promised
+                self.failed += 1
             await asyncio.sleep(PAUSE_S)
 
 

@@ -367,16 +367,17 @@ async def test_a_master_gets_leases_and_a_successor_waits_for_the_last(group: li
     assert loop.time() - asked >= LEASE_MS / 1000
 
 
-async def test_a_planned_change_ends_the_leases_first(group: list[Broker]) -> None:
+async def test_a_planned_change_ends_the_leases_of_a_master_that_does_not_hand_over(group: list[Broker]) -> None:
     loop = asyncio.get_running_loop()
     await group[0].beat(holdsLease="true")
-    asked = loop.time()
-    await group[0].beat(holdsLease="true")
     change = asyncio.ensure_future(group[1].elect(designated=True))
-    await asyncio.sleep(0.05)
-    assert "lease" not in await group[0].beat(holdsLease="true")
+    granted = asked = loop.time()
+    async with asyncio.timeout(LIMIT_S):
+        while "lease" in await group[0].beat(holdsLease="true"):
+            granted, asked = asked, loop.time()
+            await asyncio.sleep(0.02)
     assert (await change).code == 0
-    assert loop.time() - asked >= LEASE_MS / 1000
+    assert loop.time() - granted >= LEASE_MS / 1000
     assert await master_of(group[1]) == ("2", "2")
 
 
@@ -427,3 +428,31 @@ async def test_the_groups_outlive_the_leading_controller(group: list[Broker]) ->
     assert await master_of(group[1]) == ("1", "1")
     await group[0].close()
     await until_master(group[1], ("2", "2"))
+
+
+async def test_a_master_that_has_resigned_is_replaced_without_a_wait(group: list[Broker]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while "lease" not in await group[0].beat(holdsLease="true"):
+            await asyncio.sleep(0.05)
+    code = RequestCode.CONTROLLER_ELECT_MASTER
+    late = await group[0].ask(code, designateElect="true", brokerId=2, resignedEpoch=7)
+    assert late.code == 2000, "of another epoch than the master's"
+    await group[0].beat(holdsLease="true")
+    began = asyncio.get_running_loop().time()
+    won = await group[0].ask(code, designateElect="true", brokerId=2, resignedEpoch=1)
+    assert (won.code, won.ext["masterBrokerId"], won.ext["masterEpoch"]) == (0, "2", "2")
+    assert asyncio.get_running_loop().time() - began < LEASE_MS / 1000
+    assert "lease" in await group[1].beat(holdsLease="true"), "the lease that was given back holds nobody up"
+
+
+async def test_an_administrator_has_the_master_hand_over(group: list[Broker]) -> None:
+    assert "successor" not in await group[0].beat(holdsLease="true")
+    await group[1].beat(holdsLease="true")
+    electing = asyncio.create_task(group[2].elect(designated=True, broker_id=2))
+    async with asyncio.timeout(LIMIT_S):
+        while (await group[0].beat(holdsLease="true")).get("successor") != "2":
+            await asyncio.sleep(0.01)
+    await group[0].ask(RequestCode.CONTROLLER_ELECT_MASTER, designateElect="true", brokerId=2, resignedEpoch=1)
+    won = await electing
+    assert (won.code, won.ext["masterBrokerId"], won.ext["masterEpoch"]) == (0, "2", "2")
+    assert "successor" not in await group[1].beat(holdsLease="true")

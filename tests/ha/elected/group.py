@@ -96,6 +96,12 @@ class ToCourt(Controllers):
         if self.court.elect(broker_id, new_process=is_new_process).cause is not None:
             raise HaProtocolError("nobody was elected")
 
+    async def hand_over(self, epoch: int, successor: int) -> None:
+        self._reach()
+        assert self.court.group.master_epoch == epoch
+        if self.court.elect(successor, designated=True).cause is not None:
+            raise HaProtocolError("nobody was elected")
+
     async def propose(self, broker_id: int, master_epoch: int, proposal: Proposal) -> Verdict:
         if self.court.is_away:
             return Verdict(None, 0, is_certain=False)

@@ -6,6 +6,7 @@ import pytest
 
 from ha.core.epochs import Epoch, decode_file
 from ha.core.standing import Play
+from ha.core.stream import Report
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogRole
@@ -196,3 +197,56 @@ async def test_a_member_that_lacks_its_tables_does_not_lead_and_goes_on(tmp_path
         await eventually(lambda: first.member._standing.play is Play.NEITHER)
         first.member.slave._lacks_state = False
         await leads(first)
+
+
+async def test_a_master_hands_over_when_all_is_confirmed_and_refuses_nothing_that_it_took(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        with pytest.raises(Refusal, match="nobody; a hand-over needs one"):
+            first.log.transfer(None)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            first.put(100, 200)
+            assert first.log.transfer("s:2") == "2"
+            assert first.log.state.role is LogRole.MASTER and not first.log.state.writable
+            with pytest.raises(Refusal, match="hands over already"):
+                first.log.transfer(None)
+            await leads(second)
+            assert isinstance(first.outcomes.all[-1], AppendReceipt)
+            assert second.log.state.generation == 2
+            second.put(50)
+            await same(second, first)
+            await in_sync(court, 1, 2)
+            assert second.log.transfer("1") == "1"
+            await leads(first)
+
+
+async def test_a_master_whose_resignation_was_lost_asks_for_an_election(tmp_path: Path) -> None:
+    """It never takes up its epoch again: the controllers may still replace it at once, without waiting for a lease."""
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2):
+            await in_sync(court, 1, 2)
+            first.log.transfer(None)
+            court.is_away = True
+            await eventually(lambda: first.log.state.role is LogRole.SLAVE)
+            assert court.group.master_epoch == 1
+            court.is_away = False
+            await eventually(lambda: court.group.master_epoch == 2)
+
+
+async def test_a_hand_over_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            second.member.slave.report = lambda: Report(0, 0)  # type: ignore[method-assign]
+            second.member.slave.receiver._stream._reported = Report(0, 0)  # type: ignore[union-attr]
+            first.put(100)
+            first.log.transfer(None)
+            assert not first.is_writable
+            await leads(first)
+            assert court.group.master_epoch == 1
