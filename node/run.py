@@ -20,6 +20,7 @@ import uvloop
 
 from node.errors import CommandError, UsageError
 from node.logging_format import OneLineFormatter
+from telemetry.collector import without_collections
 
 _CLOSE_LIMIT_S = 10.0
 _log = logging.getLogger(__name__)
@@ -42,10 +43,11 @@ def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
         UsageError: the configuration is wrong.
         CommandError: it cannot start: a port in use, another node's data, a full disk.
     """
-    from node.broker_assembly import Broker
-    from node.config import load_broker_config
-    from node.kept_settings import KeptSettings
-    from store.errors import StoreError
+    with without_collections():
+        from node.broker_assembly import Broker
+        from node.config import load_broker_config
+        from node.kept_settings import KeptSettings
+        from store.errors import StoreError
 
     config = load_broker_config(_path(conf), overrides)
     try:
@@ -63,8 +65,9 @@ def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:
         UsageError: the configuration is wrong.
         CommandError: it cannot start.
     """
-    from nameserver.server import NameServer
-    from node.config import load_nameserver_config
+    with without_collections():
+        from nameserver.server import NameServer
+        from node.config import load_nameserver_config
 
     config = load_nameserver_config(_path(conf), overrides)
     return _run(lambda: NameServer(config), "nameserver", config.notices)
@@ -77,8 +80,9 @@ def run_controller(conf: str | None, overrides: Sequence[str]) -> int:
         UsageError: the configuration is wrong.
         CommandError: it cannot start, or the agreement of the controllers failed in this process.
     """
-    from ha.controller.server import Controller
-    from node.config import load_controller_config
+    with without_collections():
+        from ha.controller.server import Controller
+        from node.config import load_controller_config
 
     config = load_controller_config(_path(conf), overrides)
     return _run(lambda: Controller(config), f"controller {config.self_id}", config.notices)

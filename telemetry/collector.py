@@ -4,10 +4,27 @@ Messages, frames and tables form no cycles. With the default threshold of 700 th
 in vain, and the old ones for tens of milliseconds in the middle of a request.
 """
 
+import contextlib
 import gc
+from collections.abc import Iterator
 from typing import ClassVar, Final
 
 _THRESHOLDS: Final = (50_000, 20, 100)
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Import many modules: nothing is collected meanwhile, and what they made is excluded from later collections.
+
+    Modules, classes and functions live as long as the process, so each collection during the imports would scan them in
+    vain: a tenth of the processor time in which a broker starts.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class QuietCollector:

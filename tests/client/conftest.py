@@ -12,10 +12,12 @@ from node.broker_assembly import Broker
 from tests.client import java
 from tests.client.fake import FakeCluster
 from tests.client.raft import Cluster, run_raft
+from tests.folder_scope import shared_in_folder
 from tests.node_config import node_config
 
 pytest.register_assert_rewrite("tests.client.administering", "tests.client.taking")
 
+_RAFT = pytest.StashKey[Cluster]()
 StartCluster = Callable[..., Awaitable[FakeCluster]]
 
 
@@ -38,9 +40,14 @@ def java_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def raft(tmp_path: Path) -> Iterator[Cluster]:
-    """Three brokers that replicate by Raft, and a nameserver, each a process."""
-    yield from run_raft(tmp_path)
+def raft(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers that replicate by Raft, and a nameserver, each a process: one for all tests, whole for each.
+
+    Take topics and groups of your own.
+    """
+    cluster = shared_in_folder(request, _RAFT, lambda: run_raft(tmp_path_factory.mktemp("raft")))
+    yield cluster
+    cluster.mend()
 
 
 @pytest.fixture

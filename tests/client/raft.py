@@ -1,12 +1,16 @@
 """A real Raft cluster, each node a process, for tests that kill its leader."""
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from cli.cluster import control
+from node.errors import CommandError
 from tests.limits import WAIT_S
 
 LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
@@ -19,14 +23,25 @@ class Cluster:
         self.namesrv = namesrv
         self._directory = directory
 
-    async def act(self, *words: str) -> None:
-        """`ledgermq cluster WORDS`."""
-        command = [*LEDGERMQ, "cluster", *words, "--dir", str(self._directory), "--json"]
-        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
-        async with asyncio.timeout(WAIT_S):
-            assert await process.wait() == 0, words
+    async def act(self, verb: str, node: str) -> None:
+        """As `ledgermq cluster VERB NODE`, by the control socket."""
+        await asyncio.to_thread(control.ask, self._directory, verb, node)
+
+    def mend(self) -> None:
+        """Resume and start what tests paused and killed; return when there are a leader and two followers again."""
+        for verb, which in (("resume", "paused"), ("start", "dead")):
+            with contextlib.suppress(CommandError):  # none is
+                control.ask(self._directory, verb, which)
+        deadline = time.monotonic() + WAIT_S
+        while self._roles() != ["master", "slave", "slave"]:
+            assert time.monotonic() < deadline, f"the cluster is not whole again: {self._roles()}"
+            time.sleep(0.05)
+
+    def _roles(self) -> list[str]:
+        return sorted(node["role"] for node in control.ask(self._directory, "status")["nodes"])
 
 
+@contextlib.contextmanager
 def run_raft(tmp_path: Path) -> Iterator[Cluster]:
     """Started, and ended at the end."""
     directory = tmp_path / "cluster"

@@ -14,12 +14,15 @@ from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 SENDERS = 16
+PAUSE_S = 0.01
+"""Of each sender after each message: more would only keep the processors from the nodes that start again."""
 
 
 class Ledger:
-    """What was acknowledged to senders, and what each member of the group got."""
+    """What was acknowledged to senders of a topic, and what each member of the group got."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
         self.acked: set[str] = set()
         self.delivered: dict[MessageQueue, list[Message]] = collections.defaultdict(list)
 
@@ -27,9 +30,10 @@ class Ledger:
         """Numbered messages of one key, without end."""
         number = 0
         while True:
-            result = await producer.send("T", f"{key}/{number}".encode(), order_key=key)
+            result = await producer.send(self._topic, f"{key}/{number}".encode(), order_key=key)
             self.acked.add(result.message_id)
             number += 1
+            await asyncio.sleep(PAUSE_S)
 
     async def receive(self, consumer: Consumer) -> None:
         async for message in consumer:
@@ -77,12 +81,13 @@ async def background(*works: Any) -> AsyncIterator[None]:
 async def test_neither_producers_nor_consumers_notice_a_leader_that_goes(
     raft: Cluster, fault: str, mend: tuple[str, str]
 ) -> None:
-    ledger = Ledger()
+    topic = f"unnoticed-{fault}"
+    ledger = Ledger(topic)
     async with Admin(raft.namesrv) as admin:
-        await admin.create_topic("T", queue_count=4)
+        await admin.create_topic(topic, queue_count=4)
     async with (
         Producer(raft.namesrv, deadline_s=30) as producer,
-        Consumer(raft.namesrv, "g", "T") as consumer,
+        Consumer(raft.namesrv, topic, topic) as consumer,
         background(ledger.receive(consumer)),
     ):
         async with background(*(ledger.send(producer, f"k{n}") for n in range(SENDERS))):
@@ -100,23 +105,26 @@ async def test_neither_producers_nor_consumers_notice_a_leader_that_goes(
 
 async def test_a_group_goes_on_at_the_next_leader_from_what_it_has_committed(raft: Cluster) -> None:
     async with Admin(raft.namesrv) as admin, Producer(raft.namesrv, deadline_s=30) as producer:
-        await admin.create_topic("T", queue_count=1)
-        await producer.send_batch("T", [b"%d" % number for number in range(100)])
-        async with Consumer(raft.namesrv, "g", "T", auto_commit_s=None) as first, asyncio.timeout(WAIT_S):
+        await admin.create_topic("committed", queue_count=1)
+        await producer.send_batch("committed", [b"%d" % number for number in range(100)])
+        async with (
+            Consumer(raft.namesrv, "committed", "committed", auto_commit_s=None) as first,
+            asyncio.timeout(WAIT_S),
+        ):
             for _ in range(60):
                 await anext(first)
             await first.commit()
             for _ in range(20):
                 await anext(first)  # and never commits them
         await raft.act("kill", "leader")
-        async with Consumer(raft.namesrv, "g", "T") as second, asyncio.timeout(WAIT_S):
+        async with Consumer(raft.namesrv, "committed", "committed") as second, asyncio.timeout(WAIT_S):
             assert [(await anext(second)).queue_offset for _ in range(40)] == list(range(60, 100))
-        (progress,) = await admin.progress("g", "T")
+        (progress,) = await admin.progress("committed", "committed")
         assert (progress.committed, progress.lag) == (100, 0)
 
 
 async def test_handlers_go_on_through_the_death_of_a_leader_and_see_nothing_again(raft: Cluster) -> None:
-    ledger = Ledger()
+    ledger = Ledger("handled")
     handled: dict[str, collections.Counter[tuple[MessageQueue, int]]] = collections.defaultdict(collections.Counter)
     ids: dict[str, set[str]] = collections.defaultdict(set)
     in_order: dict[MessageQueue, list[int]] = collections.defaultdict(list)
@@ -135,11 +143,11 @@ async def test_handlers_go_on_through_the_death_of_a_leader_and_see_nothing_agai
         in_order[message.queue].append(message.queue_offset)
 
     async with Admin(raft.namesrv) as admin:
-        await admin.create_topic("T", queue_count=4)
+        await admin.create_topic("handled", queue_count=4)
     async with (
         Producer(raft.namesrv, deadline_s=30) as producer,
-        Consumer(raft.namesrv, "anyhow", "T", auto_commit_s=1.0) as first,
-        Consumer(raft.namesrv, "by-queue", "T", auto_commit_s=1.0) as second,
+        Consumer(raft.namesrv, "anyhow", "handled", auto_commit_s=1.0) as first,
+        Consumer(raft.namesrv, "by-queue", "handled", auto_commit_s=1.0) as second,
         background(first.run(anyhow, tries_max=5), second.run(by_queue, order="queue")),
     ):
         async with background(*(ledger.send(producer, f"k{n}") for n in range(SENDERS))):

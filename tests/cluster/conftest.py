@@ -15,10 +15,12 @@ import pytest
 
 from cli.cluster import control
 from node.errors import CommandError
+from tests.folder_scope import shared_in_folder
 from tests.limits import WAIT_S
 
 LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 SMALL_FILES = ("--conf", "mappedFileSizeCommitLog=16777216")
+_GROUP = pytest.StashKey["Cluster"]()
 
 
 def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -66,13 +68,17 @@ class Cluster:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
+    def act(self, verb: str, node: str = "") -> dict[str, Any]:
+        """As `cluster`, by the control socket, which costs no process."""
+        return control.ask(self.directory, verb, node)
+
     def nodes(self, role: str) -> list[dict[str, Any]]:
-        """The brokers of this role now; asked by the control socket, which costs no process."""
-        return [node for node in control.ask(self.directory, "status")["nodes"] if node["role"] == role]
+        """The brokers of this role now."""
+        return [node for node in self.act("status")["nodes"] if node["role"] == role]
 
     def has_roles(self, masters: int, slaves: int) -> bool:
         """Whether the nameserver shows so many of each now."""
-        roles = [node["role"] for node in control.ask(self.directory, "status")["nodes"]]
+        roles = [node["role"] for node in self.act("status")["nodes"]]
         return (roles.count("master"), roles.count("slave")) == (masters, slaves)
 
     def stop(self) -> int:
@@ -88,22 +94,22 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         yield start_cluster
 
 
-@pytest.fixture(scope="session")
-def shared_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A Raft group for all tests that leave it whole; see `group`."""
-    with clusters(tmp_path_factory.mktemp("shared")) as start_cluster:
-        yield start_cluster("--mode", "raft")
-
-
 @pytest.fixture
-def group(shared_group: Cluster) -> Iterator[Cluster]:
-    """The shared Raft group, whole: a test may kill and pause its nodes, which are then started and resumed."""
-    assert shared_group.has_roles(masters=1, slaves=2)
-    yield shared_group
+def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The folder's Raft group, whole: a test may kill and pause its nodes, which are then started and resumed."""
+
+    @contextlib.contextmanager
+    def start_group() -> Iterator[Cluster]:
+        with clusters(tmp_path_factory.mktemp("shared")) as start_cluster:
+            yield start_cluster("--mode", "raft")
+
+    shared = shared_in_folder(request, _GROUP, start_group)
+    assert shared.has_roles(masters=1, slaves=2)
+    yield shared
     for verb, which in (("resume", "paused"), ("start", "dead")):
         with contextlib.suppress(CommandError):  # none is
-            control.ask(shared_group.directory, verb, which)
-    wait_until(lambda: shared_group.has_roles(masters=1, slaves=2), "the shared group is whole again")
+            shared.act(verb, which)
+    wait_until(lambda: shared.has_roles(masters=1, slaves=2), "the shared group is whole again")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 from tests.limits import WAIT_S
 
-TOPIC = "waiting"
 QUEUES = 2
 
 
@@ -37,11 +36,17 @@ class Questions:
 
 
 class Desk:
-    """Raw requests to whoever leads."""
+    """Raw requests to whoever leads.
 
-    def __init__(self, cluster: Any) -> None:
+    Args:
+        cluster: a `Cluster`.
+        topic: where it sends and reads, of `QUEUES` queues.
+    """
+
+    def __init__(self, cluster: Any, topic: str) -> None:
         self.questions = Questions()
         self._cluster = cluster
+        self._topic = topic
         self._client = RemotingClient(self.questions)
         self._address = ""
 
@@ -54,6 +59,7 @@ class Desk:
             while True:
                 if masters := await asyncio.to_thread(self._cluster.nodes, "master"):
                     return str(masters[0]["address"])
+                await asyncio.sleep(0.01)
 
     async def leave(self) -> None:
         """Forget who led, and whom it is connected to."""
@@ -78,7 +84,7 @@ class Desk:
 
     async def send(self, body: bytes, queue_id: int, properties: Mapping[str, object]) -> Command:
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-        ext = {"a": "g", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": str(now_ms())}
+        ext = {"a": "g", "b": self._topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": str(now_ms())}
         return await self.ask(RequestCode.SEND_MESSAGE_V2, ext | {"h": "0", "i": text, "j": "0", "k": "false"}, body)
 
     async def tell(self, code: int, ext: dict[str, str]) -> None:
@@ -87,13 +93,16 @@ class Desk:
             with contextlib.suppress(RemotingError):
                 await self._client.oneway(self._address, Command(code, ext=ext))
 
+    async def ends(self) -> list[int]:
+        """How many messages each queue of the topic has had."""
+        fields = [{"topic": self._topic, "queueId": str(queue_id)} for queue_id in range(QUEUES)]
+        return [int((await self.ask(RequestCode.GET_MAX_OFFSET, one)).ext["offset"]) for one in fields]
+
     async def records(self) -> list[Record]:
         """All messages in the topic."""
         found: list[Record] = []
-        for queue_id in range(QUEUES):
-            fields = {"topic": TOPIC, "queueId": str(queue_id)}
-            answer = await self.ask(RequestCode.GET_MAX_OFFSET, fields)
-            offset, end = 0, int(answer.ext["offset"])
+        for queue_id, end in enumerate(await self.ends()):
+            offset = 0
             while offset < end:
                 pulled = await self._pull(queue_id, offset)
                 found += decode_records(bytes(pulled.body))
@@ -101,7 +110,7 @@ class Desk:
         return found
 
     async def _pull(self, queue_id: int, offset: int) -> Command:
-        fields = {"consumerGroup": "TOOLS_CONSUMER", "topic": TOPIC, "queueId": str(queue_id)}
+        fields = {"consumerGroup": "TOOLS_CONSUMER", "topic": self._topic, "queueId": str(queue_id)}
         fields |= {"queueOffset": str(offset), "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0"}
         fields |= {"suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
         return await self.ask(RequestCode.PULL_MESSAGE, fields)

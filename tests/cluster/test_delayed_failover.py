@@ -11,7 +11,7 @@ import pytest
 from ledgermq.client import Admin
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import RequestCode
-from tests.cluster.raw_desk import QUEUES, TOPIC, Desk, now_ms
+from tests.cluster.raw_desk import QUEUES, Desk, now_ms
 from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -23,16 +23,16 @@ EXACT_MS = 1000
 async def reached(desk: Desk, count: int) -> list[Record]:
     """The topic's messages, when there are so many."""
     async with asyncio.timeout(WAIT_S):
-        while len(found := await desk.records()) < count:
+        while sum(await desk.ends()) < count:
             await asyncio.sleep(0.05)
-    return found
+    return await desk.records()
 
 
 async def test_what_waits_fires_once_though_leaders_die_meanwhile(group: Any, eventually: Callable[..., None]) -> None:
     cluster = group
-    desk = Desk(cluster)
+    desk = Desk(cluster, "waiting")
     async with Admin(cluster.namesrv) as admin:
-        await admin.create_topic(TOPIC, queue_count=QUEUES)
+        await admin.create_topic("waiting", queue_count=QUEUES)
     begin = now_ms() + 1500
     timers, levels = 300, 60
     for number in range(timers):
@@ -45,10 +45,10 @@ async def test_what_waits_fires_once_though_leaders_die_meanwhile(group: Any, ev
     for part in (timers // 3, timers * 2 // 3):
         await reached(desk, part)
         outage_from = now_ms()
-        await asyncio.to_thread(cluster.cluster, "kill", "leader")
+        await asyncio.to_thread(cluster.act, "kill", "leader")
         await desk.send(b"probe", 0, {"UNIQ_KEY": f"P{part}"})
         outages.append(now_ms() - outage_from)
-        await asyncio.to_thread(cluster.cluster, "start", "dead")
+        await asyncio.to_thread(cluster.act, "start", "dead")
         await asyncio.to_thread(eventually, lambda: cluster.has_roles(masters=1, slaves=2), "the node is back")
     records = await reached(desk, timers + levels + len(outages))
     found = Counter(record.body for record in records)
@@ -69,9 +69,9 @@ async def test_a_new_leader_asks_about_open_transactions_and_repeats_none_that_i
     quick = ("transactionCheckInterval=500", "transactionTimeOut=100", "transactionOpBatchInterval=60000")
     words = [word for setting in quick for word in ("--conf", setting)]
     cluster = await asyncio.to_thread(start, "--mode", "raft", *words)
-    desk = Desk(cluster)
+    desk = Desk(cluster, "halves")
     async with Admin(cluster.namesrv) as admin:
-        await admin.create_topic(TOPIC, queue_count=QUEUES)
+        await admin.create_topic("halves", queue_count=QUEUES)
     for name in (b"decided", b"open"):
         properties = {"UNIQ_KEY": name.decode(), "TRAN_MSG": "true", "PGROUP": "g"}
         sent = await desk.send(name, 0, properties)
@@ -80,7 +80,7 @@ async def test_a_new_leader_asks_about_open_transactions_and_repeats_none_that_i
             fields["tranStateTableOffset"] = sent.ext["queueOffset"]
             fields["commitLogOffset"] = str(int(sent.ext["msgId"][-16:], 16))
             await desk.ask(RequestCode.END_TRANSACTION, fields)
-    await asyncio.to_thread(cluster.cluster, "kill", "leader")
+    await asyncio.to_thread(cluster.act, "kill", "leader")
     beat = orjson.dumps({"clientID": "c", "producerDataSet": [{"groupName": "g"}], "consumerDataSet": []})
     await desk.ask(RequestCode.HEART_BEAT, {}, beat)
     async with asyncio.timeout(WAIT_S):

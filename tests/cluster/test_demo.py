@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,10 @@ def test_odd_bytes_come_back_equal_through_a_failover(command: Command, tmp_path
     assert "FAIL" not in done.stdout
 
 
-def test_a_single_line_is_input_enough(command: Command, tmp_path: Path) -> None:
+def test_a_single_line_is_input_enough_on_a_cluster_that_runs(group: Any, command: Command, tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(b"\n")
-    done = command("demo", "--input", str(tmp_path / "input"))
+    (tmp_path / "cluster.json").write_text(json.dumps(group.description))
+    done = command("demo", "--input", str(tmp_path / "input"), "--attach", str(tmp_path / "cluster.json"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cli.cluster import control
 from ledgermq.client import Admin, Producer
 from tests.cluster.conftest import Cluster
 from tests.cluster.test_failover import Load, read_all
@@ -19,9 +18,7 @@ Start = Callable[..., Any]
 
 def is_whole(cluster: Cluster) -> bool:
     """Whether there is a master, and all three are in sync."""
-    return (
-        cluster.has_roles(masters=1, slaves=2) and len(control.ask(cluster.directory, "status")["in_sync"] or ()) == 3
-    )
+    return cluster.has_roles(masters=1, slaves=2) and len(cluster.act("status")["in_sync"] or ()) == 3
 
 
 async def test_nothing_acknowledged_is_lost_when_masters_and_controllers_fail(
@@ -36,15 +33,15 @@ async def test_nothing_acknowledged_is_lost_when_masters_and_controllers_fail(
         await load.more(100)
         for name in ("n1", "n2"):
             await asyncio.to_thread(eventually, lambda: is_whole(cluster), "all are in sync")
-            await asyncio.to_thread(cluster.cluster, "transfer", name)
+            await asyncio.to_thread(cluster.act, "transfer", name)
             await load.more(100)
         await asyncio.to_thread(eventually, lambda: is_whole(cluster), "all are in sync")
-        [master] = [row["pid"] for row in control.ask(cluster.directory, "status")["nodes"] if row["role"] == "master"]
+        [master] = [row["pid"] for row in cluster.act("status")["nodes"] if row["role"] == "master"]
         os.kill(master, signal.SIGTERM)
         await load.more(100)
-        await asyncio.to_thread(cluster.cluster, "start", "dead")
+        await asyncio.to_thread(cluster.act, "start", "dead")
         assert load.failed == 0, "a planned switch-over fails no send"
-        [leading] = [row["name"] for row in control.ask(cluster.directory, "status")["controllers"]
+        [leading] = [row["name"] for row in cluster.act("status")["controllers"]
                      if row["role"] == "leader"]  # fmt: skip
         for fault, victim, mend in (
             ("kill", "leader", ("start", "dead")),
@@ -52,16 +49,16 @@ async def test_nothing_acknowledged_is_lost_when_masters_and_controllers_fail(
             ("kill", "leader", ("start", "dead")),
             ("pause", "leader", ("resume", "paused")),
         ):
-            await asyncio.to_thread(cluster.cluster, fault, victim)
+            await asyncio.to_thread(cluster.act, fault, victim)
             await load.more(100)
-            await asyncio.to_thread(cluster.cluster, *mend)
+            await asyncio.to_thread(cluster.act, *mend)
             await asyncio.to_thread(eventually, lambda: is_whole(cluster), "all are in sync again")
             await load.more(100)
-        assert control.ask(cluster.directory, "status")["epoch"] >= 4
-        for node in (await asyncio.to_thread(cluster.cluster, "status"))["nodes"]:
+        assert cluster.act("status")["epoch"] >= 4
+        for node in cluster.act("status")["nodes"]:
             os.kill(node["pid"], signal.SIGKILL)
         await asyncio.to_thread(eventually, lambda: cluster.has_roles(0, 0), "all brokers are dead")
-        await asyncio.to_thread(cluster.cluster, "start", "dead")
+        await asyncio.to_thread(cluster.act, "start", "dead")
         await asyncio.to_thread(eventually, lambda: is_whole(cluster), "all are in sync again")
         await load.more(50)
         sending.cancel()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
-from tests.cluster.conftest import is_alive
 from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -84,9 +83,9 @@ async def test_nothing_acknowledged_is_lost_when_leaders_fail_again_and_again(
         sending = asyncio.create_task(load.run())
         await load.more(100)
         for _ in range(rounds):
-            await asyncio.to_thread(cluster.cluster, fault, "leader")
+            await asyncio.to_thread(cluster.act, fault, "leader")
             await load.more(100)
-            await asyncio.to_thread(cluster.cluster, *mend)
+            await asyncio.to_thread(cluster.act, *mend)
             whole = "the node is back among three"
             await asyncio.to_thread(eventually, lambda: cluster.has_roles(masters=1, slaves=2), whole)
             await load.more(100)
@@ -107,11 +106,11 @@ async def test_five_nodes_go_on_with_two_of_them_gone_at_once(start: Start, even
         await load.more(50)
         slave = cluster.nodes("slave")[0]["name"]
         await asyncio.gather(
-            asyncio.to_thread(cluster.cluster, "kill", "leader"), asyncio.to_thread(cluster.cluster, "pause", slave)
+            asyncio.to_thread(cluster.act, "kill", "leader"), asyncio.to_thread(cluster.act, "pause", slave)
         )
         await load.more(50)
-        await asyncio.to_thread(cluster.cluster, "start", "dead")
-        await asyncio.to_thread(cluster.cluster, "resume", "paused")
+        await asyncio.to_thread(cluster.act, "start", "dead")
+        await asyncio.to_thread(cluster.act, "resume", "paused")
         await asyncio.to_thread(eventually, lambda: cluster.has_roles(masters=1, slaves=4), "all five are back")
         await load.more(50)
         sending.cancel()
@@ -135,8 +134,10 @@ async def test_messages_survive_a_kill_of_every_node_in_one_instant_under_load(
         assert len(pids) == 3
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        await asyncio.to_thread(eventually, lambda: not any(map(is_alive, pids)), "all are dead")
-        await asyncio.to_thread(cluster.cluster, "start", "dead")
+        await asyncio.to_thread(
+            eventually, lambda: all(row["state"] == "down" for row in cluster.act("status")["nodes"]), "all are dead"
+        )
+        await asyncio.to_thread(cluster.act, "start", "dead")
         await asyncio.to_thread(eventually, lambda: cluster.has_roles(masters=1, slaves=2), "the three are back")
         await load.more(50)
         sending.cancel()
@@ -150,10 +151,10 @@ async def test_without_a_majority_nothing_is_acknowledged(group: Any) -> None:
     async with Producer(cluster.namesrv, deadline_s=3.0) as producer:
         await producer.send("minority", b"three")
         for slave in cluster.nodes("slave"):
-            await asyncio.to_thread(cluster.cluster, "kill", slave["name"])
+            await asyncio.to_thread(cluster.act, "kill", slave["name"])
         with pytest.raises(LedgerMQError):
             await producer.send("minority", b"one")
-        await asyncio.to_thread(cluster.cluster, "start", "dead")
+        await asyncio.to_thread(cluster.act, "start", "dead")
         result = await producer.send("minority", b"three again", deadline_s=WAIT_S)
         assert result.durable_copies is None or result.durable_copies >= 2
 
@@ -165,7 +166,7 @@ async def test_a_standalone_broker_keeps_what_it_acknowledged_when_killed(start:
         await asyncio.gather(
             *(producer.send("alone", b"%d" % number, properties={"number": str(number)}) for number in numbers)
         )
-        await asyncio.to_thread(cluster.cluster, "kill", "n0")
-        await asyncio.to_thread(cluster.cluster, "start", "n0")
+        await asyncio.to_thread(cluster.act, "kill", "n0")
+        await asyncio.to_thread(cluster.act, "start", "n0")
         await producer.send("alone", b"after", properties={"number": "100"}, deadline_s=WAIT_S)
     assert set(range(101)) - await read_all(cluster.namesrv, "alone", set(range(101))) == set()

@@ -15,7 +15,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_up_tells_of_a_writable_raft_cluster_sigterm_leaves_no_process_and_up_again_has_its_data_and_ports(
-    start: Start, alive: Callable[[int], bool], tmp_path: Path
+    start: Start, alive: Callable[[int], bool], eventually: Callable[..., None], tmp_path: Path
 ) -> None:
     cluster = start("--mode", "raft", "--nodes", "3", directory=tmp_path / "kept")
     nodes = cluster.description["nodes"]
@@ -28,15 +28,10 @@ def test_up_tells_of_a_writable_raft_cluster_sigterm_leaves_no_process_and_up_ag
     again = start("--mode", "raft", directory=tmp_path / "kept")
     assert again.namesrv == cluster.namesrv
     assert json.loads((tmp_path / "kept" / "cluster.json").read_text())["nodes"] == 3
-
-
-def test_up_killed_outright_takes_its_children_along_paused_ones_too(
-    start: Start, alive: Callable[[int], bool], eventually: Callable[..., None]
-) -> None:
-    cluster = start("--mode", "raft")
-    cluster.cluster("pause", "n1")
-    cluster.up.send_signal(signal.SIGKILL)
-    eventually(lambda: not any(alive(pid) for pid in cluster.pids), "every child is gone")
+    # killed outright, it takes its children along, paused ones too
+    again.cluster("pause", "n1")
+    again.up.send_signal(signal.SIGKILL)
+    eventually(lambda: not any(alive(pid) for pid in again.pids), "every child is gone")
 
 
 def test_a_killed_leader_is_replaced_and_comes_back_as_a_follower(group: Any, eventually: Callable[..., None]) -> None:

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 async def test_transactions_and_requests_outlive_their_leader(raft: Cluster) -> None:
     async with Admin(raft.namesrv) as admin:
-        await admin.create_topic("T", queue_count=1)
-        await admin.create_topic("R", queue_count=2)
+        await admin.create_topic("decided", queue_count=1)
+        await admin.create_topic("asked", queue_count=2)
     await end_transactions(raft)
     await raft.act("start", "dead")
     await ask_and_reply(raft)
@@ -31,19 +31,19 @@ async def end_transactions(raft: Cluster) -> None:
 
     async with Producer(raft.namesrv, "shop", deadline_s=30) as first:
         for body in (b"checked", b"checked and rolled back"):
-            async with first.transaction("T", body, check_after_s=1) as tx:
+            async with first.transaction("decided", body, check_after_s=1) as tx:
                 tx.defer()
         with contextlib.suppress(ZeroDivisionError):
-            async with first.transaction("T", b"rolled back"):
-                async with first.transaction("T", b"committed"):
+            async with first.transaction("decided", b"rolled back"):
+                async with first.transaction("decided", b"committed"):
                     await raft.act("kill", "leader")
                 raise ZeroDivisionError
     async with (
         Producer(raft.namesrv, "shop", checker=check, deadline_s=30) as second,
-        Consumer(raft.namesrv, "g", "T") as consumer,
+        Consumer(raft.namesrv, "decided", "decided") as consumer,
         asyncio.timeout(WAIT_S),
     ):
-        await second.queues("T")
+        await second.queues("decided")
         came = [await anext(consumer) for _ in range(2)]
         while b"checked and rolled back" not in {message.body for message in asked}:
             await asyncio.sleep(0.05)
@@ -67,11 +67,11 @@ async def ask_and_reply(raft: Cluster) -> None:
     async with (
         Producer(raft.namesrv, deadline_s=30) as asking,
         Producer(raft.namesrv, "responders", deadline_s=30) as replying,
-        Consumer(raft.namesrv, "g", "R") as consumer,
+        Consumer(raft.namesrv, "asked", "asked") as consumer,
     ):
         task = asyncio.ensure_future(respond(consumer, replying))
         try:
-            asked = [asking.request("R", b"%d" % n, timeout_s=WAIT_S) for n in range(20)]
+            asked = [asking.request("asked", b"%d" % n, timeout_s=WAIT_S) for n in range(20)]
             assert [reply.body for reply in await asyncio.gather(*asked)] == [b"re: %d" % n for n in range(20)]
         finally:
             task.cancel()
