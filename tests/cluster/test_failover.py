@@ -15,7 +15,7 @@ from tests.limits import WAIT_S
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 Start = Callable[..., Any]
 SENDERS = 16
-PAUSE_S = 0.005
+PAUSE_S = 0.02
 """Of each sender after each message: more would only keep the processors from the nodes that start again."""
 
 

@@ -288,6 +288,13 @@ class RaftCluster:
         assert leader is not None
         return leader
 
+    async def sound(self, *node_ids: str) -> None:
+        """No log (of these) is recovering any more. All of a new group are: until then, one that dies may be needed."""
+        names = node_ids or tuple(self.logs)
+        await until(
+            lambda: not any(self.logs[name].status().soft.recovering for name in names), f"sound: {', '.join(names)}"
+        )
+
     async def append(self, node_id: str, *bodies: bytes) -> AppendReceipt | Refusal:
         """Append one batch; what its `done` was given."""
         answer: asyncio.Future[AppendReceipt | Refusal] = asyncio.get_running_loop().create_future()

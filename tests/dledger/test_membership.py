@@ -24,6 +24,7 @@ async def test_a_rolling_change_from_five_members_to_three_loses_nothing(raft_cl
     await cluster.start()
     await cluster.elected()
     await cluster.caught_up()
+    await cluster.sound()
     await cluster.stop("n0", "n1")
     left = await cluster.elected()
     assert isinstance(await cluster.append(left, b"acknowledged by n2, n3, n4"), AppendReceipt)

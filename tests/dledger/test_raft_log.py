@@ -63,6 +63,7 @@ async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(raft
     cluster = raft_cluster()
     await cluster.start()
     first = await cluster.elected()
+    await cluster.sound()
     await cluster.append(first, b"before")
     generation = cluster.logs[first].state.generation
     await cluster.kill(first)
@@ -111,6 +112,7 @@ async def test_a_divergent_tail_is_truncated(raft_cluster: Make) -> None:
     first = await cluster.elected()
     await cluster.append(first, b"kept")
     await cluster.caught_up()
+    await cluster.sound()
     others = followers(cluster, first)
     cluster.deafen(*others)
     refusal = await cluster.append(first, b"divergent", b"tail")
@@ -268,13 +270,14 @@ async def test_a_term_far_ahead_is_refused_counted_and_told(
     leader = await cluster.elected()
     mad, other = followers(cluster, leader)
     term = cluster.logs[leader].status().soft.term
+    links = cluster.logs[mad]._transport.links
     for last_term in (2**63 - 1, 2**62):
+        await until(lambda: all(links[peer].is_open for peer in (leader, other)), "connections of the mad one")
         for peer in (leader, other):
             cluster.logs[mad]._transport.send(peer, VoteRequest(last_term, mad, 10**6, last_term, False, transfer=True))
             cluster.logs[mad]._transport.send(peer, InstallRequest(last_term, mad, 10**6, 0, 1, 1, 0, 0, b"", 1))
         told = f"{mad} sent term {last_term}"
-        while told not in caplog.text:
-            await asyncio.sleep(0.01)
+        await until(lambda told=told: told in caplog.text, told)
         await until(lambda: cluster.leader() and cluster.logs[mad].status().soft.leader_id, "a leader that all follow")
     assert all(log.status().soft.term < term + 100 for log in cluster.logs.values())
     assert sum(log._transport.refused_count for log in cluster.logs.values()) >= 2

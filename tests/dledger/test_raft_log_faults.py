@@ -138,8 +138,7 @@ async def test_a_wiped_node_is_brought_up_and_votes_only_then(
         path.rmdir() if path.is_dir() else path.unlink()
     await cluster.start(wiped)
     await cluster.caught_up()
-    log = cluster.logs[wiped]
-    await until(lambda: not log.status().soft.recovering, "sound again")
+    await cluster.sound()
     assert "came back with another disk" in caplog.text
     await cluster.kill(leader)
     await cluster.elected()
@@ -155,7 +154,7 @@ async def test_with_async_flush_a_crash_of_the_machine_makes_a_node_recover_firs
     await cluster.caught_up()
     follower = next(node_id for node_id in cluster.logs if node_id != leader)
     directory = cluster.root / follower / f"dledger-{follower}"
-    await until(lambda: not cluster.logs[follower].status().soft.recovering, "sound")
+    await cluster.sound(follower)
     await cluster.kill(follower)
     await cluster.start(follower, boot_id="first boot")
     state = read_hard_state(directory)
@@ -164,8 +163,7 @@ async def test_with_async_flush_a_crash_of_the_machine_makes_a_node_recover_firs
     await cluster.start(follower, boot_id="second boot")
     state = read_hard_state(directory)
     assert state is not None and state.recovering
-    log = cluster.logs[follower]
-    await until(lambda: not log.status().soft.recovering, "sound again")
+    await cluster.sound(follower)
     await cluster.stop(follower)
     await cluster.start(follower, boot_id="third boot")
     state = read_hard_state(directory)
@@ -178,8 +176,7 @@ async def test_with_sync_flush_a_crash_of_the_machine_forgets_nothing(raft_clust
     leader = await cluster.elected()
     await cluster.append(leader, b"x")
     await cluster.caught_up()
-    logs = list(cluster.logs.values())
-    await until(lambda: not any(log.status().soft.recovering for log in logs), "sound")
+    await cluster.sound()
     for node_id in list(cluster.logs):
         await cluster.kill(node_id)
     await cluster.start(boot_id="second boot")
@@ -411,8 +408,7 @@ async def test_a_wiped_node_counts_only_after_it_has_heard_every_member(raft_clu
     assert cluster.leader() is None, "a member that is down may know a vote of the wiped one"
     await cluster.stop(wiped)
     await cluster.start(wiped, other)
-    log = cluster.logs[wiped]
-    await until(lambda: not log.status().soft.recovering, "sound again")
+    await cluster.sound()
 
     def knows_its_votes() -> bool:
         saved = read_hard_state(cluster.root / wiped / f"dledger-{wiped}")
