@@ -52,8 +52,11 @@ check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of ro
 	$(BIN)/lint-imports
 	scripts/check_structure
 
-test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make strangers` has those with programs of others
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go"
+test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make wheels` has those of what users install, `make strangers` those with programs of others
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go and not wheels"
+
+wheels: $(BIN)/.dev ## what users install: both wheels built, and tried in environments of their own (a package index)
+	$(BIN)/python -m pytest -m wheels tests/packaging
 
 strangers: $(BIN)/.dev ## programs of others with ours: Java and Go clients, mqadmin, Java brokers, nameservers, proxy, directories (Java 17, Maven, Go)
 	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n 2 --dist worksteal -m "java or go"
@@ -83,7 +86,7 @@ sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds: Raft alo
 	echo "whole brokers, seeds $$first to $$((first + $(STACK_SEEDS) - 1))"; $(BIN)/python -m chaos.sim --stack --seeds $$first:$$((first + $(STACK_SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
 fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a nameserver, from fresh seeds (MINUTES=n); and every planted fault
-	FUZZ=all $(BIN)/python -m pytest -q tests/fuzz
+	FUZZ=all $(BIN)/python -m pytest -q tests/fuzz -k planted
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 attack: $(BIN)/.dev ## attacks on a group with an innocent producer beside: the table of docs/security.md, and what was too much
@@ -122,4 +125,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test strangers test-all java-store mqadmin-java mqadmin java-client sim fuzz attack crash-images crash-loop interop interop-all race bench bench-store clean
+.PHONY: help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim fuzz attack crash-images crash-loop interop interop-all race bench bench-store clean

@@ -16,7 +16,7 @@ def shared_in_folder(
 
     A session-wide fixture would stand until the end of the whole run, in each of pytest's worker processes.
     """
-    folder = request.node.getparent(pytest.Dir)
+    folder: pytest.Dir | None = request.node.getparent(pytest.Dir)
     assert folder is not None
     if key not in folder.stash:
         manager = start()

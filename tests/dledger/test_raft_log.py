@@ -262,6 +262,10 @@ async def test_a_batch_that_fits_into_no_file_is_refused_and_the_log_goes_on(raf
     assert isinstance(await cluster.append(leader, b"next"), AppendReceipt)
 
 
+async def logged(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    await until(lambda: text in caplog.text, f"in the log: {text}")
+
+
 async def test_a_term_far_ahead_is_refused_counted_and_told(
     raft_cluster: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -277,7 +281,7 @@ async def test_a_term_far_ahead_is_refused_counted_and_told(
             cluster.logs[mad]._transport.send(peer, VoteRequest(last_term, mad, 10**6, last_term, False, transfer=True))
             cluster.logs[mad]._transport.send(peer, InstallRequest(last_term, mad, 10**6, 0, 1, 1, 0, 0, b"", 1))
         told = f"{mad} sent term {last_term}"
-        await until(lambda told=told: told in caplog.text, told)
+        await logged(caplog, told)
         await until(lambda: cluster.leader() and cluster.logs[mad].status().soft.leader_id, "a leader that all follow")
     assert all(log.status().soft.term < term + 100 for log in cluster.logs.values())
     assert sum(log._transport.refused_count for log in cluster.logs.values()) >= 2

@@ -14,7 +14,7 @@ PROJECT = Path(__file__).parents[2]
 PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
 MINIMAL = "import sys, ledgermq.client; print(sorted({'aiohttp', 'numpy', 'uvloop', 'yaml'} & set(sys.modules)))"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.wheels, pytest.mark.timeout(600)]
 
 
 def run(*words: str | Path, cwd: Path | None = None, python_path: str = "") -> str:

@@ -276,7 +276,7 @@ def test_batch_and_stream_in_spark(spark: SparkSession, broker: RunningBroker, t
 
 @pytest.mark.cluster
 def test_a_change_of_leader_inside_a_batch_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    for cluster in run_raft(tmp_path):
+    with run_raft(tmp_path) as cluster:
         _read_through_failovers(cluster)
 
 
