@@ -35,10 +35,10 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests with processes first, and give each test its limit: its own or `TEST_S`, on a slow machine a longer one.
+    """Put tests with processes first, and give each test its limit: its own or `TEST_S`; longer on a slow machine.
 
-    pytest-xdist gives each worker a run of tests, and takes from its end for workers that have done theirs. So tests with
-    processes, which wait a lot, stay beside each other in one worker, where they share clusters, and none comes last.
+    pytest-xdist gives each worker a run of tests, and takes from its end for workers that have done theirs. So tests
+    with processes, which wait a lot, stay together in one worker, where they share clusters, and none comes last.
     """
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
     for item in items:

@@ -39,6 +39,9 @@ async def test_nothing_acknowledged_is_lost_when_masters_and_controllers_fail(
         [master] = [row["pid"] for row in cluster.act("status")["nodes"] if row["role"] == "master"]
         os.kill(master, signal.SIGTERM)
         await load.more(100)
+        await asyncio.to_thread(
+            eventually, lambda: "down" in [row["state"] for row in cluster.act("status")["nodes"]], "it has stopped"
+        )
         await asyncio.to_thread(cluster.act, "start", "dead")
         assert load.failed == 0, "a planned switch-over fails no send"
         [leading] = [row["name"] for row in cluster.act("status")["controllers"]
