@@ -1,6 +1,6 @@
 """The timers of a Raft node: ticks of the core, the disk watchdog, late batches and background work.
 
-each 20 ms   disk stalled? -> node.on_tick -> batches without a quorum refused -> a piece of the scrub
+each 20 ms   disk stalled? -> node.on_tick, the loop turns -> batches without a quorum refused -> a piece of the scrub
 each second  checkpoint, copies for damaged entries, hand-over when a leader cannot get one
 each 10 s    idle mappings, deleted files that are still read
 """
@@ -18,6 +18,7 @@ from dledger.core.roles import RaftRole
 from dledger.log.entry_log import EntryLog
 from dledger.node import RaftNode
 from dledger.peers.book import PeerBook
+from dledger.peers.busy_notices import BusyNotices
 from ledgermq.remoting.refusal import Refusal
 from store.log.flusher import Flusher
 from store.log.waiting_batches import WaitingBatches
@@ -36,6 +37,7 @@ class Pulse:
         config: intervals and limits.
         node, log, flusher, batches, peers: parts of the node.
         copies, checkpointer: run each second.
+        notices: learns at each tick that the loop turns.
         no_quorum: makes the refusal of late batches from the number of batches that wait.
 
     Attributes:
@@ -53,6 +55,7 @@ class Pulse:
         peers: PeerBook,
         copies: CopyFetcher,
         checkpointer: Checkpointer,
+        notices: BusyNotices,
         no_quorum: Callable[[int], Refusal],
     ) -> None:
         self._config = config
@@ -64,6 +67,7 @@ class Pulse:
         self._peers = peers
         self._copies = copies
         self._checkpointer = checkpointer
+        self._notices = notices
         self._scrubber = Scrubber(log)
         self._no_quorum = no_quorum
         self._timer: asyncio.TimerHandle | None = None
@@ -84,6 +88,8 @@ class Pulse:
         self._timer = self._loop.call_later(TICK_S, self.start)
         self._watch_disk()
         self._node.on_tick(now_ms(self._loop))
+        state = self._node.soft_state
+        self._notices.turned(state.term if state.role is RaftRole.LEADER else None)
         self._batches.refuse_late(now, self._no_quorum)
         self._scrubber.step()
         if now >= self._slow_at:
@@ -99,6 +105,7 @@ class Pulse:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._notices.close()
 
     async def finish(self) -> None:
         """Wait for background work that is under way."""

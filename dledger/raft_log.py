@@ -9,6 +9,7 @@ Everything but `open_files` runs on the loop's thread.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import secrets
@@ -18,7 +19,8 @@ from pathlib import Path
 
 from dledger.background import Checkpointer, CopyFetcher
 from dledger.config import RaftConfig
-from dledger.core.errors import RaftError
+from dledger.core.errors import ImplausibleMessageError, RaftError
+from dledger.core.messages import BusyNotice
 from dledger.log.entry_batches import EntryBatches
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import HardStateFile
@@ -33,6 +35,7 @@ from dledger.log_events import LogEvents
 from dledger.node import RaftNode
 from dledger.node_status import NodeStatus, metrics_of
 from dledger.peers.book import PeerBook
+from dledger.peers.busy_notices import BusyNotices
 from dledger.peers.hello import PROTOCOL_VERSION, Hello
 from dledger.peers.inbox import PeerInbox
 from dledger.peers.transport import Transport
@@ -106,9 +109,8 @@ class RaftLog:
         self._hard_states = HardStateFile(directory, loop=loop, on_failed=self._on_disk_failed)
         inbox = PeerInbox(log, self._peers, self._events, self._on_disk_failed)
         others = {peer.node_id: peer for peer in config.peers if peer.node_id != config.self_id}
-        self._transport = Transport(
-            _hello(config, files), others, inbox, 4 * config.peer_window_bytes, config.peer_secrets
-        )
+        hello, queue_limit_bytes = _hello(config, files), 4 * config.peer_window_bytes
+        self._transport = Transport(hello, others, inbox, queue_limit_bytes, config.peer_secrets)
         self._node = RaftNode(
             config.settings,
             log=log,
@@ -122,6 +124,7 @@ class RaftLog:
         )
         self._events.attach(self._node)
         self._proposer = Proposer(config, loop, self._store_clock, log, self._events, self._node, self._peers)
+        self._notices = BusyNotices(config.settings, self._transport.links, self._on_notice)
         self._copies = CopyFetcher(log, self._transport.send, self._on_repaired, self._on_disk_failed)
         self._checkpointer = Checkpointer(directory, log, lambda: self._node.commit_index, self._on_disk_failed)
         self._pulse = Pulse(
@@ -133,10 +136,15 @@ class RaftLog:
             peers=self._peers,
             copies=self._copies,
             checkpointer=self._checkpointer,
+            notices=self._notices,
             no_quorum=self._no_quorum,
         )
         inbox.attach(self._node, self._copies, self._pulse)
         log.care.on_damage = self._on_damage
+
+    def _on_notice(self, peer_id: str, notice: BusyNotice) -> None:
+        with contextlib.suppress(ImplausibleMessageError):
+            self._node.on_message(peer_id, notice)
 
     async def start(self) -> None:
         """Listen for peers, connect to them and take part in the group.
@@ -145,7 +153,9 @@ class RaftLog:
             ListenError: this node's address in `peers` is taken or not an address of this machine.
         """
         config = self.config
-        await self._transport.start(config.listen_host or config.listen_address.host, config.listen_address.port)
+        host, port = config.listen_host or config.listen_address.host, config.listen_address.port
+        await self._transport.start(host, port)
+        await self._notices.start(host, port)
         if config.flush_mode is FlushMode.ASYNC:
             self._flusher.flush_every(config.flush_interval_ms / 1000)
         self._events.refusal = None

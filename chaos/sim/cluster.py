@@ -11,6 +11,8 @@ from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Accounts, Observer
 from chaos.sim.plan import GroupPlan
 from chaos.sim.process import Process, ProcessDiesError, World
+from dledger.core.busy import is_due
+from dledger.core.messages import BusyNotice
 from dledger.core.raft import Raft
 from store.errors import StoreError
 
@@ -118,7 +120,8 @@ class Cluster:
         process = self.processes.get(target)
         if process is not None:
             what = getattr(message, "what", type(message).__name__)
-            self.run(process, f"<- {source} {what}", lambda: process.receive(source, message))
+            receive = process.node.on_message if isinstance(message, BusyNotice) else process.receive
+            self.run(process, f"<- {source} {what}", lambda: receive(source, message))
 
     def _tell_lost(self, name: str, peer: str) -> None:
         process = self.processes.get(name)
@@ -188,6 +191,25 @@ class Cluster:
         if process is not None and process.paused_until_us <= self.clock.now_us:
             process.paused_until_us = self.clock.now_us + duration_us
             self.clock.call_in(duration_us, lambda: self._go_on(process))
+
+    def stall(self, name: str, duration_us: int) -> None:
+        """A loop that stands still while the process runs: its thread sends what the shipping rule says."""
+        process = self.processes.get(name)
+        if process is None or process.paused_until_us > self.clock.now_us:
+            return
+        self.pause(name, duration_us)
+        if process.raft.member.leader is not None:
+            self._say_busy(process, BusyNotice(process.raft.state.term), self.clock.now_us)
+
+    def _say_busy(self, process: Process, notice: BusyNotice, since_us: int) -> None:
+        if process.is_dead or process.paused_until_us <= self.clock.now_us:
+            return
+        settings = process.raft.settings
+        if is_due(settings, (self.clock.now_us - since_us) // 1000):
+            self.mark("busy notices sent")
+            for peer in settings.others:
+                self.network.send(process.name, peer, notice)
+        self.clock.call_in(settings.heartbeat_ms * 1000, lambda: self._say_busy(process, notice, since_us))
 
     def resume(self, name: str) -> None:
         """SIGCONT, if it was paused."""

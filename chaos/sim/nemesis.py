@@ -21,6 +21,7 @@ class Nemesis:
             "wipe": self._wipe,
             "pause": lambda: cluster.pause(self._leader_or_any(), self._some_time_us()),
             "stall": lambda: cluster.pause(self._any(), self._some_time_us() // 10),
+            "busy_leader": lambda: cluster.stall(self._leader_or_any(), 2 * self._some_time_us()),
             "reset_link": lambda: cluster.network.break_link(*self._two()),
             "isolate": lambda: self._cut_off([self._any()]),
             "isolate_leader": lambda: self._cut_off([self._leader_or_any()]),

@@ -29,7 +29,7 @@ FAULTS = (
     "trim",
 )
 
-LATE_FAULTS = ("lost_vote",)
+LATE_FAULTS = ("lost_vote", "busy_leader")
 STACK_FAULTS = ("die_soon", "cut_soon")
 
 

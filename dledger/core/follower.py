@@ -31,27 +31,37 @@ class Follower:
         matched_index: the log is known to equal the leader's up to here; `NO_INDEX` before the leader has shown it.
             Invariant: the commit index is never raised above it.
         heard_ms: when the leader was last heard.
+        waited_ms: when it last said that its loop is busy, and was to be waited for.
         recover_target: index up to which the log must be held and counted before this node is sound again; `NO_INDEX`
             before the leader has sent it. A node that forgot its votes must also have heard every other member.
     """
 
-    __slots__ = ("_pending", "_state", "_state_in", "heard_ms", "leader_id", "matched_index", "recover_target")
+    __slots__ = (
+        "_pending",
+        "_state",
+        "_state_in",
+        "heard_ms",
+        "leader_id",
+        "matched_index",
+        "recover_target",
+        "waited_ms",
+    )
 
     def __init__(self, state: NodeState, leader_id: str | None) -> None:
         self._state = state
         self.leader_id = leader_id
         self.matched_index = NO_INDEX
-        self.heard_ms = state.now_ms
+        self.heard_ms = self.waited_ms = state.now_ms
         self.recover_target = NO_INDEX
         self._pending: AppendRequest | None = None
         self._state_in: StateIn | None = None
 
     def hears_leader(self) -> bool:
-        """Whether the leader was heard within the lease, and the connection to it still stands."""
+        """Whether the leader was heard, or to be waited for, within the lease, and the connection to it stands."""
         state = self._state
         if self.leader_id is None or self.leader_id in state.lost_links:
             return False
-        return state.now_ms - self.heard_ms < state.settings.election_min_ms
+        return state.now_ms - max(self.heard_ms, self.waited_ms) < state.settings.election_min_ms
 
     def on_append(self, request: AppendRequest) -> None:
         """Append the entries of this term's leader; answer now, or when they are durable."""

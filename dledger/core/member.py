@@ -10,11 +10,12 @@ Every transition is one of the four methods named after the role that begins. A 
 """
 
 from dledger.core.ballot import Ballot, Outcome
+from dledger.core.busy import patience_ms
 from dledger.core.election_clock import ElectionClock
 from dledger.core.follower import Follower
 from dledger.core.handover import Handover
 from dledger.core.leader import Leader
-from dledger.core.messages import NO_INDEX, TransferRequest, VoteCause, VoteRequest, VoteResponse
+from dledger.core.messages import NO_INDEX, BusyNotice, TransferRequest, VoteCause, VoteRequest, VoteResponse
 from dledger.core.ready import TermStart
 from dledger.core.roles import RaftRole
 from dledger.core.state import NodeState
@@ -79,6 +80,16 @@ class Member:
         self.state.lost_links.discard(peer)  # a message from it proves that there is a connection
         self.clock.leader_heard()
         self.allow_missing = False
+
+    def on_busy_notice(self, peer: str, notice: BusyNotice) -> None:
+        """Wait for a leader whose loop is late, but not longer than `patience_ms` after its last message."""
+        follower, state = self.follower, self.state
+        is_led = self.role is RaftRole.FOLLOWER and follower.leader_id == peer and notice.term == state.term
+        if not is_led or peer in state.lost_links:
+            self.ignored_count += 1
+        elif state.now_ms - follower.heard_ms < patience_ms(state.settings):
+            follower.waited_ms = state.now_ms
+            self.clock.restart()
 
     def is_of_this_term(self, term: int) -> bool:
         """Whether a message of `term` is of the present term.

@@ -4,6 +4,7 @@
     leader --AppendRequest--> follower --AppendResponse--> leader          (span None: heartbeat, probe, commit index)
     leader --InstallRequest--> follower behind the oldest kept file --InstallResponse--> leader      (part after part)
     leader --TransferRequest--> the peer that is to campaign at once
+    leader's thread --BusyNotice--> follower                               (while the leader's loop is late)
 
 Indexes count entries from 0; `NO_INDEX` is the index before the first. Positions are bytes from the start of the log. A
 log starts in term 0 or later (Java DLedger writes term 0); `NO_TERM` is the term of `NO_INDEX`. A message of a term
@@ -202,11 +203,23 @@ class TransferRequest:
     leader_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class BusyNotice:
+    """The process of the leader of `term` runs, but its loop is late: see `dledger.core.busy`. It is not answered.
+
+    Its term is that of the loop's last tick, so it does not tell the sender's term now.
+    """
+
+    term: int
+
+
 def sender_term(message: "Message") -> int | None:
     """Return the sender's term at the time of `message`; None when the message does not tell it.
 
     A pre-vote is requested, and granted, in a term that the sender has not entered.
     """
+    if isinstance(message, BusyNotice):
+        return None
     if isinstance(message, VoteRequest) and message.pre_vote:
         return message.term - 1
     if isinstance(message, VoteResponse) and message.pre_vote and message.granted:
@@ -215,5 +228,12 @@ def sender_term(message: "Message") -> int | None:
 
 
 Message = (
-    VoteRequest | VoteResponse | AppendRequest | AppendResponse | InstallRequest | InstallResponse | TransferRequest
+    VoteRequest
+    | VoteResponse
+    | AppendRequest
+    | AppendResponse
+    | InstallRequest
+    | InstallResponse
+    | TransferRequest
+    | BusyNotice
 )

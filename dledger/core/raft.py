@@ -23,6 +23,7 @@ from dledger.core.messages import (
     TERM_LEAP_MAX,
     AppendRequest,
     AppendResponse,
+    BusyNotice,
     HardState,
     InstallRequest,
     InstallResponse,
@@ -85,6 +86,7 @@ class Raft:
             InstallRequest: self._on_install_request,
             InstallResponse: self._on_install_response,
             TransferRequest: self.member.on_transfer_request,
+            BusyNotice: self.member.on_busy_notice,
         }
 
     # -- what others may ask

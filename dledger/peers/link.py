@@ -27,6 +27,7 @@ from ledgermq.remoting.proof import (
     Secrets,
     is_proven,
     make_nonce,
+    notice_key,
     prove,
     proving_secret,
 )
@@ -81,6 +82,8 @@ class Link:
     Attributes:
         is_open: the dialed connection stands and its hello was answered, so messages may be written.
         seals: of the frames on the dialed connection; None where members prove nothing.
+        target: where this node's notices go, and their key; None while no connection stands.
+        notice_key: of the peer's notices; empty while it is not connected. `notice_number`: of its last one.
     """
 
     def __init__(self, owner: LinkOwner, address: PeerAddress, queue_limit_bytes: int) -> None:
@@ -96,6 +99,9 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self.is_open = False
         self.seals: FrameSeal | None = None
+        self.target: tuple[tuple[str, int], bytes] | None = None
+        self.notice_key = b""
+        self.notice_number = 0
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._dial_forever())
@@ -135,6 +141,7 @@ class Link:
             self._is_joined = False  # messages in flight over the older one are lost
             self._owner.lost(self._address.node_id)
         self._hello = hello
+        self.notice_key, self.notice_number = accepted.notice_key, 0
         self._wake.set()
         asyncio.get_running_loop().call_soon(self._check_joined)  # after the answer to its hello has been written
 
@@ -145,11 +152,12 @@ class Link:
     def accepted_closed(self, accepted: "Accepted") -> None:
         if accepted is self._accepted:
             self._accepted = None
+            self.notice_key = b""
             self._check_joined()
 
     def dialed_closed(self, dialed: "Dialed") -> None:
         if dialed is self._dialed:
-            self._dialed = None
+            self._dialed = self.target = None
             self.is_open = False
             self._check_joined()
 
@@ -193,6 +201,7 @@ class Link:
         if answer is None or dialed.transport is None:  # it may have closed right after its hello
             return None
         self._dialed, self.is_open, self.seals = dialed, True, dialed.seals
+        self.target = (dialed.transport.get_extra_info("peername")[:2], dialed.notice_key)
         dialed.session = answer.session
         self._check_joined()
         return dialed
@@ -237,6 +246,7 @@ class Dialed:
         self.closed = asyncio.Event()
         self.session: str | None = None
         self.seals: FrameSeal | None = None
+        self.notice_key = b""
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -287,6 +297,7 @@ class Dialed:
                 f"peer {self._address} sent a challenge of {len(challenge)} bytes, expected {NONCE_SIZE}"
             )
         self._is_challenged = True
+        self.notice_key = notice_key(self._secret, self._nonce, challenge)
         if self._secret:
             self.seals = FrameSeal(self._secret, self._nonce, challenge)
         hello = replace(self._owner.hello, to=self._address.node_id, nonce=self._nonce.hex()).encode()
@@ -310,6 +321,7 @@ class Accepted:
         self._seals: FrameSeal | None = None
         self._peer_id = ""
         self._nonce = make_nonce()
+        self.notice_key = b""
         self.host = "?"
         self._transport: asyncio.Transport | None = None
         self._timer = asyncio.get_running_loop().call_later(_HANDSHAKE_S, self._time_out)
@@ -366,6 +378,8 @@ class Accepted:
             if secret is None:
                 raise UnprovenError(self.host)
             other = decode_hello(hello)
+            dialer_nonce = bytes.fromhex(other.nonce)
+            self.notice_key = notice_key(secret, dialer_nonce, self._nonce)
             self._link = owner.welcome(self, other)
         except (UnprovenError, StrangerError) as error:
             self._transport.write(seal(REFUSAL, error.field.encode(), is_response=True))
@@ -375,7 +389,6 @@ class Accepted:
         self._peer_id = other.node_id
         self.stream.frame_limit = _FRAME_LIMIT
         own_hello = replace(owner.hello, to=other.node_id, nonce=self._nonce.hex()).encode()
-        dialer_nonce = bytes.fromhex(other.nonce)
         if secret:
             self._seals = FrameSeal(secret, dialer_nonce, self._nonce)
         own_proof = prove(secret, LISTENER, dialer_nonce, own_hello)

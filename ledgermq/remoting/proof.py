@@ -20,6 +20,7 @@ NONCE_SIZE: Final = 32
 DIALER: Final = b"dialer"
 LISTENER: Final = b"listener"
 _FRAMES: Final = b"frames"
+_NOTICES: Final = b"notices"
 _SECRET_MIN_BYTES: Final = 32  # guesses at a short secret could be tested on a listener
 _SECRET_MAX_BYTES: Final = 4096
 _SECRETS_MAX: Final = 4
@@ -110,6 +111,11 @@ class FrameSeal:
         hasher.update(head)
         self._count += 1
         return hasher.digest()
+
+
+def notice_key(secret: bytes, dialer_nonce: bytes, listener_nonce: bytes) -> bytes:
+    """Return the key that seals the dialer's datagrams beside one connection; `secret` may be empty."""
+    return hmac.digest(secret, _NOTICES + b"\0" + dialer_nonce + listener_nonce, "sha256")
 
 
 def digest(data: bytes | memoryview) -> bytes:
