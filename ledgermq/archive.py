@@ -9,15 +9,15 @@ All names and bytes follow from the segment: no clock, no random name. One archi
 group have the same log, so any of them may fill it. Readers of Parquet directories leave out names that begin with `_`.
 """
 
-import errno
 import hashlib
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+
+from ledgermq.durable_files import sync
 
 VERSION: Final = 1
 """Of the format of manifests and Parquet files."""
@@ -163,22 +163,6 @@ def archive_fault(archive: Path, segment: Path) -> str | None:
         for path in (parquet_path(archive, start), manifest_path(archive, start), archive):
             sync(path)
     return fault
-
-
-def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, durable; a file system that cannot sync directories is let be.
-
-    Raises:
-        OSError: it cannot be synced.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        os.close(descriptor)
 
 
 def parquet_fault(archive: Path, manifest: Manifest) -> str | None:

@@ -9,10 +9,10 @@ Source: apache/rocketmq `namesrv/.../kvconfig/KVConfigManager.java` (5.3).
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ledgermq.durable_files import replace_durably
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
 
@@ -84,26 +84,12 @@ class KvConfig:
         text = json.dumps({"configTable": tables}, ensure_ascii=False, separators=(",", ":"))
         if len(text) > _LENGTH_MAX:
             raise KvConfigError(f"{self._path}: would have {len(text)} characters, the limit is {_LENGTH_MAX}")
-        beside = self._path.with_name(self._path.name + ".tmp")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
-            _fsync_directory(self._path.parent)
+            replace_durably(self._path, text.encode())
         except OSError as error:
             raise KvConfigError(f"{self._path}: cannot be written: {error}") from error
 
 
 def _is_table(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
-
-
-def _fsync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -20,8 +20,9 @@ from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.addresses import split_address
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import ConnectError
-from ledgermq.remoting.proof import NONCE_SIZE, FrameSeal, Secrets
+from ledgermq.remoting.proof import NONCE_SIZE, Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.serving.frame_seal import FrameSeal
 from ledgermq.remoting.signature import SIGNATURE
 
 _MARK: Final = "passed on for "
@@ -48,7 +49,7 @@ class Claims:
         self._last = client
         if self._seal is None:
             return _MARK + client
-        return f"{_MARK}{client} {self._seal.next(command.code, _head(command, client), b'').hex()}"
+        return f"{_MARK}{client} {self._seal.next(command.code, _head(command, client)).hex()}"
 
 
 class ClaimChecks:
@@ -78,7 +79,7 @@ class ClaimChecks:
         client, _, seal = remark.removeprefix(_MARK).partition(" ")
         if self._is_sealed:
             head = _head(command, client)
-            made = [(own, own.next(command.code, head, b"").hex()) for own in self._seals]
+            made = [(own, own.next(command.code, head).hex()) for own in self._seals]
             self._seals = [own for own, right in made if hmac.compare_digest(right.encode(), seal.encode())]
             if not self._seals:
                 raise Refusal(Cause.NO_PERMISSION, "a request was passed on without the seal of the cluster's secret")

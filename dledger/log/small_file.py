@@ -1,16 +1,10 @@
-"""Replaces small files so that they survive a power cut whole: written aside, synced, renamed, the directory synced.
-
-    name.tmp --write, fsync--> name.tmp --rename--> name --fsync of the directory--> durable
-
-A reader finds the old content or the new one, never a mixture and never nothing.
-"""
+"""Small files of a Raft log, replaced and removed durably; disk errors are the store's own."""
 
 import errno
-import os
 from pathlib import Path
 
+from ledgermq.durable_files import replace_durably, sync
 from store.errors import DiskFailedError, DiskFullError
-from store.files.mapped_file import sync_directory
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -22,14 +16,8 @@ def write_durably(path: Path, content: bytes) -> None:
         DiskFullError: no space; the old content is unchanged.
         DiskFailedError: any other disk error; whether the file has the old or the new content is not known.
     """
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_directory(path.parent)
+        replace_durably(path, content)
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise DiskFullError(path, len(content)) from error
@@ -44,6 +32,6 @@ def remove_durably(path: Path) -> None:
     """
     try:
         path.unlink(missing_ok=True)
-        sync_directory(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise DiskFailedError(path, str(error)) from error

@@ -23,7 +23,6 @@ from ledgermq.remoting.proof import (
     DIALER,
     LISTENER,
     NONCE_SIZE,
-    FrameSeal,
     Secrets,
     is_proven,
     make_nonce,
@@ -31,6 +30,7 @@ from ledgermq.remoting.proof import (
     prove,
     proving_secret,
 )
+from ledgermq.remoting.serving.frame_seal import FrameSeal
 
 _FRAME_LIMIT: Final = 64 << 20
 _HANDSHAKE_S: Final = 3.0

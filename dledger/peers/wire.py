@@ -43,7 +43,7 @@ from dledger.core.messages import (
 from dledger.errors import PeerProtocolError
 from dledger.peers.frame_stream import frame_header, frame_prefix
 from ledgermq.message.crc import crc32
-from ledgermq.remoting.proof import FrameSeal, digest
+from ledgermq.remoting.serving.frame_seal import FrameSeal
 
 HELLO: Final = 52001
 APPEND_REQUEST: Final = 52002
@@ -59,7 +59,6 @@ CHALLENGE: Final = 52011
 REFUSAL: Final = 52012
 
 _CODE_MASK: Final = 0xFFFFFFFF
-_DIGEST_OF_NOTHING: Final = digest(b"")
 _ENVELOPE: Final = Struct(">IH")
 _APPEND_REQUEST: Final = Struct(">10q")
 _APPEND_RESPONSE: Final = Struct(">q?4q?")
@@ -94,13 +93,12 @@ Frame = list[bytes | memoryview]
 
 
 class Encoder:
-    """Encodes messages. It keeps the last span's CRC and digest, since the same span usually goes to every peer."""
+    """Encodes messages. It keeps the last span's CRC, since the same span usually goes to every peer."""
 
     def __init__(self) -> None:
         self._headers = {code: frame_header(code) for code in range(HELLO, COPY_RESPONSE + 1)}
         self._span: Span | None = None
         self._span_crc = 0
-        self._span_digest: bytes | None = None
 
     def encode(self, message: PeerMessage, seals: FrameSeal | None = None) -> Frame:
         """Return the frame as buffers to be written one after the other; a span's data is not copied.
@@ -127,11 +125,9 @@ class Encoder:
         if span is None:
             return self._frame(APPEND_REQUEST, _APPEND_REQUEST.pack(*fields, 0, NO_INDEX, 0, 0), b"", 0, seals)
         if span is not self._span:
-            self._span, self._span_crc, self._span_digest = span, crc32(span.data), None
-        if seals is not None and self._span_digest is None:
-            self._span_digest = digest(span.data)
+            self._span, self._span_crc = span, crc32(span.data)
         meta = _APPEND_REQUEST.pack(*fields, span.term, span.first_index, span.last_index, span.start_position)
-        return self._frame(APPEND_REQUEST, meta, span.data, self._span_crc, seals, self._span_digest)
+        return self._frame(APPEND_REQUEST, meta, span.data, self._span_crc, seals)
 
     def _frame(
         self,
@@ -140,7 +136,6 @@ class Encoder:
         data: bytes | memoryview,
         data_crc: int,
         seals: FrameSeal | None,
-        data_digest: bytes | None = None,
     ) -> Frame:
         size = _ENVELOPE.size + len(meta) + len(data) + (0 if seals is None else FrameSeal.SIZE)
         head = _ENVELOPE.pack(crc32(meta, data_crc), len(meta)) + meta
@@ -148,7 +143,7 @@ class Encoder:
         if data:
             frame.append(data)
         if seals is not None:
-            frame.append(seals.next(code, head, data_digest or _digest_of(data)))
+            frame.append(seals.next(code, b"".join((head, data)) if data else head))
         return frame
 
 
@@ -165,15 +160,9 @@ def open_sealed(code: int, body: memoryview, seals: FrameSeal) -> memoryview:
         PeerProtocolError: the seal is not that of this frame in this place.
     """
     body, found = body[: -FrameSeal.SIZE], body[-FrameSeal.SIZE :]
-    meta_size = _ENVELOPE.unpack_from(body)[1] if len(body) >= _ENVELOPE.size else 0
-    head, data = body[: _ENVELOPE.size + meta_size], body[_ENVELOPE.size + meta_size :]
-    if not hmac.compare_digest(found, seals.next(code & _CODE_MASK, head, _digest_of(data))):
+    if not hmac.compare_digest(found, seals.next(code & _CODE_MASK, body)):
         raise PeerProtocolError(f"code {code}, {len(body)} bytes: this frame was not sent by the peer as it came here")
     return body
-
-
-def _digest_of(data: bytes | memoryview) -> bytes:
-    return digest(data) if data else _DIGEST_OF_NOTHING
 
 
 def unseal(code: int, body: memoryview) -> tuple[memoryview, memoryview]:

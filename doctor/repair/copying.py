@@ -43,12 +43,3 @@ def _copy_piece(window: Window, out: int, start: int, end: int) -> None:
             return
         os.pwrite(out, data, start)
         start += len(data)
-
-
-def sync_path(path: Path) -> None:
-    """Make a file's content or a folder's names durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

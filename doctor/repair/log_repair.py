@@ -22,10 +22,10 @@ from doctor.read.queues import QUEUE_DIR, list_queues, open_queues
 from doctor.read.raw_file import Window
 from doctor.read.scan import FileScan, Gap
 from doctor.read.unit_files import BLANK_SIZE
-from doctor.repair.copying import sync_path
 from doctor.repair.gap_frames import Frames, fill_entries, fill_records
 from doctor.repair.placeholders import Lost, filler, mended, placeholder, renumbered
 from doctor.repair.side_file import SideFile
+from ledgermq.durable_files import sync
 from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.layout import HEAD_SIZES, INT, SYS_FLAG_AT
@@ -75,7 +75,7 @@ class LogRepairer:
                 self._bridge(before, scan, lost)
             self._mend_file(scan, lost, is_last=scan is scans[-1])
             before = scan
-        sync_path(layout.log_dir)
+        sync(layout.log_dir)
         return open_layout(layout.root, None if layout.kind == DLEDGER else layout.log_dir)
 
     def _set_lengths(self) -> None:

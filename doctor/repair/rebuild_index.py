@@ -15,8 +15,8 @@ from doctor.check.index_check import ENTRY, key_hashes, link, list_index, open_i
 from doctor.check.unit_check import open_index_units
 from doctor.read.directory import StoreLayout
 from doctor.read.unit_files import INDEX_UNIT
-from doctor.repair.copying import sync_path
 from doctor.repair.rebuild_queues import swap
+from ledgermq.durable_files import sync
 from ledgermq.message.index_unit import FIRST_ENTRY, HEADER, SECONDS_MAX, IndexLayout
 from ledgermq.store_progress import CHECKPOINT_NAME
 from store.directory.checkpoint import decode_checkpoint
@@ -72,7 +72,7 @@ class IndexBuilder:
         """Make the new index durable and put it in the place of the old one."""
         if self._count:
             self._write()
-        sync_path(self._folder)
+        sync(self._folder)
         swap(self._folder.with_name("index"))
 
     def _write(self) -> None:
@@ -149,6 +149,6 @@ class UnitBuilder:
     def finish(self) -> None:
         """Make the new files durable and put them in the place of the old ones."""
         for path in self._files:
-            sync_path(path)
-        sync_path(self.folder)
+            sync(path)
+        sync(self.folder)
         swap(self.folder.with_suffix(""))

@@ -17,7 +17,8 @@ from doctor.check.columns import Columns, Ints, QueueName
 from doctor.check.queue_check import Expected, expected_units, find_spans
 from doctor.read.queues import BATCH_DIR, QUEUE_DIR, QueueSet, list_queues
 from doctor.read.unit_files import BATCH_UNIT, BLANK_SIZE, QUEUE_UNIT, Units
-from doctor.repair.copying import copy_file, sync_path
+from doctor.repair.copying import copy_file
+from ledgermq.durable_files import sync
 from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 
 _NEW = ".new"
@@ -147,13 +148,13 @@ class QueueBuilder:
     def finish(self) -> None:
         """Make everything durable and put it in the place of the old queues. Extensions are not rebuilt."""
         for path in sorted(self._files):
-            sync_path(path)
+            sync(path)
         for folder in {parent for path in self._files for parent in list(path.parents)[:3]}:
-            sync_path(folder)
+            sync(folder)
         for kind in (QUEUE_DIR, BATCH_DIR):
             swap(self.root / kind)
         shutil.rmtree(self.root / "consumequeue_ext", ignore_errors=True)
-        sync_path(self.root)
+        sync(self.root)
 
     def _folder(self, name: QueueName, *, is_batch: bool) -> Path:
         place = self.old.directory(name, batch=is_batch).relative_to(self.old.root)
@@ -168,7 +169,7 @@ def swap(path: Path) -> None:
         path.rename(old)
     if new.exists():
         new.rename(path)
-    sync_path(path.parent)
+    sync(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

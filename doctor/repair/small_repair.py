@@ -13,7 +13,8 @@ from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.small_file import write_durably
 from doctor.check.small_check import LogFacts, json_fault, raft_checkpoint
 from doctor.read.directory import StoreLayout
-from doctor.repair.copying import copy_file, sync_path
+from doctor.repair.copying import copy_file
+from ledgermq.durable_files import sync
 from ledgermq.store_progress import CHECKPOINT_NAME, CHECKPOINT_SIZE
 from store.directory.abort_file import ABORT_NAME
 from store.directory.checkpoint import StoreCheckpoint, decode_checkpoint
@@ -31,7 +32,7 @@ def repair_small_files(layout: StoreLayout, facts: LogFacts, *, has_index: bool)
     if layout.raft_dir is not None:
         notes += _repair_raft(layout.raft_dir, facts)
     (layout.root / ABORT_NAME).unlink(missing_ok=True)
-    sync_path(layout.root)
+    sync(layout.root)
     return notes
 
 

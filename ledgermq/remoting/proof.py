@@ -1,13 +1,12 @@
-"""Proofs that both ends of a connection have the same secret, and the seals of frames after that.
+"""Proofs that both ends of a connection have the same secret.
 
 A proof is an HMAC-SHA-256 over the role of the prover, the nonce that the other end drew for this connection, and the
 prover's message, which must contain the prover's own nonce. So neither a recorded proof nor one sent back to its maker
-is valid. After the handshake `FrameSeal` covers each frame with a key of this connection alone.
+is valid. The frames after the handshake can be sealed: `ledgermq.remoting.serving.frame_seal`.
 
 A secret is replaced without a stop by a file of several lines: the first proves, each of them is accepted.
 """
 
-import hashlib
 import hmac
 import logging
 import secrets
@@ -19,7 +18,6 @@ from ledgermq.remoting.errors import RemotingError
 NONCE_SIZE: Final = 32
 DIALER: Final = b"dialer"
 LISTENER: Final = b"listener"
-_FRAMES: Final = b"frames"
 _NOTICES: Final = b"notices"
 _SECRET_MIN_BYTES: Final = 32  # guesses at a short secret could be tested on a listener
 _SECRET_MAX_BYTES: Final = 4096
@@ -87,37 +85,6 @@ def proving_secret(accepted: Secrets, prover: bytes, nonce: bytes, message: byte
     return None
 
 
-class FrameSeal:
-    """The seals of the frames in one direction of one connection: one for each frame, in order.
-
-    A seal covers the frame's number on this connection, its code, its head and the digest of its data. So a frame that
-    was changed, left out, repeated, inserted, or sent on another connection has a wrong one.
-
-    Args:
-        secret: the secret with which both ends proved themselves.
-        dialer_nonce, listener_nonce: of this connection.
-    """
-
-    SIZE: Final = 16
-
-    def __init__(self, secret: bytes, dialer_nonce: bytes, listener_nonce: bytes) -> None:
-        self._key = hmac.digest(secret, _FRAMES + b"\0" + dialer_nonce + listener_nonce, "sha256")
-        self._count = 0
-
-    def next(self, code: int, head: bytes | memoryview, data_digest: bytes) -> bytes:
-        """Return `SIZE` bytes: the seal of the next frame. `data_digest` is `digest` of its data, of fixed length."""
-        hasher = hashlib.blake2b(self._count.to_bytes(8) + code.to_bytes(4), digest_size=self.SIZE, key=self._key)
-        hasher.update(data_digest)
-        hasher.update(head)
-        self._count += 1
-        return hasher.digest()
-
-
 def notice_key(secret: bytes, dialer_nonce: bytes, listener_nonce: bytes) -> bytes:
     """Return the key that seals the dialer's datagrams beside one connection; `secret` may be empty."""
     return hmac.digest(secret, _NOTICES + b"\0" + dialer_nonce + listener_nonce, "sha256")
-
-
-def digest(data: bytes | memoryview) -> bytes:
-    """Return the SHA-256, which can be computed once for frames with the same data to several peers."""
-    return hashlib.sha256(data).digest()

@@ -35,8 +35,8 @@ from ledgermq.archive import (
     read_manifest,
     segment_name,
     sha256_of,
-    sync,
 )
+from ledgermq.durable_files import replace_durably, sync
 from ledgermq.lock_holder import lock_holder
 from ledgermq.message.entry_header import HEADER_SIZE
 from ledgermq.message.frames import Ints
@@ -238,7 +238,7 @@ def archive_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: b
             if there is not None and parquet_fault(directory, there) is None:
                 return Done(file.start, file.length, was_there=True)
             manifest = _write_segment(directory, kind, file, keep_damage=keep_damage)
-            _write_durably(manifest_path(directory, file.start), manifest.encode())
+            replace_durably(manifest_path(directory, file.start), manifest.encode())
     except ManifestError as error:
         raise ArchiveError(str(error)) from None
     except OSError as error:
@@ -461,13 +461,3 @@ class _alone:  # noqa: N801 - reads as a function
 def _write_all(descriptor: int, piece: memoryview) -> None:
     while piece:
         piece = piece[os.write(descriptor, piece) :]
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    temporary = path.with_suffix(".json.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync(path.parent)

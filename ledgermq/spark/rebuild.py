@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from ledgermq.durable_files import sync
 from ledgermq.message.flags import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from ledgermq.message.frames import Ints
 from ledgermq.message.hashing import tags_code
@@ -125,7 +126,7 @@ def write_units(side: Path, size: int, part: LogPart) -> list[Run]:
         codes = _codes(found, batch)[rows]
         runs += _write_block(side, size, batch.take(pa.array(rows)), codes, written)
     for path in written:
-        _sync(path)
+        sync(path)
     return runs
 
 
@@ -194,9 +195,9 @@ def write_blanks(side: Path, size: int, runs: Sequence[Run]) -> Rebuilt:
             _write(side / run.topic / str(run.queue_id), size, end, blanks.tobytes(), written)
         ends[name] = run.end, run.last_physical
     for path in written:
-        _sync(path)
+        sync(path)
     for folder in sorted({side, *(side / topic for topic, _ in ends), *(side / topic / str(n) for topic, n in ends)}):
-        _sync(folder)
+        sync(folder)
     return Rebuilt(len(ends), sum(run.end - run.first for run in runs))
 
 
@@ -224,13 +225,5 @@ def _swap(side: Path, place: Path) -> None:
     if place.exists():
         place.rename(old)
     side.rename(place)
-    _sync(place.parent)
+    sync(place.parent)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

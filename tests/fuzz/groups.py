@@ -26,7 +26,8 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.peers import wire
-from ledgermq.remoting.proof import NONCE_SIZE, FrameSeal
+from ledgermq.remoting.proof import NONCE_SIZE
+from ledgermq.remoting.serving.frame_seal import FrameSeal
 from tests.fuzz import peers
 from tests.fuzz.campaign import LIMIT_S, Campaign
 from tests.fuzz.decoders import peer_bytes

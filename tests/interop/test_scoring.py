@@ -90,6 +90,7 @@ def test_patterns_select_as_the_suite_does() -> None:
     [
         ("expected 10 messages within 10.0 s, got 9", True),
         ("RemotingTimeoutException: wait response on the channel timeout 3000(ms)", True),
+        ("setup: createTopic failed: RemotingSendRequestException: send request to </127.0.0.1:1> failed", True),
         ("body: expected 10 bytes, got 9 bytes or other content", False),
         ("expected 0 lost, got 1", False),
     ],

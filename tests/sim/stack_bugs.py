@@ -131,7 +131,7 @@ def sync_covers_what_came_while_it_ran() -> Planted:
 
 
 def folder_of_term_and_vote_is_not_synced() -> Planted:
-    return patch("dledger.log.small_file.sync_directory", lambda _: None)
+    return patch("ledgermq.durable_files.sync", lambda _: None)
 
 
 def start_does_not_sync() -> Planted:

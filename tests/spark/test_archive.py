@@ -138,7 +138,7 @@ def torn(path, data):
     path.with_suffix(".json.tmp").write_bytes(data[:50])
     os._exit(9)
 
-places = {"parquet": ("_write_group", lambda *_: os._exit(9)), "manifest": ("_write_durably", torn)}
+places = {"parquet": ("_write_group", lambda *_: os._exit(9)), "manifest": ("replace_durably", torn)}
 setattr(archive, *places[sys.argv[1]])
 store = open_store(sys.argv[2])
 archive.archive_segment(Path(sys.argv[3]), store.kind, store.files[0])

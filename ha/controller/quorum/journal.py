@@ -25,8 +25,8 @@ from typing import Any, Final
 import orjson
 
 from ha.controller.errors import QuorumFileError
-from ha.controller.quorum.durable import replace_file
 from ha.controller.quorum.snapshot_file import Entry, Snapshot
+from ledgermq.durable_files import replace_durably, sync
 
 JOURNAL: Final = "journal"
 VOTE: Final = "vote"
@@ -55,7 +55,7 @@ class Journal:
         if not self._path.exists():
             if self.is_sound:
                 raise QuorumFileError(self._path, f"is not there, but {VOTE} is")
-            replace_file(self._path, _HEAD)
+            replace_durably(self._path, _HEAD)
         self._entries: list[Entry] = []
         self._ends: list[int] = []  # where each record ends
         self._file = self._path.open("r+b", buffering=0)
@@ -72,7 +72,7 @@ class Journal:
         if not self._vote_path.exists():
             if self._path.exists():
                 raise QuorumFileError(self._vote_path, f"is not there, but {JOURNAL} is: a vote may be forgotten")
-            replace_file(self._vote_path, orjson.dumps({"term": 0, "vote": None, "isSound": False}))
+            replace_durably(self._vote_path, orjson.dumps({"term": 0, "vote": None, "isSound": False}))
         try:
             vote = orjson.loads(self._vote_path.read_bytes())
             return {"term": int(vote["term"]), "vote": vote["vote"], "isSound": bool(vote["isSound"])}
@@ -150,7 +150,8 @@ class Journal:
         """Drop the first `count` entries, at once."""
         kept = self._entries[count:]
         records = [_encode(entry) for entry in kept]
-        replace_file(self._path, b"".join((_HEAD, *records)))
+        sync(self._path.parent)  # the snapshot that has the dropped entries, which PySyncObj renamed
+        replace_durably(self._path, b"".join((_HEAD, *records)))
         self._file.close()
         self._file = self._path.open("r+b", buffering=0)
         self._entries, self._ends = kept, []
@@ -187,7 +188,7 @@ class Journal:
 
     def _save_vote(self, **changed: Any) -> None:
         vote = self._vote | changed
-        replace_file(self._vote_path, orjson.dumps(vote))
+        replace_durably(self._vote_path, orjson.dumps(vote))
         self._vote = vote
 
     # ---- the rest of what PySyncObj calls

@@ -29,10 +29,10 @@ from ha.controller.core.machine import Machine, encode_command
 from ha.controller.core.model import DamagedStateError
 from ha.controller.core.outcome import Outcome
 from ha.controller.errors import QuorumError, QuorumFailedError, QuorumFileError, QuorumListenError
-from ha.controller.quorum.durable import replace_file, sync_folder
 from ha.controller.quorum.journal import Journal
 from ha.controller.quorum.snapshot_file import Entry, Snapshot, encode_snapshot, read_snapshot
 from ha.controller.quorum.transport import QuorumTransport
+from ledgermq.durable_files import replace_durably, sync
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.directory.lock_file import LockFile
@@ -326,7 +326,7 @@ class Quorum:
     def _write_snapshot(self, path: str, entries: tuple[Entry, Entry, Any]) -> None:
         """PySyncObj gives the name of a temporary file, and renames that when we return."""
         try:
-            replace_file(Path(path), encode_snapshot(Snapshot(self._machine.snapshot(), entries[1], entries[0])))
+            replace_durably(Path(path), encode_snapshot(Snapshot(self._machine.snapshot(), entries[1], entries[0])))
         except OSError as error:  # PySyncObj would log it and try again at each tick
             self.failure = QuorumFailedError(f"{path} cannot be written: {error.strerror}")
             raise
@@ -336,7 +336,7 @@ class Quorum:
         try:
             with Path(path).open("rb") as file:
                 os.fsync(file.fileno())
-            sync_folder(Path(path).parent)
+            sync(Path(path).parent)
             snapshot = self._restore()
             if snapshot is None:
                 raise QuorumFileError(Path(path), "is gone")

@@ -20,12 +20,12 @@ from ledgermq.remoting.proof import (
     DIALER,
     LISTENER,
     NONCE_SIZE,
-    FrameSeal,
     SecretFileError,
     Secrets,
     prove,
     read_secrets,
 )
+from ledgermq.remoting.serving.frame_seal import FrameSeal
 from tests.dledger.conftest import RaftCluster, until
 from tests.dledger.peers.pair import Pair, Stranger, said_by
 from tests.ports import free_ports

@@ -49,7 +49,7 @@ def directory_of_the_log_not_synced() -> Patch:
 
 
 def directory_of_term_and_vote_not_synced() -> Patch:
-    return mock.patch("dledger.log.small_file.sync_directory", lambda _: None)
+    return mock.patch("ledgermq.durable_files.sync", lambda _: None)
 
 
 def checkpoint_ahead_of_the_log() -> Patch:

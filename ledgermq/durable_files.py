@@ -1,0 +1,40 @@
+"""Small files that are whole after a crash at any moment: they hold the old content or the new one.
+
+NAME.tmp --write, fsync--> NAME.tmp --rename--> NAME --fsync of the directory--> durable
+"""
+
+import errno
+import os
+from pathlib import Path
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Replace the content of `path`, or make the file; on return it is durable. Blocks for the disk.
+
+    Raises:
+        OSError: the disk refused; the file has the old or the new content.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make a file's content, or the names in a directory, durable. Some file systems cannot sync directories: no error.
+
+    Raises:
+        OSError: it cannot be synced; `filename` is `path`.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        os.close(descriptor)
