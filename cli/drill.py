@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from chaos.drills.verdict import DrillResult
 
 _RATE = 500.0
-_QUIET_S = 2.0
+QUIET_S = 2.0
+"""Seconds of steady traffic before and after a fault."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -27,9 +28,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     kinds = drill.add_subparsers(dest="kind", metavar="DRILL", required=True)
     for one in CATALOGUE.values():
         kind = kinds.add_parser(one.name, help=one.summary, description=f"{one.summary}; shows that {one.proves}.")
-        kind.add_argument("--mode", choices=[mode.value for mode in ClusterMode], default=ClusterMode.RAFT.value)
         kind.add_argument(
-            "--hold", type=_positive, default=one.hold_s, metavar="S", help="seconds that the fault lasts (%(default)s)"
+            "--hold", type=positive, default=one.hold_s, metavar="S", help="seconds that the fault lasts (%(default)s)"
         )
         add_traffic_options(kind)
         kind.set_defaults(run=_drill)
@@ -37,15 +37,19 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     """Add what all runs of drills have in common."""
-    parser.add_argument("--rate", type=_positive, default=_RATE, metavar="N", help="messages a second (%(default)g)")
+    parser.add_argument("--mode", choices=[mode.value for mode in ClusterMode], default=ClusterMode.RAFT.value)
+    parser.add_argument("--rate", type=positive, default=_RATE, metavar="N", help="messages a second (%(default)g)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a report for people to this file")
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="append what the producer was told to this file, as JSON Lines"
     )
 
 
-def run_order(order: "Order", mode: str, json_path: Path | None) -> int:
-    """Carry out an order on a new cluster of this mode, print the table, and return the exit code.
+def run_order(order: "Order", arguments: argparse.Namespace, *, has_links: bool) -> int:
+    """Carry out an order on a new cluster of the mode that the arguments name, and return the exit code.
+
+    The table is printed; figures and report go to the files of the arguments.
 
     Raises:
         CommandError: the cluster did not start, or took no traffic.
@@ -53,16 +57,20 @@ def run_order(order: "Order", mode: str, json_path: Path | None) -> int:
     """
     import uvloop
 
-    if json_path is not None:
-        json_path.open("a").close()
+    from chaos.report.page import render
+
+    for path in filter(None, (arguments.json, arguments.report, arguments.history)):
+        path.open("a").close()
     with (
         tempfile.TemporaryDirectory(prefix="ledgermq-drill-") as scratch,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        result = runner.run(_run(order, mode, Path(scratch) / "cluster"))
+        result = runner.run(_run(order, arguments.mode, has_links, Path(scratch) / "cluster"))
     print(result.table())
-    if json_path is not None:
-        json_path.write_text(json.dumps(result.figures(), indent=1) + "\n")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(result.figures(), indent=1) + "\n")
+    if arguments.report is not None:
+        arguments.report.write_text(render(result), encoding="utf-8")
     return result.verdict.value
 
 
@@ -74,12 +82,13 @@ def _drill(arguments: argparse.Namespace) -> int:
     order = Order(
         name=drill.name,
         drills=[(drill, arguments.hold)],
+        limit_s=float("inf"),
         rate=arguments.rate,
-        quiet_s=_QUIET_S,
-        history=None if arguments.history is None else str(arguments.history),
+        quiet_s=QUIET_S,
+        history=arguments.history and str(arguments.history),
         repeat=shlex.join(["ledgermq", *sys.argv[1:]]),
     )
-    return run_order(order, arguments.mode, arguments.json)
+    return run_order(order, arguments, has_links=drill.needs_links)
 
 
 def require_mode(drill: Drill, mode: str) -> None:
@@ -92,18 +101,18 @@ def require_mode(drill: Drill, mode: str) -> None:
         raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(drill.modes))}, not {mode}")
 
 
-async def _run(order: "Order", mode: str, directory: Path) -> "DrillResult":
+async def _run(order: "Order", mode: str, has_links: bool, directory: Path) -> "DrillResult":
     from chaos.drills.run import run_drills
     from cli.demo.cluster import local_cluster
     from cli.fabric import LocalFabric
     from cli.live import LiveDisplay
 
-    links = ["--links"] if any(drill.needs_links for drill, _ in order.drills) else []
+    links = ["--links"] if has_links else []
     async with local_cluster(directory, "--mode", mode, *links) as cluster:
         return await run_drills(LocalFabric(cluster, directory), order, LiveDisplay(sys.stderr))
 
 
-def _positive(text: str) -> float:
+def positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")

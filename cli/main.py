@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cli.acl.command import add_parser as add_acl
+from cli.chaos import add_parser as add_chaos
 from cli.cluster.command import add_parser as add_cluster
 from cli.demo.command import add_parser as add_demo
 from cli.drill import add_parser as add_drill
@@ -84,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_acl(commands)
     add_demo(commands)
     add_drill(commands)
+    add_chaos(commands)
     add_tools(commands)
     add_store(commands)
     add_pipeline(commands)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,7 +34,8 @@ class Order:
 
     Attributes:
         name: of the drill or campaign, for the result.
-        drills: each with the seconds that its fault lasts, one after another.
+        drills: each with the seconds that its fault lasts, one after another; may be endless.
+        limit_s: no further drill begins so many seconds after the start of the traffic.
         rate: messages a second.
         quiet_s: seconds of steady traffic before the first fault, after the last one, and between them.
         history: file to which the producer appends what it was told; None: none.
@@ -42,7 +43,8 @@ class Order:
     """
 
     name: str
-    drills: Sequence[tuple[Drill, float]]
+    drills: Iterable[tuple[Drill, float]]
+    limit_s: float
     rate: float
     quiet_s: float
     history: str | None
@@ -77,6 +79,8 @@ async def run_drills(fabric: Fabric, order: Order, display: Display) -> DrillRes
             await _steady(record)
             await asyncio.sleep(order.quiet_s)
             for drill, hold_s in order.drills:
+                if time.monotonic() > record.began_s + order.limit_s:
+                    break
                 await inject(fabric, drill, hold_s, record, display.event)
                 await asyncio.sleep(order.quiet_s)
         display.event("no more sends; waiting until everything is consumed")

@@ -1,7 +1,10 @@
 """The catalogue: every drill breaks something, repairs all of it, and touches nodes and links that are there."""
 
+from itertools import islice
+
 import pytest
 
+from chaos.drills.campaign import draw
 from chaos.drills.catalogue import CATALOGUE, Drill, Step
 from chaos.fabric.contract import ClusterView, NodeView, Verb
 
@@ -69,3 +72,13 @@ def test_a_drill_that_a_mode_cannot_do_is_not_in_its_list() -> None:
     assert "controller" not in CATALOGUE["isolate-leader"].modes
     assert CATALOGUE["transfer"].modes == {"raft"}
     assert "standalone" in CATALOGUE["kill-leader"].modes
+
+
+def test_a_campaign_is_the_same_for_a_seed_and_has_every_drill_of_the_mode_before_one_comes_again() -> None:
+    allowed = {name for name, drill in CATALOGUE.items() if "sync" in drill.modes}
+    drawn = list(islice(draw(7, "sync"), 2 * len(allowed)))
+    assert drawn == list(islice(draw(7, "sync"), 2 * len(allowed)))
+    assert drawn != list(islice(draw(8, "sync"), 2 * len(allowed)))
+    names = [drill.name for drill, _ in drawn]
+    assert set(names[: len(allowed)]) == set(names[len(allowed) :]) == allowed
+    assert all(0.5 * drill.hold_s <= hold_s <= 1.5 * drill.hold_s for drill, hold_s in drawn)

@@ -1,0 +1,64 @@
+"""`ledgermq chaos run|simulate`: drills drawn from a seed on a real cluster; seeded simulation of whole clusters."""
+
+import argparse
+import os
+import shlex
+import sys
+
+from cli.drill import QUIET_S, add_traffic_options, positive, run_order
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command `chaos` to the parser."""
+    verbs = commands.add_parser(
+        "chaos", help="random faults by a seed: on real processes, or simulated"
+    ).add_subparsers(dest="verb", metavar="VERB", required=True)
+    run = verbs.add_parser("run", help="drills of the catalogue, drawn from a seed, on one cluster under traffic")
+    run.add_argument("--seed", type=int, required=True, metavar="N", help="draws the drills and their lengths")
+    run.add_argument("--minutes", type=positive, default=1.0, metavar="M", help="no drill begins later (%(default)g)")
+    add_traffic_options(run)
+    run.set_defaults(run=_run)
+    simulate = verbs.add_parser(
+        "simulate", help="whole clusters in one process, on a clock, network and disk of a seed"
+    )
+    which = simulate.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seeds", type=_seeds, metavar="A..B", help="run the seeds A to B, both included")
+    which.add_argument("--replay", type=int, metavar="SEED", help="run one seed, with one line for each event")
+    simulate.add_argument("--stack", action="store_true", help="whole brokers on files, not Raft nodes alone")
+    simulate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (%(default)s)")
+    simulate.set_defaults(run=_simulate)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from chaos.drills.campaign import draw
+    from chaos.drills.run import Order
+    from cli.cluster.plan import ClusterMode
+
+    order = Order(
+        name=f"campaign {arguments.seed}",
+        drills=draw(arguments.seed, arguments.mode),
+        limit_s=60 * arguments.minutes,
+        rate=arguments.rate,
+        quiet_s=QUIET_S,
+        history=arguments.history and str(arguments.history),
+        repeat=shlex.join(["ledgermq", *sys.argv[1:]]),
+    )
+    return run_order(order, arguments, has_links=ClusterMode(arguments.mode).has_links)
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    """Exit 0 when every seed is clean, else 1; the failing seed and the command that replays it are printed."""
+    from chaos.sim.__main__ import main
+
+    words = ["--stack"] if arguments.stack else []
+    if arguments.replay is not None:
+        return min(main([*words, "--seed", str(arguments.replay), "--trace"]), 1)
+    first, last = arguments.seeds
+    return min(main([*words, "--seeds", f"{first}:{last + 1}", "--jobs", str(arguments.jobs)]), 1)
+
+
+def _seeds(text: str) -> tuple[int, int]:
+    first, separator, last = text.partition("..")
+    if not (separator and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not A..B with two whole numbers, the smaller first")
+    return int(first), int(last)

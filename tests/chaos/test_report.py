@@ -1,0 +1,53 @@
+"""The report: one page that needs nothing else, with the verdict first; a real browser lays it out."""
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chaos.report.page import render
+from tests.chaos.example_run import run_of
+
+
+def test_the_page_has_verdict_bands_bars_and_checks_and_loads_nothing() -> None:
+    page = render(run_of())
+    assert page.index("PASS: kill-leader, mode raft") < page.index("<svg")
+    assert page.count('class="band kill"') == 1
+    assert [page.count(f">term {term}<") for term in (1, 2, 3)] == [1, 1, 0]
+    assert page.count('<span class="yes">') == 7
+    assert "ledgermq drill kill-leader</pre>" in page
+    assert not re.search(r"(src|href)=|https?://|url\(|@import", page)
+
+
+def test_a_broken_promise_and_a_fault_without_effect_are_said_first() -> None:
+    page = render(run_of(lose=True))
+    assert page.index("not so: no acknowledged message is lost") < page.index("<svg")
+    assert page.count('<span class="no">NO</span>') == 1
+    assert "kill had no effect" in render(run_of(trouble="kill had no effect")).split("<svg")[0]
+
+
+def test_text_from_outside_cannot_become_markup() -> None:
+    assert "<script>" not in render(dataclasses.replace(run_of(), repeat="ledgermq drill '<script>'"))
+
+
+def test_a_browser_shows_the_report(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium is here: apt-get install chromium")
+    (tmp_path / "report.html").write_text(render(run_of()), encoding="utf-8")
+    script = "document.title=[...document.querySelectorAll('svg,.band rect,#checks tbody tr')].map(e=>Math.round(e.getBoundingClientRect().width)).join()"  # noqa: E501
+    page = render(run_of()).replace("</body>", f"<script>{script}</script></body>")
+    (tmp_path / "measured.html").write_text(page, encoding="utf-8")
+    words = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    shot = [f"--screenshot={tmp_path / 'report.png'}", "--window-size=1100,1200", "--dump-dom"]
+    done = subprocess.run(
+        [*words, *shot, f"file://{tmp_path}/measured.html"], capture_output=True, text=True, timeout=60
+    )
+    title = re.search("<title>(.*?)</title>", done.stdout)
+    assert title is not None, done.stderr
+    drawing, band, *rows = map(int, title[1].split(","))
+    assert drawing > 900 and 100 < band < drawing / 2  # the fault is 1 s of 4
+    assert len(rows) == 7 and min(rows) > 900
