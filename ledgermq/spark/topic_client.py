@@ -12,6 +12,7 @@ A call is tried again, at a new leader too, until `fetchTimeoutMs` are over.
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -186,6 +187,24 @@ class TopicClient:
     def ends(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         """Return the offset behind the newest confirmed message of each queue."""
         return self._run(self._all(self._admin.queue_offsets.end, queues))
+
+    def still_before(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return the ends of those queues that end before an offset for all of `fetchTimeoutMs`.
+
+        A new leader's queues may, for a moment, end before what the one before it had confirmed.
+        """
+
+        async def before(queue: MessageQueue) -> int | None:
+            deadline, tries = time.monotonic() + self._access.timeout_ms / 1000, 0
+            while (end := await self._admin.queue_offsets.end(queue)) < offsets[queue]:
+                if time.monotonic() > deadline:
+                    return end
+                tries += 1
+                await asyncio.sleep(back_off_s(tries, random.random))
+            return None
+
+        ends = self._run(self._all(before, list(offsets)))
+        return {queue: end for queue, end in ends.items() if end is not None}
 
     def at_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> dict[MessageQueue, int]:
         """Return the offset of the first message of each queue that was stored at or after a time; else its end."""

@@ -4,8 +4,8 @@
                                   |
     a stream's offset  {"from":{"T/b/0":5},"q":{"T/b/0":9},"v":1}     keys sorted: it is compared as text
 
-`from` pins where a queue begins that is first seen in this batch: a batch that is run again after a crash reads the
-same offsets, though "latest" or a timestamp would mean something else by then.
+`from` pins where a queue begins that is first seen in this batch, or begins anew: a batch that is run again after a
+crash reads the same offsets, though "latest" or a timestamp would mean something else by then.
 """
 
 import json
@@ -189,6 +189,20 @@ def gone_ranges(ranges: Iterable[Range], firsts: Mapping[MessageQueue, int]) -> 
     ]
 
 
+def refuse_new_life(ends: Mapping[MessageQueue, int], known: Mapping[MessageQueue, int]) -> None:
+    """Raise if queues end before what was read of them.
+
+    Raises:
+        DataLossError: names the queues.
+    """
+    told = [f"{queue} ends at {ends[queue]}, and was read up to {known[queue]}" for queue in sorted(ends)]
+    if told:
+        raise DataLossError(
+            f"{'; '.join(told[:_SHOWN_MAX])}: a topic was removed and made again. What its queues had that was not read"
+            " is gone; with failOnDataLoss=false the query reads the new ones from their beginning"
+        )
+
+
 def loss_text(gone: Sequence[Range]) -> str:
     """Return which messages are gone, in words."""
     shown = [f"{each.queue}: offsets {each.start} to {each.end - 1}" for each in gone[:_SHOWN_MAX]]
@@ -259,7 +273,7 @@ def ranges_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Ran
     """Return what a micro-batch reads, in order of the queues."""
     before, _ = decode_offsets(start)
     ends, pinned = decode_offsets(end)
-    starts = pinned | before
+    starts = before | pinned
     return [Range(queue, starts[queue], at) for queue, at in sorted(ends.items()) if starts[queue] < at]
 
 

@@ -67,6 +67,7 @@ from ledgermq.spark.topic_offsets import (
     loss_text,
     ranges_between,
     refuse_loss,
+    refuse_new_life,
     share,
 )
 from ledgermq.spark.topic_sink import TopicStreamWriter, TopicWriter
@@ -146,7 +147,8 @@ class _Topics:
         Raises:
             DataLossError, ClusterError, PipelineError: see `TopicSource`.
         """
-        gc.freeze()  # the worker's many imported objects need not be walked again and again
+        if not gc.get_freeze_count():
+            gc.freeze()  # the worker's many imported objects need not be walked again and again
         queue, position = part.range.queue, part.range.start
         with TopicClient(self._access) as client:
             for fetched in client.fetched(queue, position, part.range.end, self._tags):
@@ -308,15 +310,25 @@ class TopicStreamReader(_Topics, DataSourceStreamReader, SupportsTriggerAvailabl
         self._target = client.ends(self._selection.queues(client))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends; `start` itself if there is nothing to read and no new queue."""
+        """Return where the next batch ends; `start` itself if there is nothing to read and no new queue.
+
+        Raises:
+            DataLossError: a queue ends before what was read of it, and that is to fail.
+        """
         client = self._connected()
         known, _ = decode_offsets(start)
         queues = self._selection.queues(client)
         target = client.ends(queues) if self._target is None else self._target
+        anew = client.still_before({queue: at for queue, at in known.items() if target.get(queue, at) < at})
+        if self._fails:
+            refuse_new_life(anew, known)
+        elif anew:
+            _log.warning("read from their beginning, since their topics were made again: %s", sorted(map(str, anew)))
         fresh = [queue for queue in queues if queue not in known and queue in target]
-        pinned: Offsets = {}
+        pinned = client.firsts(list(anew))
+        target = target | anew
         if fresh:  # those of a first batch begin where the options say, later ones at their first message
-            pinned = client.firsts(fresh) if known else self._start.resolve(client, fresh)
+            pinned |= client.firsts(fresh) if known else self._start.resolve(client, fresh)
             pinned = {queue: min(at, target[queue]) for queue, at in pinned.items()}
         begins = known | pinned
         backlogs = {queue: target[queue] - at for queue, at in begins.items() if target.get(queue, 0) > at}

@@ -106,6 +106,13 @@ class RunningBroker:
 
         self.run(work())
 
+    def delete(self, topic: str) -> None:
+        async def work() -> None:
+            async with Admin(self.namesrv) as admin:
+                await admin.delete_topic(topic)
+
+        self.run(work())
+
     def send(self, topic: str, messages: Sequence[Outgoing], queue: int = 0) -> list[SendResult]:
         async def work() -> list[SendResult]:
             async with Producer(self.namesrv) as producer:

@@ -186,6 +186,25 @@ def test_a_replayed_batch_reads_the_same_and_a_new_queue_is_read_from_its_beginn
     again.stop()
 
 
+def test_a_topic_that_was_made_again_fails_or_is_read_from_its_beginning(broker: RunningBroker, topic: str) -> None:
+    broker.send(topic, outgoing(10), queue=0)
+    settings = {"subscribe": topic, "startingOffsets": "earliest", "fetchTimeoutMs": "300"}
+    read = stream(broker, **settings)
+    end = read.latestOffset(read.initialOffset(), ReadAllAvailable())
+    broker.delete(topic)
+    broker.create(topic, 2)
+    broker.send(topic, outgoing(4, 50), queue=0)
+    with pytest.raises(DataLossError, match=f"{topic}/b/0 ends at 4, and was read up to 10: a topic was removed"):
+        read.latestOffset(end, ReadAllAvailable())
+    read.stop()
+    lenient = stream(broker, **settings, failOnDataLoss="false")
+    after = lenient.latestOffset(end, ReadAllAvailable())
+    assert after["from"] == {f"{topic}/b/0": 0}
+    assert numbers(rows_of(lenient, lenient.partitions(end, after))) == list(range(50, 54))
+    assert lenient.latestOffset(after, ReadAllAvailable()) is after
+    lenient.stop()
+
+
 def test_the_limits_of_a_batch_hold(broker: RunningBroker, topic: str) -> None:
     broker.send(topic, outgoing(90), queue=0)
     broker.send(topic, outgoing(10, 90), queue=1)
