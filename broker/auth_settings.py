@@ -4,12 +4,13 @@ Source: apache/rocketmq `auth/.../config/AuthConfig.java`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from broker.state.users import SUPER, User
 from ledgermq.remoting.codec.lenient_json import loads
-from ledgermq.remoting.config_key import BOOL, SECRET, Kind, key, read_integer
+from ledgermq.remoting.config_key import BOOL, OURS, PATH, SECRET, Kind, key, read_integer
 from ledgermq.remoting.errors import JsonError
 
 
@@ -73,6 +74,17 @@ class AuthSettings:
         "User and password of the brokers among themselves.",
         note="Made likewise; brokers have no requests of their own to sign.",
     )
+    password_key_file: Path | None = key(
+        "passwordKeyFile",
+        PATH,
+        None,
+        "File with the secret, 32 bytes or more, by which the stored passwords of users are encrypted.",
+        note="The same on all replicas. Without it that of dLegerPeerSecretFile or haPeerSecretFile is used,"
+        " and without that passwords are stored in plain text.",
+        origin=OURS,
+    )
+    password_secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    """From that file, filled in by the node at the start."""
     old_acl: bool = key(
         "aclEnable",
         BOOL,

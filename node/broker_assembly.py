@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import replace
 
 from broker.admin.live_config import Keep, LiveConfig
 from broker.admin.master_tables import POLL_SECONDS, MasterTables
@@ -37,7 +38,7 @@ from ledgermq.remoting.server import RemotingServer
 from node.keys import BROKER_KEYS
 from node.log_choice import open_store_of
 from node.node_config import NodeConfig
-from node.store_settings import peer_secrets
+from node.store_settings import password_secrets, peer_secrets
 from store.opening import OpenStore
 from telemetry.collector import QuietCollector
 from telemetry.health import HealthServer
@@ -139,6 +140,7 @@ class Broker:
 
         Raises:
             StoreError: the directory is locked, not ours, or the disk refuses.
+            SecretFileError: a file of secrets cannot be used.
             OSError: a port is in use, or the advertised host has no address.
             HealthListenError: the health port is in use.
         """
@@ -151,6 +153,9 @@ class Broker:
         advertised_port = config.advertised_port or self._port
         self._address = f"{config.advertised_host}:{advertised_port}"
         store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
+        config.auth = replace(config.auth, password_secrets=password_secrets(self._node))
+        if config.auth.authentication_enable and not config.auth.password_secrets:
+            log.warning("passwords of users are stored in plain text: set passwordKeyFile")
         self._follower = follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
         chosen = await open_store_of(self._node, store_host, self._address, follower, self._controllers)
         self._open, self._follow = chosen.store, chosen.follow

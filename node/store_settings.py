@@ -83,6 +83,12 @@ def peer_secrets(config: NodeConfig) -> Secrets:
     return () if secret_file is None else read_secrets(secret_file)
 
 
+def password_secrets(config: NodeConfig) -> Secrets:
+    """The secrets by which passwords of users are stored; raises as `peer_secrets`."""
+    key_file = config.broker.auth.password_key_file
+    return peer_secrets(config) if key_file is None else read_secrets(key_file)
+
+
 def member_config(config: NodeConfig, client_address: str, broker_id: int) -> MemberConfig:
     """For a replica to which the controllers gave `broker_id`. Raises as `group_config`."""
     master = master_config(config, client_address)

@@ -5,18 +5,23 @@ context; `broker/.../auth/pipeline/{AuthenticationPipeline,AuthorizationPipeline
 """
 
 import hmac
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Final
 
 from broker.auth.access import PUB, TopicAt, accesses, of_topic
+from broker.auth.password_vault import PasswordVault
 from broker.auth.policy import check
 from broker.auth_settings import AuthSettings
 from broker.state.users import DISABLE, Acl, User, refused, subject_of
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
+
+log = logging.getLogger(__name__)
 
 FindUser = Callable[[str], User | None]
 FindAcl = Callable[[str], Acl | None]
@@ -34,16 +39,25 @@ class Guard:
         find_user: finds a user by name.
         find_acl: finds policies by subject.
         topic_at: as `access.TopicAt`.
+        vault: opens passwords.
     """
 
     def __init__(
-        self, settings: AuthSettings, cluster: str, find_user: FindUser, find_acl: FindAcl, topic_at: TopicAt
+        self,
+        settings: AuthSettings,
+        cluster: str,
+        find_user: FindUser,
+        find_acl: FindAcl,
+        topic_at: TopicAt,
+        vault: PasswordVault,
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._find_user = find_user
         self._find_acl = find_acl
         self._topic_at = topic_at
+        self._vault = vault
+        self._unreadable = SeldomLog(log)
 
     @property
     def is_needed(self) -> bool:
@@ -124,10 +138,13 @@ class Guard:
         user = self._find_user(name)
         left_out = _UNSIGNED_UNTIL_4_9_3 if command.version <= _V4_9_3 else SIGNATURE
         # an unknown user costs as much, and is answered as a wrong signature: names cannot be found out
-        right = signature(fields, command.body, user.password if user else _NO_PASSWORD, left_out=left_out)
+        password = None if user is None else self._vault.password_of(user)
+        if user is not None and password is None:
+            self._unreadable.warning("the password of user %r is sealed by a secret that is not known here", name)
+        right = signature(fields, command.body, password or _NO_PASSWORD, left_out=left_out)
         given = fields.get(SIGNATURE, "")
         is_right = hmac.compare_digest(right.encode(), given.encode("utf-8", "surrogatepass"))
-        if user is None or not is_right:
+        if user is None or password is None or not is_right:
             raise refused("check signature failed.")
         if user.status == DISABLE:
             raise refused(f"User:{name} is disabled.")

@@ -15,9 +15,11 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`,
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from broker.auth.guard import Guard
+from broker.auth.password_vault import PasswordVault
 from broker.role import Role
 from broker.state.tables import Propose, ReplicatedState, StateChange
 from broker.state.users import (
@@ -45,6 +47,7 @@ log = logging.getLogger(__name__)
 
 _NAME_MAX: Final = 255
 _REPEATED_WITHIN_S: Final = 10.0
+_USERS_PER_RECORD: Final = 100
 _KEY_FIELDS: Final = ("username", "subject", "policyType", "resource")
 
 
@@ -52,6 +55,7 @@ class AuthRequests:
     """Shows and changes users and policies.
 
     Args:
+        vault: seals passwords before they are proposed.
         propose: appends a change; its callback gets None when the change is committed and applied, or the refusal.
         clock: seconds of a monotonic clock.
     """
@@ -61,12 +65,14 @@ class AuthRequests:
         state: ReplicatedState,
         role: Role,
         guard: Guard,
+        vault: PasswordVault,
         propose: Propose,
         clock: Callable[[], float],
     ) -> None:
         self._state = state
         self._role = role
         self._guard = guard
+        self._vault = vault
         self._propose = propose
         self._recent = _RecentChanges(clock)
 
@@ -81,7 +87,7 @@ class AuthRequests:
         if name in self._state.users:
             self._done_before(connection, command, "The user is existed")
             return
-        self._change(connection, command, StateChange(users={name: user}))
+        self._change(connection, command, StateChange(users={name: self._vault.seal(user)}))
 
     def update_user(self, connection: Connection, command: Command) -> None:
         """3002: change a user; members that the body leaves out keep their values."""
@@ -93,7 +99,7 @@ class AuthRequests:
         user = change.update(present)
         if present.is_super or user.is_super:
             self._guard.check_super(command, "update")
-        self._change(connection, command, StateChange(users={name: user}))
+        self._change(connection, command, StateChange(users={name: self._vault.seal(user)}))
 
     def delete_user(self, connection: Connection, command: Command) -> None:
         """3003: delete a user and its policies; deleting a missing user succeeds."""
@@ -168,9 +174,18 @@ class AuthRequests:
 
     def make_users(self, wanted: list[User]) -> None:
         """Create those of the users that do not exist; a new leader does this with the users of the configuration."""
-        missing = {user.name: user for user in wanted if user.name not in self._state.users}
+        missing = {user.name: self._vault.seal(user) for user in wanted if user.name not in self._state.users}
         if missing:
             self._propose(StateChange(users=missing), _made)
+
+    def seal_users(self) -> None:
+        """Seal the passwords that are in plain text, or sealed by an earlier secret; a new leader does this."""
+        users = self._state.users.items()
+        changed = [(name, sealed) for name, user in users if (sealed := self._vault.seal(user)) != user]
+        for start in range(0, len(changed), _USERS_PER_RECORD):
+            self._propose(StateChange(users=dict(changed[start : start + _USERS_PER_RECORD])), _made)
+        if changed:
+            log.info("the passwords of %d users are sealed by the present secret from now on", len(changed))
 
     # ---- inside
 
@@ -196,7 +211,9 @@ class AuthRequests:
         return subject_of(name)
 
     def _shown(self, user: User, command: Command) -> dict[str, str]:
-        return user.to_json(with_password=self._guard.is_super(command))
+        if not self._guard.is_super(command):
+            return user.to_json(with_password=False)
+        return replace(user, password=self._vault.password_of(user) or "", sealed="").to_json()
 
     def _change(self, connection: Connection, command: Command, change: StateChange) -> None:
         def done(refusal: Refusal | None) -> None:
@@ -239,7 +256,7 @@ def _change_key(command: Command) -> tuple[object, ...]:
 
 def _made(refusal: Refusal | None) -> None:
     if refusal is not None:
-        log.warning("the users of the configuration cannot be created yet: %s", refusal)
+        log.warning("users cannot be created, or their passwords sealed, yet: %s", refusal)
 
 
 def _user_name(command: Command) -> str:

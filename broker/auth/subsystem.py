@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from broker.auth.guard import Guard
+from broker.auth.password_vault import PasswordVault
 from broker.auth.requests import AuthRequests
 from broker.context import BrokerContext
 from broker.state import names
@@ -24,8 +25,11 @@ class AuthSubsystem(Subsystem):
         self._store = context.store
         self._super_users = config.auth.super_users()
         self._forwarding = context.forwarding
-        self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self.topic_at)
-        self._requests = AuthRequests(state, context.role, self.guard, context.state_log.propose, context.loop.time)
+        vault = PasswordVault(config.auth.password_secrets)
+        self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self.topic_at, vault)
+        self._requests = AuthRequests(
+            state, context.role, self.guard, vault, context.state_log.propose, context.loop.time
+        )
 
     def requests(self) -> Mapping[int, Serve]:
         """See `Subsystem`. Changes are forwarded to the leader, since tools send them to each member of a cluster."""
@@ -44,8 +48,9 @@ class AuthSubsystem(Subsystem):
         }
 
     def lead(self) -> None:
-        """Create the users of the configuration that do not exist."""
+        """Create the users of the configuration that do not exist, and seal passwords that are not."""
         self._requests.make_users(self._super_users)
+        self._requests.seal_users()
 
     def topic_at(self, physical_offset: int) -> str | None:
         """The topic of the record at a physical offset (of one that waits, its real topic); None without a record."""

@@ -34,6 +34,7 @@ ENTRIES_MAX: Final = 10_000
 """Most entries of one user. A change reads and replicates all of them at once, some 30 us of the loop for each."""
 
 _USER: Final = "User:"
+_SEALED: Final = "sealedPassword"
 _PREFIX_END: Final = "*"
 
 
@@ -53,10 +54,16 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """A user; the password is kept in plain text, since signatures are computed from it."""
+    """A user.
+
+    Attributes:
+        password: in plain text; empty if it is sealed.
+        sealed: the password as `broker.auth.password_vault` encrypted it; empty if it is not sealed.
+    """
 
     name: str
     password: str = field(repr=False)
+    sealed: str = field(default="", repr=False)
     kind: str = NORMAL
     status: str = ENABLE
 
@@ -65,8 +72,10 @@ class User:
         return self.kind == SUPER
 
     def to_json(self, *, with_password: bool = True) -> dict[str, str]:
-        shown = {"password": self.password, "userStatus": self.status, "userType": self.kind, "username": self.name}
-        return {name: value for name, value in shown.items() if with_password or name != "password"}
+        shown = {"userStatus": self.status, "userType": self.kind, "username": self.name}
+        if not with_password:
+            return shown
+        return ({_SEALED: self.sealed} if self.sealed else {"password": self.password}) | shown
 
     @classmethod
     def from_json(cls, value: Any) -> "User":
@@ -76,9 +85,11 @@ class User:
             Refusal: NO_PERMISSION, with the remark that RocketMQ gives.
         """
         changes = UserChange.from_json(value)
-        name = value.get("username")
+        name, sealed = value.get("username"), value.get(_SEALED)
         if not isinstance(name, str) or not name.strip():
             raise refused("username can not be blank")
+        if isinstance(sealed, str) and sealed:
+            return changes.update(cls(name=name, password="", sealed=sealed))
         return changes.create(name)
 
 
@@ -108,9 +119,10 @@ class UserChange:
         return User(name=name, password=self.password, kind=self.kind or NORMAL, status=self.status or ENABLE)
 
     def update(self, user: User) -> User:
-        """The user with the change applied."""
-        password = self.password if self.password.strip() else user.password
-        return replace(user, password=password, kind=self.kind or user.kind, status=self.status or user.status)
+        """The user with the change applied; a new password is not sealed yet."""
+        if self.password.strip():
+            user = replace(user, password=self.password, sealed="")
+        return replace(user, kind=self.kind or user.kind, status=self.status or user.status)
 
 
 @dataclass(frozen=True, slots=True)
