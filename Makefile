@@ -85,6 +85,10 @@ sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds: Raft alo
 	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) && \
 	echo "whole brokers, seeds $$first to $$((first + $(STACK_SEEDS) - 1))"; $(BIN)/python -m chaos.sim --stack --seeds $$first:$$((first + $(STACK_SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
+elections: $(BIN)/.dev ## elected masters in simulation, fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX=s)
+	first=$${FIRST:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}; \
+	$(BIN)/python -m chaos.elections --seeds $(SEEDS) --first $$first $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
+
 fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a nameserver, from fresh seeds (MINUTES=n); and every planted fault
 	FUZZ=all $(BIN)/python -m pytest -q tests/fuzz -k planted
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
@@ -109,6 +113,9 @@ interop-all: $(BIN)/.runtime ## the same, with ACL and TLS in every mode and wit
 interop-real: $(BIN)/.runtime ## the real broker's score anew, into tests/interop/real.tsv (some forty minutes)
 	scripts/interop record
 
+failover: $(BIN)/.runtime ## SIGKILL of the master under load in every mode: lost, stored twice, seconds without answers (ROUNDS_EACH=n)
+	$(BIN)/python -m chaos.drills.every_mode --rounds $(or $(ROUNDS_EACH),3)
+
 race: $(BIN)/.runtime ## side by side with RocketMQ in one run (Java 17, Maven, Go)
 	benchmarks/race raft
 	benchmarks/race standalone
@@ -125,4 +132,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim fuzz attack crash-images crash-loop interop interop-all race bench bench-store clean
+.PHONY: help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
