@@ -1,8 +1,11 @@
 """Small files that are written whole: the one before is kept as `.bak`, and a crash leaves one of the two readable.
 
-    NAME.new  written, synced
-    NAME.bak  becomes another name of the present NAME
-    NAME      is replaced by NAME.new in one step; then the directory is synced
+    NAME.new      written, synced
+    NAME.bak.new  becomes another name of the present NAME
+    NAME          is replaced by NAME.new in one step
+    NAME.bak      is replaced by NAME.bak.new in one step; then the directory is synced
+
+At no moment are NAME and NAME.bak the same file, so that one bad sector does not damage both.
 
 RocketMQ reads the `.bak`, too, when the main file is missing or broken, so either program can take over at any point.
 
@@ -50,9 +53,10 @@ def write_config(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    if path.exists():
-        _keep_as(path, backup)
+    second_name = _second_name(path, backup) if path.exists() else None
     fresh.replace(path)
+    if second_name is not None:
+        second_name.replace(backup)
     sync_directory(path.parent)
 
 
@@ -82,8 +86,11 @@ def read_config(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> Loaded
     return None
 
 
-def _keep_as(path: Path, backup: Path) -> None:
-    """`path` stays in its place; where the file system knows no second names, it is away for a moment."""
+def _second_name(path: Path, backup: Path) -> Path | None:
+    """Give the file another name, and return it; where the file system knows none, the file becomes `backup` at once.
+
+    Then there is no file `path` for a moment, and None is returned.
+    """
     other_name = backup.with_name(backup.name + ".new")
     with contextlib.suppress(FileNotFoundError):
         other_name.unlink()
@@ -91,8 +98,8 @@ def _keep_as(path: Path, backup: Path) -> None:
         other_name.hardlink_to(path)
     except OSError:
         path.replace(backup)
-    else:
-        other_name.replace(backup)
+        return None
+    return other_name
 
 
 def _read(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> _V:
