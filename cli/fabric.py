@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
-from cli.cluster.control import Answer, ask
+from cli.cluster.control import ask
 from cli.demo.cluster import RunningCluster
+from ledgermq.testing.control import Answer
 from node.errors import CommandError
 
 

@@ -89,7 +89,12 @@ def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     up.add_argument("--fresh", action="store_true", help="delete the data of an earlier cluster in the folder")
     up.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a property for every broker")
     up.add_argument(
-        "--links", action="store_true", help="brokers dial each other through Toxiproxy: see cut, delay, heal"
+        "--links",
+        choices=["always", "auto", "never"],
+        nargs="?",
+        const="always",
+        default="never",
+        help="brokers dial each other through Toxiproxy: see cut, delay, heal (auto: where it is installed)",
     )
     up.add_argument(
         "--wait", type=float, default=60.0, metavar="S", help="seconds to wait until writable (%(default)s)"

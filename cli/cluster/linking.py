@@ -34,6 +34,15 @@ def require_toxiproxy() -> None:
     _links_module().find_server()
 
 
+def has_toxiproxy() -> bool:
+    """Whether Toxiproxy's server and its Python client are here."""
+    try:
+        require_toxiproxy()
+    except CommandError:
+        return False
+    return True
+
+
 class Linking:
     """The links of one cluster.
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from cli.cluster.child import Child, ChildState, our_argv, process_state
-from cli.cluster.control import Answer, ControlServer
+from cli.cluster.control import ControlServer
 from cli.cluster.linking import Linking
 from cli.cluster.plan import HOST, NAMESERVER, ClusterMode, ClusterPlan, NodePlan
 from cli.cluster.roles import (
@@ -28,6 +28,7 @@ from cli.cluster.roles import (
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
+from ledgermq.testing.control import Answer
 from node.errors import CommandError
 
 _POLL_S = 0.05

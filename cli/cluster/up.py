@@ -12,7 +12,7 @@ from pathlib import Path
 
 from broker.auth_settings import AuthSettings
 from cli.cluster.folder import ClusterFolder
-from cli.cluster.linking import require_toxiproxy
+from cli.cluster.linking import has_toxiproxy, require_toxiproxy
 from cli.cluster.plan import ClusterMode, ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
 from cli.cluster.ports import PortBlock, reserve_block
 from cli.cluster.supervisor import Supervisor
@@ -44,7 +44,7 @@ class Shape:
     base_port: int | None
     settings: Sequence[str]
     fresh: bool
-    links: bool = False
+    links: str = "never"
 
 
 async def run_cluster(shape: Shape, limit_s: float) -> int:
@@ -82,16 +82,17 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
     settings = parse_settings(shape.settings)
     base_port = _ANY_BASE_PORT if shape.base_port is None else shape.base_port
     # refuses wrong values before anything is changed
-    plan_cluster(mode, node_count, base_port, shape.directory, settings, has_links=shape.links)
-    if shape.links:
+    has_links = shape.links == "always" or (shape.links == "auto" and mode.has_links and has_toxiproxy())
+    plan_cluster(mode, node_count, base_port, shape.directory, settings, has_links=has_links)
+    if has_links:
         require_toxiproxy()
     folder = ClusterFolder(shape.directory)
     if shape.fresh:
         folder.empty()
     folder.require_same(mode.value, node_count)
-    used = used_offsets(mode, node_count, has_links=shape.links)
+    used = used_offsets(mode, node_count, has_links=has_links)
     block = reserve_block(block_size(node_count), used, shape.base_port, preferred=folder.saved_base_port())
-    plan = plan_cluster(mode, node_count, block.base, shape.directory, settings, has_links=shape.links)
+    plan = plan_cluster(mode, node_count, block.base, shape.directory, settings, has_links=has_links)
     folder.write_configuration(plan)
     configs = [load_broker_config(broker.conf_path) for broker in plan.brokers]
     for controller in plan.controllers:

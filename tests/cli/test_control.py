@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster.control import Answer, ControlServer, ask
+from cli.cluster.control import ControlServer, ask
+from ledgermq.testing.control import Answer
 from node.errors import CommandError
 
 

@@ -66,7 +66,7 @@ def pip_in(folder: Path) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def server(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` of an environment with the server, installed as the library's extra."""
-    return environment_with(tmp_path_factory.mktemp("server"), wheels, "ledgermq[server]")
+    return environment_with(tmp_path_factory.mktemp("server"), wheels, "ledgermq[server]", "ledgermq[testing]")
 
 
 @pytest.fixture
@@ -123,3 +123,10 @@ def test_a_users_own_modules_do_not_break_the_command_of_a_checkout(users_folder
     assert "listenPort: " in run(
         sys.executable, "-m", "ledgermq_server", "config", "explain", "listenPort", python_path=users_folder
     )
+
+
+@pytest.mark.cluster
+def test_the_example_of_tests_against_failover_runs_from_the_wheels(server: Path, tmp_path: Path) -> None:
+    shutil.copy(PROJECT / "examples" / "test_failover.py", tmp_path)
+    said = run(server / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path, cwd=tmp_path)
+    assert "2 passed" in said or "1 passed, 1 skipped" in said

@@ -1,0 +1,76 @@
+"""`ledgermq drill`: faults on real processes, with verdict, figures and report; Ctrl-C leaves nothing behind."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ledgermq.history import Outcome, parse_line
+from tests.cluster.conftest import LEDGERMQ
+from tests.limits import WAIT_S
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+LIGHT = ("--rate", "200", "--hold", "1")
+
+
+def test_a_killed_leader_loses_nothing_and_the_history_has_every_send(command: Command, tmp_path: Path) -> None:
+    figures_path, history_path = tmp_path / "out.json", tmp_path / "history.jsonl"
+    done = command("drill", "kill-leader", *LIGHT, "--json", str(figures_path), "--history", str(history_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(figures_path.read_text())
+    assert (figures["verdict"], figures["lost"], figures["logs_identical"]) == ("pass", 0, True)
+    [fault] = figures["faults"]
+    assert [step["verb"] for step in fault["steps"]] == ["kill", "start"]
+    assert fault["leader_before"] == figures["killed"]
+    assert 0 < figures["rto_ms"] < 30_000
+    outcomes = [parse_line(line).outcome for line in history_path.read_bytes().splitlines()]
+    assert (len(outcomes), outcomes.count(Outcome.OK)) == (figures["sent"], figures["acked"])
+    assert re.search(r"leader n[012] +term +\d+ .* ok/s +p99 .* lag .* lost 0", done.stderr)
+
+
+def test_an_isolated_leader_loses_nothing(command: Command, tmp_path: Path) -> None:
+    pytest.importorskip("toxiproxy")
+    done = command("drill", "isolate-leader", *LIGHT, "--report", str(tmp_path / "out.html"))
+    if "go install" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no byte passed 8 streams" in done.stderr
+    assert "PASS: isolate-leader, mode raft" in (tmp_path / "out.html").read_text()
+
+
+def test_ctrl_c_in_mid_fault_leaves_no_process_behind(
+    alive: Callable[[int], bool], eventually: Callable[..., None]
+) -> None:
+    words = [*LEDGERMQ, "drill", "pause-leader", "--hold", "300", "--rate", "50"]
+    drill = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert drill.stderr is not None
+    paused = 0
+    while not paused and (line := drill.stderr.readline()):
+        found = re.search(r"pause n\d: pid (\d+) is in state T", line)
+        paused = int(found[1]) if found else 0
+    assert paused and alive(paused)
+    drill.send_signal(signal.SIGINT)
+    _, rest = drill.communicate(timeout=WAIT_S)
+    assert drill.returncode == 130
+    assert "Traceback" not in rest
+    eventually(lambda: not alive(paused), "the paused node has ended")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("isolate-leader", "--mode", "controller"), "is for mode async, raft, sync, not controller"),
+        (("kill-leader", "--report", "/nowhere/out.html"), "/nowhere/out.html: No such file"),
+    ],
+)
+def test_a_drill_that_cannot_begin_says_why_and_starts_nothing(
+    command: Command, words: tuple[str, ...], error: str
+) -> None:
+    done = command("drill", *words)
+    assert done.returncode != 0
+    assert error in done.stderr and len(done.stderr.splitlines()) == 1
