@@ -1,5 +1,6 @@
 """`ledgermq cluster`: a local cluster comes up, obeys its verbs from another shell, and leaves nothing behind."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ledgermq.client import Producer
 
 pytestmark = pytest.mark.cluster
 Start = Callable[..., Any]
@@ -108,9 +111,13 @@ def test_a_folder_of_somebody_else_is_not_touched(command: Command, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_the_logs_of_all_nodes_have_one_digest(group: Any) -> None:
+async def test_the_logs_of_all_nodes_have_one_digest_and_hold_what_was_acknowledged(group: Any) -> None:
     cluster = group
-    digests = cluster.cluster("digest")["nodes"]
+    body = b"compared byte for byte" * 40
+    async with Producer(cluster.namesrv) as producer:
+        sent = [await producer.send("compared", body) for _ in range(20)]
+    digests = (await asyncio.to_thread(cluster.cluster, "digest"))["nodes"]
     assert [digest["name"] for digest in digests] == ["n0", "n1", "n2"]
     assert len({(digest["end"], digest["sha256"]) for digest in digests}) == 1
-    assert digests[0]["end"] > 0
+    last = max(int(result.offset_message_id[-16:], 16) for result in sent)
+    assert digests[0]["end"] > last + len(body)

@@ -52,8 +52,8 @@ LIMIT_S: Final = 1.0
 TAKEN_MAX_BYTES: Final = 192 << 20
 """While a case is fed: the largest input that is allowed here inflates to 64 MiB."""
 
-WARM_UP: Final = 2000
-GROWTH_MAX_BYTES: Final = 96 << 20
+WARM_UP: Final = 400
+GROWTH_MAX_BYTES: Final = 64 << 20
 """What the process keeps of all cases behind the first ones."""
 
 _CODES: Final = range(wire.HELLO, wire.REFUSAL + 1)

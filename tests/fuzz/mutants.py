@@ -20,6 +20,7 @@ Serve = Callable[[OffsetRequests, Connection, Command], None]
 _min_offset: Serve = OffsetRequests.min_offset
 _let_in = FrontDoor._let_in
 _read_vote_request = wire._READERS[wire.VOTE_REQUEST]
+_respond = Connection.respond
 _kept: list[bytearray] = []
 
 
@@ -50,10 +51,10 @@ def hang(requests: OffsetRequests, connection: Connection, command: Command) -> 
     _min_offset(requests, connection, command)
 
 
-def growth(requests: OffsetRequests, connection: Connection, command: Command) -> None:
-    """A processor keeps something of every request."""
-    _kept.append(bytearray(b"x" * (4 << 20)))
-    _min_offset(requests, connection, command)
+def growth(connection: Connection, command: Command, *arguments: Any, **named: Any) -> None:
+    """The broker and the nameserver keep something of every request that they answer."""
+    _kept.append(bytearray(b"x" * (1 << 20)))
+    _respond(connection, command, *arguments, **named)
 
 
 def route_error(requests: ClientRequests, connection: Connection, command: Command) -> Any:
@@ -90,7 +91,7 @@ FAULTS: Final[dict[str, tuple[type[Any], str, Callable[..., Any]]]] = {
     "no-answer": (OffsetRequests, "min_offset", no_answer),
     "two-answers": (OffsetRequests, "min_offset", two_answers),
     "hang": (OffsetRequests, "min_offset", hang),
-    "growth": (OffsetRequests, "min_offset", growth),
+    "growth": (Connection, "respond", growth),
     "route-error": (ClientRequests, "answer_route", route_error),
     "tls-error": (FrontDoor, "_let_in", tls_error),
 }

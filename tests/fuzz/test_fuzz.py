@@ -99,7 +99,7 @@ def test_a_fault_planted_in_a_handshake_or_in_a_group_is_found(tmp_path: Path) -
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("fault", NODE_FAULTS if os.environ.get("FUZZ") == "all" else ["key-error"])
+@pytest.mark.parametrize("fault", NODE_FAULTS if os.environ.get("FUZZ") == "all" else ["key-error", "growth"])
 def test_a_fault_planted_in_a_node_is_found(tmp_path: Path, fault: str) -> None:
     with NodePair(tmp_path, python=("-m", "tests.fuzz.mutants", fault)) as pair:
         _, failures = Campaign(pair, 1, limit_s=8).run(3000, 90)
@@ -115,14 +115,29 @@ def _unbounded(body: bytes | memoryview, most: int) -> bytes:
     return zlib.decompress(body)
 
 
+_parse = FrameParser._parse
+_kept: list[bytearray] = []
+
+
+def _keeping(self: FrameParser, *arguments: Any) -> int:
+    """Keeps something of every frame."""
+    _kept.append(bytearray(b"x" * (1 << 19)))
+    return _parse(self, *arguments)
+
+
 @pytest.mark.parametrize(
-    ("owner", "name", "fault"),
-    [(FrameParser, "_frame_size", _trusted), (register_body, "_inflate", _unbounded)],
-    ids=["a stated length is believed", "what inflates is not bounded"],
+    ("owner", "name", "fault", "cases"),
+    [
+        (FrameParser, "_frame_size", _trusted, 20_000),
+        (register_body, "_inflate", _unbounded, 20_000),
+        (FrameParser, "_parse", _keeping, 1200),
+    ],
+    ids=["a stated length is believed", "what inflates is not bounded", "memory grows"],
 )
 def test_a_fault_planted_in_a_decoder_is_found(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, fault: Any
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, fault: Any, cases: int
 ) -> None:
     monkeypatch.setattr(owner, name, fault)
-    _, failures = decoders.run(random.Random(1).randrange(100), 20_000, 60)
+    _, failures = decoders.run(random.Random(1).randrange(100), cases, 60)
+    _kept.clear()
     assert failures
