@@ -295,6 +295,7 @@ async def test_bytes_that_are_not_confirmed_are_not_read_by_their_offset(raft_cl
     log = cluster.logs[leader]
     await cluster.append(leader, b"confirmed")
     confirmed = log.confirm_offset
+    offset, record = next(log.walk(log.min_offset, confirmed))
     cluster.deafen(*cluster.logs)
     draft = make_draft(b"waits for a quorum")
     log.append([draft], lambda outcome: None)
@@ -302,5 +303,9 @@ async def test_bytes_that_are_not_confirmed_are_not_read_by_their_offset(raft_cl
     for read in (log.read, log.reader()):
         with pytest.raises(RecordUnavailableError):
             read(draft.physical_offset, draft.size)
+    read_on = log.reader()
+    assert bytes(read_on(offset, len(record))) == bytes(record)  # from here on it remembers the file
+    with pytest.raises(RecordUnavailableError):
+        read_on(draft.physical_offset, draft.size)
     span = log.span(draft.physical_offset)
     assert span is not None and span.base + span.end == confirmed

@@ -186,6 +186,19 @@ def test_an_entry_is_committed_when_a_majority_holds_it(votes: tuple[str, ...]) 
     assert (raft.state.commit_index == 0) == bool(votes)
 
 
+def test_what_a_member_acknowledged_before_it_recovered_does_not_count() -> None:
+    """Ours: a member that may have forgotten entries counts again with those that it acknowledges anew."""
+    raft = make_raft()
+    elect(raft)
+    raft.step("n2", accepted(1, 0))
+    for sequence, is_recovering in ((2, True), (3, False)):
+        raft.step("n2", AppendResponse(1, True, NO_INDEX, NO_INDEX, NO_INDEX, sequence, is_recovering))
+    raft.durable(0)
+    assert raft.state.commit_index == NO_INDEX
+    raft.step("n2", accepted(1, 0, 4))
+    assert raft.state.commit_index == 0
+
+
 def test_a_leader_that_is_slow_to_flush_does_not_count_itself() -> None:
     """Section 10.2.1: the leader may commit with the durable logs of the others."""
     raft = make_raft()

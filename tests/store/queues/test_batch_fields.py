@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.message.crc import CRC_MASK, crc32
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 from store.files.mapped_file import MappedFile, file_name
@@ -67,6 +68,23 @@ def test_units_of_a_batch_are_those_of_its_records(file: MappedFile, tmp_path: P
     runs = list(runs_of(file, batch, find))
     assert {(run.queue.topic_bytes, run.queue.queue_id): _content(run) for run in runs} == expected
     assert len(runs) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("magic", "host"), [(_V1, bytes(8)), (_V1, bytes(20)), (_V2, bytes(8))], ids=["V1", "IPv6", "V2"]
+)
+def test_a_rotten_body_is_found_in_every_form_of_record(file: MappedFile, magic: int, host: bytes) -> None:
+    body, topic = b"a body of some length", b"TopicA"
+    place, flag = file.start_offset, 1 << 4 if len(host) == 20 else 0
+    head = struct.pack(">iiiqqiq", crc32(body) & CRC_MASK, 1, 0, 0, place, flag, 0) + host + bytes(8) + bytes(8)
+    length = struct.pack(">h" if magic == _V2 else ">b", len(topic))
+    tail = struct.pack(">iqi", 0, 0, len(body)) + body + length + topic + bytes(2)
+    record = struct.pack(">ii", 8 + len(head) + len(tail), magic) + head + tail
+    rotten = record.replace(body, body.replace(b"some", b"same"))
+    file.write(memoryview(record + rotten.replace(struct.pack(">q", place), struct.pack(">q", place + len(record)))))
+    batch = read_batch(file, 0, file.write_position, check=True)
+    assert batch.starts.tolist() == [0, len(record)]
+    assert batch.sound.tolist() == [True, False]
 
 
 def _content(run: Run) -> list[tuple[tuple[int, int, int], int]]:
