@@ -179,6 +179,7 @@ class ClientTable:
         self._producer_connections: dict[str, Connection] = {}
         self._producer_ids: dict[Connection, set[str]] = {}  # at most `IDS_MAX` of each
         self._groups_of: dict[Connection, tuple[set[str], set[str]]] = {}  # it consumes in, it produces in
+        self._at_address: dict[str, Connection] = {}  # those of them that are not relayed
         self._member_count = 0  # of all these groups
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
@@ -197,6 +198,10 @@ class ClientTable:
     def connections(self) -> set[Connection]:
         """Return the connections of all clients."""
         return set(self._groups_of)
+
+    def connected_at(self, address: str) -> Connection | None:
+        """Return the connection of the clients at this address, `host:port`; None where none is connected here."""
+        return self._at_address.get(address)
 
     def producer_connection(self, client_id: str) -> Connection | None:
         """Return the connection of the last heartbeat of the producer with this id."""
@@ -288,6 +293,8 @@ class ClientTable:
         if self._member_count >= MEMBERS_MAX:
             raise Refusal(Cause.BUSY, f"[OVERLOAD]system busy: groups have {MEMBERS_MAX} members", retry_after_ms=1000)
         self._groups_of.setdefault(connection, (set(), set()))[kind].add(group)
+        if not connection.is_relayed:
+            self._at_address[connection.address] = connection
         self._member_count += 1
 
     def _leave(self, connection: Connection, kind: int, group: str) -> set[str]:
@@ -297,6 +304,8 @@ class ClientTable:
         self._member_count -= 1
         if not any(both):
             del self._groups_of[connection]
+            if self._at_address.get(connection.address) is connection:
+                del self._at_address[connection.address]
         return both[kind]
 
     def expire(self) -> None:

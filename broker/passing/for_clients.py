@@ -35,7 +35,7 @@ class ForClients(NoRequests):
         if command.code != FOR_CLIENT:
             super().on_request(connection, command)
         to = command.ext.get("to", "")
-        client = next((one for one in self._clients.connections() if one.address == to and not one.is_relayed), None)
+        client = self._clients.connected_at(to)
         if client is None:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"no client is connected from {to[:80]!r}")
         try:

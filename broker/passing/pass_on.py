@@ -11,6 +11,7 @@ answer is lost is answered with the code on which clients try again, since it ma
 import asyncio
 import heapq
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -31,6 +32,8 @@ from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.tls import ContextSource
+from store.queues.queue_reader import FILTER_SLICE_S
+from store.time_slice import TimeSlice
 
 CODES: Final = (
     RequestCode.SEND_MESSAGE,
@@ -195,12 +198,27 @@ class PassOn:
         if self._link is not None and HEARTBEAT in connection.attributes and not connection.is_relayed:
             self._link.pass_on_oneway(Command(CLIENT_GONE), connection.address)
 
-    def _introduce(self, link: LeaderLink) -> None:
-        """Tell a leader of all clients that are connected to this node."""
-        for connection in self._clients.connections():
-            beat = connection.attributes.get(HEARTBEAT)
-            if beat is not None and not connection.is_relayed:
+    async def _introduce(self, link: LeaderLink) -> None:
+        """Tell a leader of all clients that are connected to this node, in slices; before requests are passed on to it.
+
+        Those whose heartbeat came meanwhile are told, too, and it learns of those that have left again.
+        """
+        told: dict[Connection, Command] = {}
+        time_slice = TimeSlice(FILTER_SLICE_S)
+        while untold := self._untold(told):
+            for connection, beat in untold:
                 self._tell(link, beat, connection)
+                told[connection] = beat
+                if time_slice.is_over():
+                    await asyncio.sleep(0)
+                    time_slice = TimeSlice(FILTER_SLICE_S)
+        for connection in told:
+            if connection.is_closed:
+                self._tell(link, Command(CLIENT_GONE), connection)
+
+    def _untold(self, told: Mapping[Connection, Command]) -> list[tuple[Connection, Command]]:
+        beats = [(one, one.attributes.get(HEARTBEAT)) for one in self._clients.connections() if not one.is_relayed]
+        return [(one, beat) for one, beat in beats if beat is not None and told.get(one) is not beat]
 
     def _tell(self, link: LeaderLink, command: Command, connection: Connection) -> None:
         try:
@@ -371,9 +389,9 @@ class PassOn:
                         _log.warning("requests of clients cannot be passed on to the leader: %s", error)
                     await asyncio.sleep(_RETRY_S)
                     continue
+                await self._introduce(link)
                 if link.address == self._role.leader_elsewhere and not link.connection.is_closed:
                     self._link = link
-                    self._introduce(link)
                     self._release()
         finally:
             self._is_opening = False

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
-from broker.groups.clients import ClientTable
+from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.passing import pass_on as module
+from broker.passing.leader_link import LeaderLink
 from broker.passing.pass_on import PassOn
-from broker.passing.peer_desk import GREETING
+from broker.passing.peer_desk import CLIENT_GONE, GREETING
 from broker.role import Role
 from broker.timers import Timers
 from ledgermq.remoting.client import NoRequests
@@ -67,7 +68,8 @@ class Follower:
         self.timers = Timers(loop)
         self.role = Role(config, log_state(writable=False, generation=1))
         self.served: list[int] = []
-        self.pass_on = PassOn(self.role, ClientTable(loop.time, lambda _: None), self._serve, self.timers.spawn, loop)
+        self.clients = ClientTable(loop.time, lambda _: None)
+        self.pass_on = PassOn(self.role, self.clients, self._serve, self.timers.spawn, loop)
         self.pass_on.open(None, (), config.limits)
         self.client = Client()
 
@@ -311,3 +313,53 @@ async def test_a_node_that_still_leads_takes_nothing_back(follower: Follower) ->
     assert not follower.pass_on.take_back([])
     follower.role.update(log_state(writable=False, generation=3))
     assert follower.pass_on.take_back([])
+
+
+async def test_clients_are_introduced_in_slices_and_before_their_requests(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.passing.pass_on.FILTER_SLICE_S", 0.0)
+    clients = [Client() for _ in range(50)]
+    for number, one in enumerate(clients):
+        one.address = f"10.0.0.{number}:1"
+        one.attributes[HEARTBEAT] = Command(34, body=b"beat")
+        follower.clients.beat_producer("g", f"c{number}", one, "JAVA", 1, None)
+    taken: list[int] = []
+    leader = Leader(lambda connection, command: taken.append(command.code))
+    told: list[Connection] = []
+    tell = follower.pass_on._tell
+    turns = 0
+
+    def watched(link: LeaderLink, command: Command, connection: Connection) -> None:
+        told.append(connection)
+        tell(link, command, connection)
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if len(told) == 10:  # one that is introduced beats again, and one leaves
+            told[0].attributes[HEARTBEAT] = Command(34, body=b"again")
+            told[1].close()
+            follower.clients.connection_closed(told[1])
+        if 310 not in taken:
+            asyncio.get_running_loop().call_soon(turn)
+
+    monkeypatch.setattr(follower.pass_on, "_tell", watched)
+    follower.send(1)
+    turn()
+    follower.leads(await leader.start())
+    await eventually(lambda: 310 in taken, "the request")
+    assert (taken.count(34), taken.count(CLIENT_GONE), taken[-1]) == (51, 1, 310)
+    assert turns > 50
+    await leader.server.close()
+
+
+async def test_a_client_is_found_by_its_address_while_it_is_connected_here(follower: Follower) -> None:
+    table, client = follower.clients, follower.client
+    for group in ("g", "h"):
+        table.beat_producer(group, "c", client, "JAVA", 1, None)
+    assert table.connected_at("10.0.0.9:4000") is client
+    table.leave_producer("g", client)
+    assert table.connected_at("10.0.0.9:4000") is client
+    table.connection_closed(client)
+    assert table.connected_at("10.0.0.9:4000") is None
