@@ -20,8 +20,9 @@ IS_ASKED_FOR = "JAVA_STORE" in os.environ
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             if not IS_ASKED_FOR:
                 item.add_marker(pytest.mark.skip(reason="make java-store runs these; JAVA_STORE=one the short ones"))
             item.add_marker(pytest.mark.java)

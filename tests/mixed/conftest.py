@@ -21,8 +21,9 @@ ASKED_FOR = os.environ.get("MIXED")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             if ASKED_FOR is None or (item.get_closest_marker("long") and ASKED_FOR != "all"):
                 item.add_marker(pytest.mark.skip(reason="make mixed runs these; MIXED=one the short ones"))
             item.add_marker(pytest.mark.java)

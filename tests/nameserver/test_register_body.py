@@ -90,7 +90,7 @@ def test_a_compressed_body_has_mappings_since_5_0_only() -> None:
             zlib.compress(sized(b"{}") + struct.pack(">i", 1 << 30)),
             "registration: topic at byte 10 of 10 cannot be read",
         ),
-        (zlib.compress(bytes(65 << 20)), "has more than 16777216 bytes when decompressed"),
+        (zlib.compress(bytes((16 << 20) + 1), 1), "has more than 16777216 bytes when decompressed"),
         (b"\x78", "registration: dataVersion at byte 0 of 0 cannot be read"),
         (b"\x78\x00", "2 bytes cannot be decompressed"),
     ],

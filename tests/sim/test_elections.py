@@ -10,6 +10,8 @@ from chaos.elections.world import World
 
 SEEDS = 20
 SEEDS_TO_FIND = 100
+FOUND_BY = {"ignores_lease": 14, "grows_early": 58, "counts_new_set": 59}
+"""The seed where the search for a broken rule begins, if not 0: one that finds it."""
 
 
 def test_nothing_acknowledged_is_lost_and_one_master_acknowledges_at_a_time() -> None:
@@ -29,7 +31,8 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
 
 @pytest.mark.parametrize("rule", [field.name for field in fields(Faults)])
 def test_a_rule_that_is_broken_is_found(rule: str) -> None:
-    for seed in range(SEEDS_TO_FIND):
+    first = FOUND_BY.get(rule, 0)
+    for seed in (*range(first, SEEDS_TO_FIND), *range(first)):
         if World(seed, Faults(**{rule: True})).run(RUN_S).violations:
             return
     pytest.fail(f"{rule} was not found in {SEEDS_TO_FIND} seeds")
