@@ -25,9 +25,10 @@ _LINK_VERBS = {
     "delay": "hold what one broker sends to another for so long",
     "heal": "undo cuts and delays",
 }
-_NODE_HELP = "n0, n1, ..., namesrv, c0, an address, leader, dead or paused"
+_NODE_HELP = "n0, n1, ..., namesrv, c0, an address, leader, dead, paused, or a machine of --groups: m0, m1, ..."
 _EXAMPLES = """examples:
   ledgermq cluster up --mode raft --nodes 3
+  ledgermq cluster up --mode raft --groups 3
   ledgermq cluster up --mode sync --slaves 1
   ledgermq cluster up --mode controller --slaves 2
   ledgermq cluster kill leader
@@ -53,7 +54,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     _add_up(verbs)
     status = _add_verb(verbs, "status", "nodes, pids, states and roles", _status)
     status.add_argument("--addresses", action="store_true", help="only the brokers' addresses, one a line")
-    _add_verb(verbs, "digest", "hash every broker's log up to the confirm offset; exit 1 when they differ", _digest)
+    _add_verb(
+        verbs,
+        "digest",
+        "hash every broker's log up to the confirm offset; exit 1 when those of one broker name differ",
+        _digest,
+    )
     for name, text in _LINK_VERBS.items():
         verb = _add_verb(verbs, name, text, _change_links)
         if name == "delay":
@@ -82,6 +88,9 @@ def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     up = _add_verb(verbs, "up", "start a cluster; it runs until Ctrl-C or SIGTERM", _up)
     up.add_argument("--mode", choices=["raft", "standalone", "async", "sync", "controller"], default="raft")
     up.add_argument("--nodes", type=int, help="brokers (raft 3, standalone 1)")
+    up.add_argument(
+        "--groups", type=int, default=1, help="Raft groups over the same machines, one broker name each (1)"
+    )
     up.add_argument("--slaves", type=int, help="slaves of the master, in modes async and sync (1) and controller (2)")
     up.add_argument(
         "--base-port", type=int, metavar="P", help="first port (default: the last one used, or a free block)"
@@ -131,14 +140,17 @@ def _change_links(arguments: argparse.Namespace) -> int:
 def _digest(arguments: argparse.Namespace) -> int:
     from cli.digest import NodeLog, digest_nodes
 
-    nodes = [NodeLog(n["name"], Path(n["log"]), n["health"]) for n in ask(arguments.dir, "status")["nodes"]]
-    digests = digest_nodes(nodes)
+    groups: dict[str, list[NodeLog]] = {}
+    for node in ask(arguments.dir, "status")["nodes"]:
+        groups.setdefault(node["broker"], []).append(NodeLog(node["name"], Path(node["log"]), node["health"]))
+    found = [digest_nodes(nodes) for nodes in groups.values()]
+    digests = [each for group in found for each in group]
     if arguments.json:
         print(json.dumps({"nodes": [{"name": name, **dataclasses.asdict(digest)} for name, digest in digests]}))
     else:
         for name, digest in digests:
             print(f"{name:8} [{digest.start}, {digest.end}) {digest.sha256}")
-    return 0 if len({digest for _, digest in digests}) == 1 else 1
+    return 0 if all(len({digest for _, digest in group}) == 1 for group in found) else 1
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
@@ -159,5 +171,6 @@ def _up(arguments: argparse.Namespace) -> int:
         settings=arguments.conf,
         fresh=arguments.fresh,
         links=arguments.links,
+        groups=arguments.groups,
     )
     return asyncio.run(run_cluster(shape, arguments.wait))

@@ -57,18 +57,16 @@ class ClusterFolder:
             elif path.name != _LOCK_NAME:
                 path.unlink()
 
-    def require_same(self, mode: str, node_count: int) -> None:
-        """Check that the cluster in the folder has this mode and number of nodes.
+    def require_same(self, mode: str, node_count: int, groups: int) -> None:
+        """Check that the cluster in the folder has this mode and number of nodes and groups.
 
         Raises:
-            UsageError: it has another mode or number of nodes.
+            UsageError: it has another one.
         """
         saved = self._saved()
-        if saved and (saved["mode"], saved["nodes"]) != (mode, node_count):
-            raise UsageError(
-                f"{self.directory} holds a {saved['mode']} cluster of {saved['nodes']}, not a {mode} cluster of"
-                f" {node_count}; choose another --dir or remove it"
-            )
+        if saved and (saved["mode"], saved["nodes"], saved.get("groups", 1)) != (mode, node_count, groups):
+            its, ours = _words(saved["mode"], saved["nodes"], saved.get("groups", 1)), _words(mode, node_count, groups)
+            raise UsageError(f"{self.directory} holds {its}, not {ours}; choose another --dir or remove it")
 
     def write_configuration(self, plan: ClusterPlan) -> None:
         """Write every node's configuration file, and the secrets that are not there."""
@@ -84,6 +82,8 @@ class ClusterFolder:
     def remember(self, plan: ClusterPlan) -> None:
         """Save the shape for the next start; call it once the configuration has been checked."""
         shape = {"mode": plan.mode.value, "nodes": len(plan.brokers), "base_port": plan.base_port}
+        if plan.groups > 1:
+            shape["groups"] = plan.groups
         (self.directory / _STATE_NAME).write_text(json.dumps(shape) + "\n")
 
     def _check_contents(self) -> None:
@@ -99,6 +99,10 @@ class ClusterFolder:
         except ValueError as error:
             raise CommandError(f"{self.directory / _STATE_NAME} cannot be read: {error}") from error
         return saved
+
+
+def _words(mode: str, node_count: int, groups: int) -> str:
+    return f"a {mode} cluster of {node_count}" + (f" in {groups} groups" if groups > 1 else "")
 
 
 def _write_secret(path: Path) -> None:

@@ -9,6 +9,7 @@
 With links, Toxiproxy listens for all that brokers dial to each other:
     base + 2    its API                base + 20 + 20 i + 12 + j    from broker i to broker j, or to j + 1 where j >= i
 
+With several Raft groups each machine has one member of each: broker i is on machine i % members, in group i // members.
 The gaps follow RocketMQ's conventions: clients may try the port two below a broker's, and slaves the one above.
 """
 
@@ -137,6 +138,7 @@ class ClusterPlan:
     controllers: tuple[NodePlan, ...]
     brokers: tuple[NodePlan, ...]
     links: tuple[Link, ...] = ()
+    groups: int = 1
 
     @property
     def links_api(self) -> str:
@@ -164,6 +166,12 @@ class ClusterPlan:
         return (self.nameserver, *self.controllers, *self.brokers)
 
     @property
+    def machines(self) -> dict[str, tuple[NodePlan, ...]]:
+        """The brokers that would share a machine, by its name `m0`, `m1`, ...; empty with one group."""
+        count = len(self.brokers) // self.groups
+        return {f"m{number}": self.brokers[number::count] for number in range(count)} if self.groups > 1 else {}
+
+    @property
     def broker_names(self) -> list[str]:
         """The broker names in routes; each needs a master before the cluster is writable."""
         return list(dict.fromkeys(broker.conf["brokerName"] for broker in self.brokers))
@@ -173,19 +181,22 @@ _ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio
 """No limit, since a cluster for trying things out shares its disk with everything else on the machine."""
 
 
-def used_offsets(mode: ClusterMode, node_count: int, *, has_links: bool = False) -> list[int]:
-    """Offsets from the base port that a cluster listens at."""
+def used_offsets(mode: ClusterMode, node_count: int, *, has_links: bool = False, groups: int = 1) -> list[int]:
+    """Offsets from the base port that a cluster of `node_count` brokers listens at."""
     per_broker = (0, _RAFT, _HEALTH) if mode in (ClusterMode.RAFT, ClusterMode.CONTROLLER) else (0, _HEALTH)
     brokers = [_FIRST_BROKER + _STRIDE * number + offset for number in range(node_count) for offset in per_broker]
     controllers = [port + offset for port in _controller_ports(mode, 0) for offset in range(_CONTROLLER_STRIDE)]
-    links = [int(link.listen.rpartition(":")[2]) for link in _plan_links(mode, node_count, 0)] if has_links else []
+    links = (
+        [int(link.listen.rpartition(":")[2]) for link in _plan_links(mode, node_count, 0, groups)] if has_links else []
+    )
     api = [_LINKS_API] if has_links else []
     return [0, 1, *api, *controllers, *brokers, *links, *([_FIRST_BROKER + _RAFT] if mode.has_master else [])]
 
 
-def _plan_links(mode: ClusterMode, node_count: int, base_port: int) -> tuple[Link, ...]:
-    """Return what brokers dial to each other: in Raft all to all, in classic modes slaves to the master."""
-    pairs = [(i, j) for i in range(node_count) for j in range(node_count) if i != j]
+def _plan_links(mode: ClusterMode, node_count: int, base_port: int, groups: int) -> tuple[Link, ...]:
+    """Return what brokers dial to each other: in a Raft group all to all, in classic modes slaves to the master."""
+    members = node_count // groups
+    pairs = [(i, j) for i in range(node_count) for j in range(node_count) if i != j and i // members == j // members]
     if mode.has_master:
         pairs = [(i, j) for i, j in pairs if j == 0]
     ports = [base_port + _FIRST_BROKER + _STRIDE * number for number in range(node_count)]
@@ -231,8 +242,9 @@ def plan_cluster(
     settings: Mapping[str, str],
     *,
     has_links: bool = False,
+    groups: int = 1,
 ) -> ClusterPlan:
-    """Plan a cluster.
+    """Plan a cluster of `node_count` brokers, in mode raft in so many `groups` of one size.
 
     `settings` apply to every broker and replace planned values. Settings of TLS also apply to the nameserver, since a
     client uses TLS with all nodes or with none; `insecureRegistration` applies to the nameserver alone. With
@@ -243,8 +255,13 @@ def plan_cluster(
     """
     if has_links and not mode.has_links:
         raise UsageError(f"--links is not for mode {mode}: its brokers have no connections that can be cut")
-    if not 1 <= node_count <= _NODES_MAX:
-        raise UsageError(f"--nodes {node_count} is not between 1 and {_NODES_MAX}")
+    if groups != 1 and mode is not ClusterMode.RAFT:
+        raise UsageError(f"--groups is not for mode {mode}: only Raft groups are made more than once")
+    if groups < 1:
+        raise UsageError(f"--groups {groups} is not 1 or more")
+    if not groups <= node_count <= _NODES_MAX:
+        each = f" for each of {groups} groups" if groups > 1 else ""
+        raise UsageError(f"--nodes {node_count // groups}{each} is not between 1 and {_NODES_MAX // groups}")
     last_port = base_port + block_size(node_count) - 1
     if not 1 <= base_port <= last_port <= 65535:
         raise UsageError(f"--base-port {base_port} is out of range: ports {base_port} to {last_port} are needed")
@@ -252,12 +269,14 @@ def plan_cluster(
     ports = [base_port + _FIRST_BROKER + _STRIDE * number for number in range(node_count)]
     controllers = _plan_controllers(_controller_ports(mode, base_port), directory)
     addresses = ";".join(one.address for one in controllers)
-    links = _plan_links(mode, node_count, base_port) if has_links else ()
+    links = _plan_links(mode, node_count, base_port, groups) if has_links else ()
     brokers = tuple(
-        _plan_broker(mode, number, ports, directory / f"n{number}", nameserver.address, addresses, settings, links)
+        _plan_broker(
+            mode, number, ports, directory / f"n{number}", nameserver.address, addresses, settings, links, groups
+        )
         for number in range(node_count)
     )
-    return ClusterPlan(mode, base_port, directory, nameserver, controllers, brokers, links)
+    return ClusterPlan(mode, base_port, directory, nameserver, controllers, brokers, links, groups)
 
 
 def _plan_controllers(ports: Sequence[int], directory: Path) -> tuple[NodePlan, ...]:
@@ -306,13 +325,17 @@ def _plan_broker(
     controllers: str,
     settings: Mapping[str, str],
     links: Sequence[Link],
+    groups: int,
 ) -> NodePlan:
     port, name = ports[number], f"n{number}"
-    listeners = {f"n{i}": f"{HOST}:{p + _RAFT}" for i, p in enumerate(ports)}
+    members = len(ports) // groups
+    group = number // members if mode is ClusterMode.RAFT else 0
+    broker_name = f"broker-{'abcdefghi'[number if mode is ClusterMode.STANDALONE else group]}"
+    listeners = {f"n{i}": f"{HOST}:{p + _RAFT}" for i, p in enumerate(ports) if i // members == number // members}
     listeners |= {link.target: link.listen for link in links if link.source == name}
     conf = {
         "brokerClusterName": CLUSTER_NAME,
-        "brokerName": f"broker-{'abcdefghi'[number]}" if mode is ClusterMode.STANDALONE else "broker-a",
+        "brokerName": broker_name,
         "brokerId": str(number) if mode.has_master else "0",
         "bindAddress": HOST,
         "brokerIP1": HOST,
@@ -328,11 +351,13 @@ def _plan_broker(
     if mode is ClusterMode.RAFT:
         conf |= {
             "enableDLegerCommitLog": "true",
-            "dLegerGroup": "broker-a",
+            "dLegerGroup": broker_name,
             "dLegerPeers": ";".join(f"{peer}-{address}" for peer, address in listeners.items()),
             "dLegerPeerSecretFile": str(directory.parent / _PEER_SECRET),
             "dLegerSelfId": name,
         }
+    if groups > 1:  # each machine leads one of the first groups
+        conf["preferredLeaderId"] = f"n{group * members + group % members}"
     if mode is ClusterMode.CONTROLLER:
         conf |= {
             "enableControllerMode": "true",

@@ -114,7 +114,7 @@ class Supervisor:
     async def describe(self) -> Answer:
         """Return what `up` prints: addresses for clients, each node, and commands to break and repair the cluster."""
         status = await self.status()
-        told = ("name", "address", "pid", "role", "in_sync", "lag_bytes")
+        told = ("name", "broker", "address", "pid", "role", "in_sync", "lag_bytes")
         nodes = [{key: node[key] for key in told if key in node} for node in status["nodes"]]
         elected = {key: status[key] for key in ("controllers", "epoch") if key in status}
         return (
@@ -241,7 +241,7 @@ class Supervisor:
             "state": child.state.value,
             "health": f"http://{HOST}:{node.health_port}",
             "log": str(node.log_directory),
-        }
+        } | ({"broker": node.conf["brokerName"]} if node.command == "broker" else {})
 
     def _command(self, *words: str) -> str:
         here = [
@@ -287,11 +287,13 @@ class Supervisor:
     async def _kill(self, word: str) -> Done:
         nodes = await self._resolve(word)
         ended = []
-        for node in nodes:
+        for node in nodes:  # all at once, as a machine's brokers end
             child = self._running(node)
             ended.append(f"pid {child.pid} ended by SIGKILL")
             self._expected_to_end.add(node.name)
             child.kill()
+        for node in nodes:
+            child = self._children[node.name]
             if not await child.ended_within(_STOP_LIMIT_S):
                 raise CommandError(f"{node.name} (pid {child.pid}) has not ended {_STOP_LIMIT_S:g} s after SIGKILL")
         return nodes, ", ".join(ended)
@@ -355,9 +357,9 @@ class Supervisor:
 
     async def _transfer(self, word: str) -> Done:
         """Transfer leadership to a node; done when the nameserver shows it as master."""
-        [target] = await self._resolve(word)
-        if target not in self._plan.brokers:
-            raise CommandError(f"{target.name} is not a broker")
+        target, *others = await self._resolve(word)
+        if others or target not in self._plan.brokers:
+            raise CommandError(f"{word} is not one broker")
         table = await ask_brokers(self._client, self._plan.nameserver.address)
         leaders = [a for a in table.masters() if self._node_at(a).conf["brokerName"] == target.conf["brokerName"]]
         if not leaders:
@@ -394,13 +396,13 @@ class Supervisor:
             if not (found := [node for node in self._plan.nodes if self._children[node.name].state is state]):
                 raise CommandError(f"no node is {'down' if word == 'dead' else 'paused'}")
             return found
-        return [self._node_at(word)]
+        return self._plan.machines.get(word) or [self._node_at(word)]
 
     def _node_at(self, word: str) -> NodePlan:
         for node in self._plan.nodes:
             if word in (node.name, node.address):
                 return node
-        names = ", ".join(node.name for node in self._plan.nodes)
+        names = ", ".join((*(node.name for node in self._plan.nodes), *self._plan.machines))
         raise CommandError(
             f"{word!r} is not a node of this cluster; give one of {names}, leader, dead, paused, or an address"
         )

@@ -45,6 +45,7 @@ class Shape:
     settings: Sequence[str]
     fresh: bool
     links: str = "never"
+    groups: int = 1
 
 
 async def run_cluster(shape: Shape, limit_s: float) -> int:
@@ -81,18 +82,19 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
     node_count = _node_count(mode, shape)
     settings = parse_settings(shape.settings)
     base_port = _ANY_BASE_PORT if shape.base_port is None else shape.base_port
+    groups = shape.groups
     # refuses wrong values before anything is changed
     has_links = shape.links == "always" or (shape.links == "auto" and mode.has_links and has_toxiproxy())
-    plan_cluster(mode, node_count, base_port, shape.directory, settings, has_links=has_links)
+    plan_cluster(mode, node_count, base_port, shape.directory, settings, has_links=has_links, groups=groups)
     if has_links:
         require_toxiproxy()
     folder = ClusterFolder(shape.directory)
     if shape.fresh:
         folder.empty()
-    folder.require_same(mode.value, node_count)
-    used = used_offsets(mode, node_count, has_links=has_links)
+    folder.require_same(mode.value, node_count, groups)
+    used = used_offsets(mode, node_count, has_links=has_links, groups=groups)
     block = reserve_block(block_size(node_count), used, shape.base_port, preferred=folder.saved_base_port())
-    plan = plan_cluster(mode, node_count, block.base, shape.directory, settings, has_links=has_links)
+    plan = plan_cluster(mode, node_count, block.base, shape.directory, settings, has_links=has_links, groups=groups)
     folder.write_configuration(plan)
     configs = [load_broker_config(broker.conf_path) for broker in plan.brokers]
     for controller in plan.controllers:
@@ -109,7 +111,7 @@ def _node_count(mode: ClusterMode, shape: Shape) -> int:
         return 1 + (_DEFAULT_SLAVE_COUNT[mode] if shape.slave_count is None else shape.slave_count)
     if shape.slave_count is not None:
         raise UsageError(f"--slaves is not for mode {mode}: say how many --nodes there are")
-    return _DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count
+    return (_DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count) * max(shape.groups, 1)
 
 
 def _credentials(settings: AuthSettings) -> Credentials | None:

@@ -19,6 +19,33 @@ def test_a_raft_cluster_is_one_group_whose_members_name_each_other() -> None:
     assert {broker.conf["namesrvAddr"] for broker in plan.brokers} == {plan.nameserver.address}
 
 
+def test_several_groups_share_the_machines_and_each_machine_leads_one() -> None:
+    plan = plan_cluster(ClusterMode.RAFT, 9, 21000, Path("/d"), {}, has_links=True, groups=3)
+    assert plan.broker_names == ["broker-a", "broker-b", "broker-c"]
+    machines = {name: [node.name for node in nodes] for name, nodes in plan.machines.items()}
+    assert machines == {"m0": ["n0", "n3", "n6"], "m1": ["n1", "n4", "n7"], "m2": ["n2", "n5", "n8"]}
+    second = plan.brokers[3:6]
+    assert {broker.conf["dLegerGroup"] for broker in second} == {"broker-b"}
+    assert [peer[:2] for peer in second[0].conf["dLegerPeers"].split(";")] == ["n3", "n4", "n5"]
+    assert [plan.brokers[first].conf["preferredLeaderId"] for first in (0, 3, 6)] == ["n0", "n4", "n8"]
+    assert {(link.source, link.target) for link in plan.links} >= {("n3", "n5")}
+    assert all(int(link.source[1]) // 3 == int(link.target[1]) // 3 for link in plan.links)
+    assert plan_cluster(ClusterMode.RAFT, 3, 21000, Path("/d"), {}).machines == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "count", "groups", "text"),
+    [
+        (ClusterMode.STANDALONE, 3, 3, "--groups is not for mode standalone"),
+        (ClusterMode.RAFT, 0, 0, "--groups 0 is not 1 or more"),
+        (ClusterMode.RAFT, 12, 4, "--nodes 3 for each of 4 groups is not between 1 and 2"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(mode: ClusterMode, count: int, groups: int, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        plan_cluster(mode, count, 21000, Path("/d"), {}, groups=groups)
+
+
 def test_standalone_brokers_have_names_of_their_own_and_no_peers() -> None:
     plan = plan_cluster(ClusterMode.STANDALONE, 2, 21000, Path("/d"), {})
     assert plan.broker_names == ["broker-a", "broker-b"]

@@ -22,9 +22,9 @@ def overrides_of(words: str) -> list[str]:
 
 def test_the_compose_file_starts_two_nameservers_and_three_brokers_and_has_two_pairs_beside_them() -> None:
     kinds = [kind for kind, _, _ in COMMANDS]
-    assert kinds == ["nameserver"] * 2 + ["broker"] * 7 + ["controller"] * 3 + ["broker"] * 3
+    assert kinds == ["nameserver"] * 2 + ["broker"] * 7 + ["controller"] * 3 + ["broker"] * 9
     assert [conf for _, conf, _ in COMMANDS].count("replicas.conf") == 4
-    assert COMPOSE.count("profiles: [") == 4 + 6
+    assert COMPOSE.count("profiles: [") == 4 + 6 + 6
 
 
 def test_profile_controller_has_three_controllers_and_three_brokers_that_know_them() -> None:
@@ -64,11 +64,16 @@ def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_t
         assert config.health_port == 8088
 
 
-def test_the_brokers_are_the_members_of_one_raft_group() -> None:
+def test_three_brokers_each_are_the_members_of_one_raft_group() -> None:
     conf = PROJECT / "conf" / "compose" / "broker.conf"
     configs = [load_broker_config(conf, overrides_of(words)) for _, name, words in COMMANDS if name == conf.name]
-    assert [config.raft.self_id for config in configs] == ["n0", "n1", "n2"]
-    assert [config.broker.inside_host for config in configs] == [peer.host for peer in configs[0].raft.peers]
+    groups = [configs[first : first + 3] for first in (0, 3, 6)]
+    assert [group[0].raft.group for group in groups] == ["broker-a", "broker-b", "broker-c"]
+    assert [group[0].raft.preferred_leader for group in groups] == [None, "n1", "n2"]
+    for group in groups:
+        assert {config.broker.broker_name for config in group} == {group[0].raft.group}
+        assert [config.raft.self_id for config in group] == ["n0", "n1", "n2"]
+        assert [config.broker.inside_host for config in group] == [peer.host for peer in group[0].raft.peers]
 
 
 def test_an_address_that_no_broker_has_is_not_killed() -> None:

@@ -102,6 +102,19 @@ def test_a_standalone_broker_is_one_master_and_a_folder_holds_one_running_cluste
     assert "holds a standalone cluster of 1, not a raft cluster of 3" in other.stderr
 
 
+def test_groups_share_machines_each_leads_one_and_a_machine_ends_with_all_its_brokers(
+    start: Start, eventually: Callable[..., None], tmp_path: Path
+) -> None:
+    cluster = start("--mode", "raft", "--groups", "2", "--nodes", "2", directory=tmp_path / "groups")
+    assert [node["broker"] for node in cluster.description["nodes"]] == ["broker-a"] * 2 + ["broker-b"] * 2
+    eventually(lambda: [node["name"] for node in cluster.nodes("master")] == ["n0", "n3"], "each machine leads one")
+    assert len({digest["sha256"] for digest in cluster.cluster("digest")["nodes"][:2]}) == 1
+    assert [node["name"] for node in cluster.cluster("kill", "m1")["nodes"]] == ["n1", "n3"]
+    assert [node["state"] for node in cluster.cluster("status")["nodes"]] == ["up", "down", "up", "down"]
+    assert len(cluster.cluster("start", "dead")["nodes"]) == 2
+    eventually(lambda: [node["name"] for node in cluster.nodes("master")] == ["n0", "n3"], "each leads one again")
+
+
 def test_a_folder_of_somebody_else_is_not_touched(command: Command, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     for words in ((), ("--fresh",)):
