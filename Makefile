@@ -100,6 +100,12 @@ crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered an
 	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-index classic-pool raft raft-group; do \
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) || exit $$?; done
 
+chaos: $(BIN)/.dev ## every drill once in every mode that allows it, and a campaign of a fresh seed; reports in build/chaos (Toxiproxy; some 15 minutes)
+	@mkdir -p build/chaos; failed=0; for mode in raft sync async controller standalone; do \
+	  for drill in $$($(BIN)/ledgermq drill list --mode $$mode); do echo "==== $$drill, mode $$mode"; \
+	    $(BIN)/ledgermq drill $$drill --mode $$mode --report build/chaos/$$mode-$$drill.html --json build/chaos/$$mode-$$drill.json || failed=1; done; done; \
+	seed=$$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); $(BIN)/ledgermq chaos run --seed $$seed --minutes 2 --report build/chaos/campaign.html || failed=1; exit $$failed
+
 crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times in each mode (ROUNDS=n)
 	$(BIN)/python -m chaos.crash.kill_loop --mode standalone --rounds $(ROUNDS)
 	$(BIN)/python -m chaos.crash.kill_loop --mode raft --rounds $(ROUNDS)
@@ -132,4 +138,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: chaos help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean

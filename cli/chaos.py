@@ -2,8 +2,6 @@
 
 import argparse
 import os
-import shlex
-import sys
 
 from cli.drill import QUIET_S, add_traffic_options, positive, run_order
 
@@ -41,7 +39,8 @@ def _run(arguments: argparse.Namespace) -> int:
         rate=arguments.rate,
         quiet_s=QUIET_S,
         history=arguments.history and str(arguments.history),
-        repeat=shlex.join(["ledgermq", *sys.argv[1:]]),
+        repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g} --mode {arguments.mode}"
+        f" --rate {arguments.rate:g}",
     )
     return run_order(order, arguments, has_links=ClusterMode(arguments.mode).has_links)
 

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -26,6 +25,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the command `drill` to the parser."""
     drill = commands.add_parser("drill", help="break a cluster under load and account for every message")
     kinds = drill.add_subparsers(dest="kind", metavar="DRILL", required=True)
+    names = kinds.add_parser("list", help="the names of the drills that a mode allows, one a line")
+    _add_mode_option(names)
+    names.set_defaults(run=_list)
     for one in CATALOGUE.values():
         kind = kinds.add_parser(one.name, help=one.summary, description=f"{one.summary}; shows that {one.proves}.")
         kind.add_argument(
@@ -37,13 +39,18 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     """Add what all runs of drills have in common."""
-    parser.add_argument("--mode", choices=[mode.value for mode in ClusterMode], default=ClusterMode.RAFT.value)
+    _add_mode_option(parser)
     parser.add_argument("--rate", type=positive, default=_RATE, metavar="N", help="messages a second (%(default)g)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a report for people to this file")
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="append what the producer was told to this file, as JSON Lines"
     )
+
+
+def _add_mode_option(parser: argparse.ArgumentParser) -> None:
+    """Add how the brokers of the cluster replicate."""
+    parser.add_argument("--mode", choices=[mode.value for mode in ClusterMode], default=ClusterMode.RAFT.value)
 
 
 def run_order(order: "Order", arguments: argparse.Namespace, *, has_links: bool) -> int:
@@ -74,6 +81,11 @@ def run_order(order: "Order", arguments: argparse.Namespace, *, has_links: bool)
     return result.verdict.value
 
 
+def _list(arguments: argparse.Namespace) -> int:
+    print("\n".join(name for name, drill in CATALOGUE.items() if arguments.mode in drill.modes))
+    return 0
+
+
 def _drill(arguments: argparse.Namespace) -> int:
     from chaos.drills.run import Order
 
@@ -86,7 +98,8 @@ def _drill(arguments: argparse.Namespace) -> int:
         rate=arguments.rate,
         quiet_s=QUIET_S,
         history=arguments.history and str(arguments.history),
-        repeat=shlex.join(["ledgermq", *sys.argv[1:]]),
+        repeat=f"ledgermq drill {drill.name} --mode {arguments.mode} --hold {arguments.hold:g}"
+        f" --rate {arguments.rate:g}",
     )
     return run_order(order, arguments, has_links=drill.needs_links)
 

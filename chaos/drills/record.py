@@ -72,10 +72,11 @@ class Record:
     Attributes:
         acks: the acknowledged ones of `sends`, in the order of their acknowledgements.
         term: Raft term of the last acknowledgement that had one.
+        steady_s: when acknowledgements came steadily; latencies before that are those of first connections.
     """
 
     def __init__(self, began_s: float) -> None:
-        self.began_s = began_s
+        self.began_s = self.steady_s = began_s
         self.sends: list[Send] = []
         self.deliveries: list[Delivery] = []
         self.samples: list[Sample] = []

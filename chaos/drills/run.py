@@ -106,6 +106,7 @@ async def _steady(record: Record) -> None:
     while record.second(time.monotonic()).acked == 0 and time.monotonic() < deadline:
         await asyncio.sleep(_STEADY_S / 10)
     await asyncio.sleep(_STEADY_S)
+    record.steady_s = time.monotonic()
 
 
 async def _watch(fabric: Fabric, record: Record, display: Display) -> None:

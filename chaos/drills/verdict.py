@@ -131,7 +131,8 @@ class DrillResult:
     def figures(self) -> dict[str, object]:
         """Return the JSON object."""
         f, record, outages = self.findings, self.record, self.outages()
-        latencies = [1000 * (send.completed_s - send.invoked_s) for send in record.acks]
+        steady = [send for send in record.acks if send.invoked_s >= record.steady_s]
+        latencies = [1000 * (send.completed_s - send.invoked_s) for send in steady]
         sending_s = record.acks[-1].completed_s - record.sends[0].invoked_s if record.acks else 0.0
         killed = next((one.events[0].step.words[0] for one in record.injections if one.events), "nobody")
         sent_sha256, received_sha256 = _hashes(record)

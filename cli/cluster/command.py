@@ -23,7 +23,7 @@ _VERBS = {
 _LINK_VERBS = {
     "cut": "drop what one broker sends to another",
     "delay": "hold what one broker sends to another for so long",
-    "heal": "undo cuts and delays",
+    "heal": "undo cuts and delays (without LINK: all)",
 }
 _NODE_HELP = "n0, n1, ..., namesrv, c0, an address, leader, dead, paused, or a machine of --groups: m0, m1, ..."
 _EXAMPLES = """examples:
@@ -65,7 +65,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         if name == "delay":
             verb.add_argument("ms", metavar="MS", help="milliseconds, a whole number")
         verb.add_argument(
-            "links", metavar="LINK", nargs="+", help="'n0>n1': what n0 sends to n1; the cluster has --links"
+            "links",
+            metavar="LINK",
+            nargs="*" if name == "heal" else "+",
+            help="'n0>n1': what n0 sends to n1; the cluster has --links",
         )
     for name, text in _VERBS.items():
         _add_verb(verbs, name, text, _act).add_argument("node", metavar="NODE", help=_NODE_HELP)
