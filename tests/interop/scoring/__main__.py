@@ -4,9 +4,10 @@
     scripts/interop usual | whole                        what `make interop` and `make interop-all` run
     scripts/interop record [COLUMN...] [--cases P,..]    run the real RocketMQ 5.3.3, and keep its scores in real.tsv
 
-CLUSTER is standalone, raft, standalone-acl, raft-acl, standalone-tls, raft-tls, standalone-tls-enforcing or
-two-brokers. A case that times out is run once more, alone (not with --repeat). Exit status: 0 nothing is owed, 1 a case
-is not passed that the real broker passes, or was not run, 2 a cluster or the suite did not run.
+CLUSTER is standalone, raft, standalone-acl, raft-acl, standalone-tls, raft-tls, standalone-tls-enforcing, sync, async,
+controller or two-brokers. A case that times out is run once more, alone (not with --repeat).
+Exit status: 0 nothing is owed, 1 a case is not passed that the real broker passes, or was not run, 2 a cluster or the
+suite did not run.
 """
 
 import argparse

@@ -22,6 +22,8 @@ from tests.ports import free_ports
 
 LEDGERMQ = str(PROJECT / ".venv" / "bin" / "ledgermq") if (PROJECT / ".venv").exists() else "ledgermq"
 STOP_LIMIT_S = 60.0
+_WITH_FAULTS = ("raft", "async", "controller", "two-brokers")
+"""Clusters of which nodes are killed and started again."""
 
 
 @contextlib.contextmanager
@@ -43,7 +45,7 @@ def up(kind: str) -> Iterator[Target]:
         options = ("--tls",)
     try:
         with _running("standalone" if kind == "two-brokers" else mode, settings, work) as namesrv:
-            faults = _fault_options(work / "cluster") if kind != "standalone" and extra in ("", "brokers") else ()
+            faults = _fault_options(work / "cluster") if kind in _WITH_FAULTS else ()
             target = Target(namesrv, (*options, *faults))
             if kind == "two-brokers":
                 with _second_broker(work, namesrv):

@@ -7,6 +7,8 @@
 | standalone-acl, raft-acl | single-acl | acl, and a choice of others with every request signed |
 | standalone-tls, raft-tls | single-tls | tls, and a choice of others on TLS |
 | standalone-tls-enforcing | none: what fails is owed | tls, and what needs no frames made by hand |
+| sync, async | single | send, consume, cluster, admin, on a master with a slave; of async with kills |
+| controller | dledger | the same, on three brokers and three controllers |
 | two-brokers | two-brokers | what needs two broker names, or a node to kill and no replica |
 """
 
@@ -19,6 +21,8 @@ WITH_TLS = "tls,send,pull,lite,query,requestreply,transaction,trace"
 TLS_ONLY = "tls,requestreply,transaction,trace"
 TWO_BROKERS = "cluster/nodes,cluster/latency-fault-tolerance"
 ORDINARY = "-acl,-tls"
+WITH_SLAVES = "send,consume,cluster,admin"
+APPOINTED = WITH_SLAVES + ",-cluster/master-dies"
 
 COUNTERPARTS = {
     "standalone": "single",
@@ -28,9 +32,20 @@ COUNTERPARTS = {
     "standalone-tls": "single-tls",
     "raft-tls": "single-tls",
     "standalone-tls-enforcing": "none",
+    "sync": "single",
+    "async": "single",
+    "controller": "dledger",
     "two-brokers": "two-brokers",
 }
-_CASES = {"acl": WITH_ACL, "tls": WITH_TLS, "enforcing": TLS_ONLY, "brokers": TWO_BROKERS}
+_CASES = {
+    "acl": WITH_ACL,
+    "tls": WITH_TLS,
+    "enforcing": TLS_ONLY,
+    "brokers": TWO_BROKERS,
+    "sync": WITH_SLAVES,
+    "async": APPOINTED,
+    "controller": WITH_SLAVES,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
