@@ -4,6 +4,7 @@
 
     kill       the leader is killed, and started again after 2 s
     stop       the leader is stopped by SIGTERM, and started again after 2 s
+    dead       a machine is killed, which leads one of the groups; it is started again at the round's end
     transfer   the leader hands over
     consumer   one of two consumers is killed that read in order; a third one takes its place
 
@@ -43,7 +44,8 @@ RATE = 100
 WARM_S = 3.0
 BACK_AFTER_S = 2.0
 SETTLE_S = 12.0
-FAULTS = ("kill", "stop", "transfer", "consumer")
+DEAD_S = 40.0  # longer than clients wait between two questions for routes
+FAULTS = ("kill", "stop", "dead", "transfer", "consumer")
 ARTIFACTS = ["org.apache.rocketmq:rocketmq-client:5.3.3"]
 
 
@@ -97,11 +99,23 @@ class Programs:
 
 
 class Cluster:
-    """A Raft group of three, run by `ledgermq cluster up`."""
+    """Raft groups of three, run by `ledgermq cluster up`."""
 
-    def __init__(self, directory: Path, settings: list[str]) -> None:
+    def __init__(self, directory: Path, settings: list[str], groups: int) -> None:
         self.directory = directory
-        words = [*LEDGERMQ, "cluster", "up", "--mode", "raft", "--dir", str(directory), "--json"]
+        self.groups = groups
+        words = [
+            *LEDGERMQ,
+            "cluster",
+            "up",
+            "--mode",
+            "raft",
+            "--groups",
+            str(groups),
+            "--dir",
+            str(directory),
+            "--json",
+        ]
         for setting in settings:
             words += ["--conf", setting]
         self.up = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -116,13 +130,16 @@ class Cluster:
 
     def wait_whole(self) -> None:
         deadline = time.time() + 60
-        while sorted(self.roles()) != ["master", "slave", "slave"]:
+        while sorted(self.roles()) != ["master"] * self.groups + ["slave"] * 2 * self.groups:
             if time.time() > deadline:
                 raise SystemExit(f"the cluster is not whole: {self.roles()}")
             time.sleep(0.1)
 
     def break_and_mend(self, fault: str) -> None:
         """Do it; for kill and stop, the node is up again on return."""
+        if fault == "dead":
+            self.ask("kill", "m0" if self.groups > 1 else "leader")
+            return
         if fault == "transfer":
             target = next(node["name"] for node in self.ask("status")["nodes"] if node["role"] == "slave")
             self.ask("transfer", target)
@@ -177,8 +194,10 @@ def run_round(cluster: Cluster, programs: Programs, fault: str, number: int) -> 
         else:
             began = time.time()
             cluster.break_and_mend(fault)
-        ended = began + max(SETTLE_S, time.time() - began)
-        watch(producers, consumers, began, ended, fault)
+        ended = began + max(DEAD_S if fault == "dead" else SETTLE_S, time.time() - began)
+        watch(producers, consumers, began, ended)
+        if fault == "dead":
+            cluster.ask("start", "dead")
         for producer in producers.values():
             producer.process.kill()
         time.sleep(2)
@@ -200,9 +219,7 @@ def wait_flowing(producers: dict[str, Client], consumers: dict[str, list[Client]
         time.sleep(0.2)
 
 
-def watch(
-    producers: dict[str, Client], consumers: dict[str, list[Client]], began: float, ended: float, fault: str
-) -> None:
+def watch(producers: dict[str, Client], consumers: dict[str, list[Client]], began: float, ended: float) -> None:
     """Return when every client works again, and nothing is behind; after 150 s at the latest."""
     while time.time() < began + 150:
         time.sleep(0.5)
@@ -290,13 +307,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fault", choices=FAULTS, default="kill")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--groups", type=int, default=1, help="Raft groups over the same machines")
     parser.add_argument("--clients", default="java,go,ours")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="ledgermq-clients-"))
     try:
         programs = Programs(scratch, arguments.clients.split(","))
-        cluster = Cluster(scratch / "cluster", arguments.conf)
+        cluster = Cluster(scratch / "cluster", arguments.conf, arguments.groups)
         try:
             rounds = []
             for number in range(arguments.rounds):
