@@ -14,6 +14,8 @@ from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.tls import ContextSource
 
 _BACKLOG: Final = 1024
+_ACCEPT_TURNS: Final = 3
+"""Turns of the loop within which a socket that was accepted has become a connection."""
 _FOR_FILES: Final = 256
 _log: Final = logging.getLogger(__name__)
 
@@ -102,7 +104,12 @@ class RemotingServer:
         if self._server is None:
             return
         server, self._server = self._server, None
+        # asyncio (3.11) drops a socket that it has accepted and not yet made a connection of when the server closes
+        for listener in server.sockets:
+            asyncio.get_running_loop().remove_reader(listener)
+        await _until_accepted_are_connections()
         server.close()
+        await _until_accepted_are_connections()
         await self.connections.close("the server shuts down")
         await server.wait_closed()
 
@@ -116,6 +123,11 @@ class RemotingServer:
             budget=self.connections.output,
             quotas=self._quotas,
         )
+
+
+async def _until_accepted_are_connections() -> None:
+    for _ in range(_ACCEPT_TURNS):
+        await asyncio.sleep(0)
 
 
 def _within_descriptors(limits: Limits, listeners: int) -> Limits:

@@ -1,7 +1,9 @@
 """A server serves good frames, refuses bad ones by closing, and bounds what any peer can make it hold."""
 
 import asyncio
+import contextlib
 import logging
+import socket
 
 import pytest
 
@@ -11,6 +13,7 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer
+from tests.limits import WAIT_S
 from tests.remoting.peers import Dial, Handler, Serve, eventually, turns
 
 MIB = 1024 * 1024
@@ -310,3 +313,18 @@ async def test_an_unexpected_answer_is_dropped(serve: Serve, dial: Dial) -> None
     peer.send(Command(0, 1234, RESPONSE_FLAG), Command(10, 1))
     assert (await peer.receive()).opaque == 1
     assert len(handler.requests) == 1
+
+
+@pytest.mark.parametrize("turns_before", range(5))
+async def test_a_connection_that_is_accepted_when_the_server_closes_is_closed_too(turns_before: int) -> None:
+    server = RemotingServer(Handler())
+    await server.start("127.0.0.1", 0)
+    with socket.create_connection(("127.0.0.1", server.port)) as peer:
+        for _ in range(turns_before):
+            await asyncio.sleep(0)
+        await server.close()
+        assert not server.connections
+        peer.setblocking(False)
+        with contextlib.suppress(ConnectionResetError):  # it was not accepted any more
+            async with asyncio.timeout(WAIT_S):
+                assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
