@@ -12,6 +12,7 @@ _REPLICATED = frozenset({"raft", "sync", "async", "controller"})
 _ALL = _REPLICATED | {"standalone"}
 _WITH_LINKS = frozenset({"raft", "sync", "async"})
 _RAFT = frozenset({"raft"})
+_ELECTED = frozenset({"raft", "controller"})
 _SLOW_MS = "100"
 _FLAP_S = 0.5
 
@@ -204,7 +205,7 @@ _DRILLS = (
     ),
     Drill(
         "transfer", "hand leadership to a follower, and back",
-        "a planned change of leader fails no send", _RAFT, "move", 1.0, _transfer,
+        "a planned change of leader fails no send", _ELECTED, "move", 1.0, _transfer,
     ),
     Drill(
         "wiped-node", "SIGKILL a follower, delete its data, and start it again",

@@ -24,6 +24,8 @@ _POLL_S = 0.05
 _ANSWERS_LIMIT_S = 30.0
 _PROGRESS_LIMIT_S = 20.0
 _READ_LIMIT = 200
+WAITING_MAX = 3000
+"""Most sends without an answer, below the producer's own limit: what is due beyond them is not sent, and has failed."""
 
 
 def body_of(number: int) -> bytes:
@@ -61,14 +63,19 @@ class Traffic:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def send_forever(self) -> None:
-        """Send by the clock until cancelled; a late loop sends at once what is due."""
+        """Send by the clock until cancelled; a late loop sends at once what is due, up to `WAITING_MAX` at a time."""
         began_s = time.monotonic()
         first = len(self._record.sends)
         while True:
             due_s = began_s + (len(self._record.sends) - first) / self._rate
             if (early_s := due_s - time.monotonic()) > 0:
                 await asyncio.sleep(early_s)
-            task = asyncio.ensure_future(self._send(self._record.invoked(time.monotonic())))
+            send = self._record.invoked(time.monotonic())
+            if len(self._under_way) >= WAITING_MAX:
+                self._record.failed(send, time.monotonic(), Outcome.FAIL)
+                await asyncio.sleep(0)
+                continue
+            task = asyncio.ensure_future(self._send(send))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
@@ -93,6 +100,12 @@ class Traffic:
             if len(self._record.deliveries) > count:
                 count, deadline = len(self._record.deliveries), time.monotonic() + _PROGRESS_LIMIT_S
             await asyncio.sleep(_POLL_S)
+
+    async def abandon(self) -> None:
+        """End the sends that still have no answer: nobody knows what became of them."""
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def _send(self, send: Send) -> None:
         try:
@@ -123,7 +136,11 @@ async def traffic(namesrv: str, topic: str, rate: float, record: Record, history
             Producer(namesrv, group="drill-producers", history=history) as producer,
             Consumer(namesrv, f"drill-consumers-{topic}", topic) as consumer,
         ):
-            yield Traffic(producer, consumer, topic, rate, record)
+            clients = Traffic(producer, consumer, topic, rate, record)
+            try:
+                yield clients
+            finally:
+                await clients.abandon()
     except LedgerMQError as error:
         raise CommandError(f"the consumer or a producer failed: {error}") from error
 
