@@ -220,3 +220,19 @@ async def test_the_read_time_of_timers_waits_for_their_deliveries_to_be_durable(
     async with asyncio.timeout(30):
         while await flush() != 2000:
             await asyncio.sleep(0.05)
+
+
+async def test_no_file_of_the_timer_log_is_deleted_while_a_thread_syncs_its_files(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, may_go_on, deleted = open_index(desk.config, lambda: 0), threading.Event(), list[int]()
+    delivery_files = DeliveryFiles(desk.config, index, open_counts(desk.config, lambda: 0), desk.store)
+    monkeypatch.setattr(index, "prepare_flush", lambda _: lambda: may_go_on.wait(30))
+    monkeypatch.setattr(index, "forget_before", deleted.append)
+    delivery_files.flush_index()
+    delivery_files.clean()
+    assert deleted == []
+    may_go_on.set()
+    await eventually(lambda: delivery_files._flushing is None)
+    delivery_files.clean()
+    assert deleted == [desk.store.log.min_offset]
