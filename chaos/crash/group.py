@@ -28,7 +28,7 @@ from chaos.sim.stack.kit import StackKit
 from chaos.sim.stack.node import StoreProcess
 
 NAMES = ("n0", "n1", "n2")
-_MOMENTS = 8
+_MOMENTS = 4
 _CHANGES_BETWEEN = 600
 _FAULTS_LEFT_OUT = ("power_cut", "power_cut_all", "cut_soon")
 _CODES_OF_DISKS = ("R8", "R9")

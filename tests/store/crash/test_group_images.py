@@ -41,7 +41,7 @@ def test_a_group_starts_from_every_image_of_one_moment_with_all_that_was_acknowl
 def test_a_planted_bug_is_found_in_an_image(bug: Callable[[], Any], seed: int, image: int, code: str) -> None:
     tally = Tally()
     with bug():
-        run_group_seed(seed, Effort(), tally, image)
+        run_group_seed(seed, Effort(), tally, image, moments=8)
     finding = tally.verdicts[0].finding
     assert isinstance(finding, Violation) and finding.code == code, finding
     assert tally.verdicts[0].number == image
