@@ -58,7 +58,8 @@ class Findings:
         undelivered: acknowledged, never delivered, but still in the log.
         phantom: deliveries of a message that was never sent, or of other bytes than were sent.
         aborted: delivered, though the send was refused as not stored.
-        misplaced: delivered, but not at the offset that the acknowledgement named.
+        misplaced: delivered, but not at the offset that the acknowledgement named; and deliveries of another message
+            from an offset that was delivered before.
         reordered: acknowledged before another send to the same queue began, but stored after it; and first deliveries
             of an offset after a later one of the same queue.
         stored_twice: further offsets of a message, after a retry whose first try had been stored.
@@ -149,17 +150,21 @@ def judge(sends: Sequence[Send], deliveries: Sequence[Delivery], still_in_log: f
 def _places(sends: Sequence[Send], deliveries: Sequence[Delivery], tally: _Tally) -> dict[int, set[tuple[str, int]]]:
     """Return each delivered number's places; note repeats, steps back and what was never sent."""
     places: dict[int, set[tuple[str, int]]] = {}
-    seen: set[tuple[str, int]] = set()
+    seen: dict[tuple[str, int], int] = {}
     highest: dict[str, int] = {}
     for delivery in deliveries:
         place = (delivery.queue, delivery.offset)
         if delivery.number is None or not 0 <= delivery.number < len(sends):
             tally.note("phantom", f"{delivery.queue} offset {delivery.offset}")
             continue
-        if place in seen:
-            tally.note("redelivered", f"message {delivery.number}")
+        if (before := seen.get(place)) is not None:
+            if before == delivery.number:
+                tally.note("redelivered", f"message {delivery.number}")
+            else:
+                text = f"{delivery.queue} offset {delivery.offset} was message {before}, then message {delivery.number}"
+                tally.note("misplaced", text)
             continue
-        seen.add(place)
+        seen[place] = delivery.number
         if delivery.offset < highest.get(delivery.queue, -1):
             tally.note("reordered", f"{delivery.queue} offset {delivery.offset} came after {highest[delivery.queue]}")
         highest[delivery.queue] = max(highest.get(delivery.queue, -1), delivery.offset)

@@ -76,7 +76,7 @@ def main() -> int:
                 figures += [] if found is None else [found]
     print(table(rounds))
     passed = sum(one["passed"] for figures in rounds.values() for one in figures)
-    return int(passed < options.rounds * len(rounds))
+    return int(not passed or passed < options.rounds * len(rounds))
 
 
 if __name__ == "__main__":

@@ -101,6 +101,8 @@ class DrillResult:
         """Return why the run proves nothing; empty: it does."""
         record = self.record
         troubles = [f"{one.drill.name}: {one.trouble}" for one in record.injections if one.trouble]
+        if not record.injections:
+            troubles.append("no fault was injected")
         first_s = min((one.begin_s for one in record.injections), default=record.began_s)
         before = [send for send in record.sends if send.invoked_s < first_s]
         acked = sum(send.outcome is Outcome.OK for send in before)

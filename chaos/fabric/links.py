@@ -142,8 +142,14 @@ class Links:
         return f"Toxiproxy changes nothing on {len(ways)} streams of proxies"
 
     def heal_all(self) -> None:
-        """Undo everything."""
-        self._remove(list(self._changed))
+        """Undo everything, also a change whose answer was lost.
+
+        Raises:
+            CommandError: Toxiproxy does not answer, or refuses.
+        """
+        with _said_plainly():
+            self._server.reset()
+        self._changed.clear()
 
     def _ways(self, pairs: Sequence[str]) -> list[_Way]:
         """Return where bytes from A to B pass, for each pair `A>B`."""

@@ -17,6 +17,11 @@ def test_the_table_sums_rounds_and_shows_median_and_longest_times() -> None:
     assert row.startswith("| raft | 3 | 2 | 120 | 1 | 0 | 590, at most 790 |")
 
 
+def test_no_round_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["every_mode", "--rounds", "0"])
+    assert every_mode.main() == 1
+
+
 def test_a_drill_that_fails_or_hangs_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import requests
 from toxiproxy.proxy import Proxy
 
 from chaos.fabric import links as links_module
@@ -89,6 +90,23 @@ def test_a_change_without_effect_is_refused(links: Links, monkeypatch: pytest.Mo
     with pytest.raises(CommandError, match="not after 500 ms"):
         links.delay(["a>b"], 500)
     links.heal_all()
+
+
+def test_a_change_whose_answer_was_lost_is_undone_with_all_others(
+    links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_toxic = Proxy.add_toxic
+
+    def add_and_lose_the_answer(proxy: Proxy, **toxic: object) -> None:
+        add_toxic(proxy, **toxic)
+        raise requests.ConnectionError("the answer is lost")
+
+    with monkeypatch.context() as patch, pytest.raises(CommandError, match="the answer is lost"):
+        patch.setattr(Proxy, "add_toxic", add_and_lose_the_answer)
+        links.cut(["a>b"])
+    assert math.inf in crossings(links, "a>b")
+    links.heal_all()
+    assert max(crossings(links, "a>b")) < 0.25
 
 
 @pytest.mark.parametrize("pair", ["a>c", "a", "", "b>b"])

@@ -46,6 +46,8 @@ def test_a_clean_run_has_no_anomaly_and_an_unknown_send_may_be_absent_or_there()
             "aborted",
         ),
         (CLEAN_SENDS, (*CLEAN_DELIVERIES[:2], delivery(1, 7)), "misplaced"),
+        (CLEAN_SENDS, (*CLEAN_DELIVERIES, delivery(3, 1)), "misplaced"),
+        ((acked(0, 0, 0.0, 1.0), acked(1, 0, 0.0, 1.0)), (delivery(0, 0), delivery(1, 0)), "misplaced"),
         ((acked(0, 5, 0.0, 1.0), acked(1, 4, 1.5, 2.0)), (delivery(1, 4), delivery(0, 5)), "reordered"),
         (CLEAN_SENDS, (delivery(0, 0), delivery(1, 2), delivery(2, 1)), "reordered"),
         (CLEAN_SENDS, (*CLEAN_DELIVERIES, delivery(2, 8)), "stored_twice"),

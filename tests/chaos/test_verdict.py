@@ -31,6 +31,7 @@ def test_a_fault_that_was_not_proven_and_a_run_without_traffic_prove_nothing() -
     assert "kill had no effect" in run_of(trouble="kill had no effect").table()
     empty = dataclasses.replace(run_of(), record=Record(0.0), findings=judge((), (), frozenset()))
     assert empty.verdict is Verdict.UNKNOWN
+    assert "no fault was injected" in empty.troubles()
 
 
 def test_the_figures_have_the_names_that_the_json_promised_before() -> None:
