@@ -86,7 +86,8 @@ async def made(pair: Pair) -> None:
 async def test_messages_and_tables_are_on_both_and_views_show_the_mode(pair: Pair) -> None:
     await made(pair)
     assert await pair.bodies(0) == await pair.bodies(1) == [b"0", b"1"]
-    assert await pair.send(1, b"at the slave") != 0
+    assert await pair.send(1, b"passed on") == 0
+    assert await pair.bodies(0) == await pair.bodies(1) == [b"0", b"1", b"passed on"]
     assert [line.split()[-1] for line in (await pair.page(0)).splitlines() if line.startswith("toy_copies")] == ["2"]
     roles = [broker.parts.context.role for broker in pair.brokers]
     assert [(role.name, role.broker_id, role.generation) for role in roles] == [("leader", 0, 1), ("follower", 1, 1)]
@@ -126,5 +127,5 @@ async def test_a_hand_over_takes_everything_with_it(pair: Pair) -> None:
     await eventually(lambda: pair.brokers[1].parts.context.role.writable, "the other leads")
     offset = await ask(pair.client, pair.brokers[1], RequestCode.QUERY_CONSUMER_OFFSET, key())
     assert offset.ext == {"offset": "1"}
-    assert (await pair.send(0, b"late"), await pair.send(1, b"2")) == (14, 0)
-    assert await pair.bodies(0) == await pair.bodies(1) == [b"0", b"1", b"2"]
+    assert (await pair.send(0, b"passed on"), await pair.send(1, b"2")) == (0, 0)
+    assert await pair.bodies(0) == await pair.bodies(1) == [b"0", b"1", b"passed on", b"2"]
