@@ -127,17 +127,17 @@ class Connection(asyncio.Protocol):
         self._unfinished = unfinished
         self._budget = budget
         self._quotas = quotas
-        self._throttle: asyncio.TimerHandle | None = None  # runs while nothing is read because of a quota
+        self._throttle: asyncio.Handle | None = None  # runs while nothing is read because of a quota
+        self._throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
         self._unfinished_bytes = 0  # as `unfinished` knows them
         self._out: list[Buffer] = []
         self._queued_bytes = 0  # in `_out`
         self._high_water = limits.output_high_water_bytes
         self._serve_below = min(self._high_water, UNFINISHED_FREE_BYTES)  # no further test with less in `_out`
         self._backlog: list[Command] = []  # received and not served yet, because too much is unsent
-        self._is_write_paused = False
         self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
         self._transport: asyncio.Transport | None = None
-        self._admitted = self._closed = False
+        self._admitted = self._closed = self._is_write_paused = False
         self._close_reason = ""
         self._made_at = self._last_input = self._last_move = self._loop.time()
         self._frame_since: float | None = None
@@ -296,13 +296,13 @@ class Connection(asyncio.Protocol):
         now = self._loop.time()
         until = now + delay_s
         if self._throttle is not None:
-            if self._throttle.when() >= until:
+            if self._throttled_until >= until:
                 return
             self._throttle.cancel()
-        self._throttle = self._loop.call_at(until, self._end_throttle)
-        self._last_move = max(self._last_move, until)
         if self._frame_since is not None:
-            self._frame_since += delay_s
+            self._frame_since += until - max(now, self._throttled_until)
+        self._throttle, self._throttled_until = self._loop.call_at(until, self._end_throttle), until
+        self._last_move = max(self._last_move, until)
         self._pause_reading()
 
     def _end_throttle(self) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from ledgermq.remoting import quotas as module
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.frame import encode
+from ledgermq.remoting.connection import UNFINISHED_FREE_BYTES
 from ledgermq.remoting.quotas import AddressQuotas, Quota, Quotas, UserQuotas, address_block
 from tests.remoting.peers import Dial, RawPeer, Serve, eventually
 
@@ -133,3 +135,22 @@ async def test_a_throttled_connection_may_close(serve: Serve, dial: Dial) -> Non
     connection.close()
     await eventually(lambda: len(handler.closed) == 1)
     assert await peer.closed()
+
+
+async def test_a_delay_that_is_nearly_over_is_extended_and_the_time_for_a_frame_grows_once(
+    serve: Serve, dial: Dial
+) -> None:
+    server, _ = await serve()
+    peer = await dial(server)
+    frame = encode(Command(7, 0, body=bytes(2 * UNFINISHED_FREE_BYTES)))
+    peer.send(frame[:-1])
+    await eventually(lambda: len(server.connections) == 1)
+    (connection,) = server.connections
+    await eventually(lambda: connection.unfinished_since is not None)
+    began, since = time.monotonic(), connection.unfinished_since or 0.0
+    for delay_s in (0.0001, 0.1, 0.2, 0.3):
+        connection.throttle(delay_s)
+    assert connection.unfinished_since == pytest.approx(since + 0.3, abs=0.05)
+    peer.send(frame[-1:])
+    await peer.receive()
+    assert time.monotonic() - began >= 0.25
