@@ -78,9 +78,9 @@ class ClaimChecks:
             raise Refusal(Cause.NO_PERMISSION, "a member passes a request on without the address of its client")
         client, _, seal = remark.removeprefix(_MARK).partition(" ")
         if self._is_sealed:
-            head = _head(command, client)
+            head, given = _head(command, client), seal.encode("utf-8", "surrogatepass")
             made = [(own, own.next(command.code, head).hex()) for own in self._seals]
-            self._seals = [own for own, right in made if hmac.compare_digest(right.encode(), seal.encode())]
+            self._seals = [own for own, right in made if hmac.compare_digest(right.encode(), given)]
             if not self._seals:
                 raise Refusal(Cause.NO_PERMISSION, "a request was passed on without the seal of the cluster's secret")
         self._last = client

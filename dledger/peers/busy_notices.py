@@ -95,23 +95,20 @@ class BusyNotices(asyncio.DatagramProtocol):
 
     def _run(self) -> None:
         own_id = self._settings.node_id.encode()
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as v4,
-            socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as v6,
-        ):
-            for one in (v4, v6):
-                one.setblocking(False)
-            while not self._stop.wait(self._settings.heartbeat_ms / 1000):
-                turn = self._turn
-                if not is_due(self._settings, int((time.monotonic() - turn.at_s) * 1000)):
-                    continue
-                for address, key in turn.targets:
-                    self.sent_count += 1
-                    content = _HEAD.pack(_MAGIC, turn.term, self.sent_count) + own_id
-                    try:
-                        (v6 if ":" in address[0] else v4).sendto(content + _seal(key, content), address)
-                    except OSError as error:
-                        _log.debug("a notice to %s is not sent: %s", address, error)
+        while not self._stop.wait(self._settings.heartbeat_ms / 1000):
+            turn = self._turn
+            if not is_due(self._settings, int((time.monotonic() - turn.at_s) * 1000)):
+                continue
+            for address, key in turn.targets:
+                self.sent_count += 1
+                content = _HEAD.pack(_MAGIC, turn.term, self.sent_count) + own_id
+                family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+                try:
+                    with socket.socket(family, socket.SOCK_DGRAM) as sender:
+                        sender.setblocking(False)
+                        sender.sendto(content + _seal(key, content), address)
+                except OSError as error:
+                    _log.debug("a notice to %s is not sent: %s", address, error)
 
     # ---- asyncio.DatagramProtocol
 

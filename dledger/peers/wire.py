@@ -58,7 +58,6 @@ COPY_RESPONSE: Final = 52010
 CHALLENGE: Final = 52011
 REFUSAL: Final = 52012
 
-_CODE_MASK: Final = 0xFFFFFFFF
 _ENVELOPE: Final = Struct(">IH")
 _APPEND_REQUEST: Final = Struct(">10q")
 _APPEND_RESPONSE: Final = Struct(">q?4q?")
@@ -160,7 +159,7 @@ def open_sealed(code: int, body: memoryview, seals: FrameSeal) -> memoryview:
         PeerProtocolError: the seal is not that of this frame in this place.
     """
     body, found = body[: -FrameSeal.SIZE], body[-FrameSeal.SIZE :]
-    if not hmac.compare_digest(found, seals.next(code & _CODE_MASK, body)):
+    if not hmac.compare_digest(found, seals.next(code, body)):
         raise PeerProtocolError(f"code {code}, {len(body)} bytes: this frame was not sent by the peer as it came here")
     return body
 

@@ -29,6 +29,6 @@ class FrameSeal:
         self._count = 0
 
     def next(self, code: int, frame: bytes | memoryview) -> bytes:
-        """Return `SIZE` bytes: the seal of the next frame, of `code` (unsigned, 32 bits) and its bytes."""
+        """Return `SIZE` bytes: the seal of the next frame, of `code` (32 bits, signed or not) and its bytes."""
         self._count += 1
-        return self._cipher.encrypt(self._count.to_bytes(8) + code.to_bytes(4), b"", frame)
+        return self._cipher.encrypt(self._count.to_bytes(8) + (code & 0xFFFFFFFF).to_bytes(4), b"", frame)

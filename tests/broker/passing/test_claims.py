@@ -41,6 +41,8 @@ def test_without_a_secret_there_is_no_seal() -> None:
         lambda command: setattr(command, "remark", f"passed on for {CLIENT}"),
         lambda command: setattr(command, "remark", command.remark.replace("10.0.0.7", "10.0.0.8")),
         lambda command: setattr(command, "code", 36),
+        lambda command: setattr(command, "code", -1),
+        lambda command: setattr(command, "remark", f"passed on for {CLIENT} \ud800"),
         lambda command: command.ext.update(Signature="t"),
     ],
 )

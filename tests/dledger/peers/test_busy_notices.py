@@ -1,6 +1,8 @@
 """Notices of a busy loop, over real sockets: when the thread sends them, and which are heeded."""
 
 import asyncio
+import errno
+import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -38,6 +40,12 @@ class Ends:
         links = [next(iter(transport.links.values())) for transport in self.pair.transports]
         await eventually(lambda: all(link.target and link.notice_key for link in links), "both are joined")
 
+    async def close(self) -> None:
+        for notices in self.notices.values():
+            notices.close()
+        for transport in self.pair.transports:
+            await transport.close()
+
     def stand_still(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -49,10 +57,7 @@ async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
         await made.start(name, request.param)
     await made.join()
     yield made
-    for notices in made.notices.values():
-        notices.close()
-    for transport in made.pair.transports:
-        await transport.close()
+    await made.close()
 
 
 def test_notices_begin_with_a_late_heartbeat_and_end_with_patience() -> None:
@@ -70,6 +75,26 @@ async def test_a_leader_whose_loop_stands_still_says_so_until_patience_ends(ends
     assert set(ends.heard) == {("n0", BusyNotice(7))}
     assert sent <= 14  # of 23 heartbeats: none after 450 ms
     assert ends.notices["n1"].sent_count == 0  # it does not lead
+
+
+async def test_notices_are_sent_where_the_kernel_has_no_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ipv4Socket(socket.socket):
+        def __init__(self, family: int = -1, kind: int = -1, proto: int = -1, fileno: int | None = None) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            super().__init__(family, kind, proto, fileno)
+
+    monkeypatch.setattr("dledger.peers.busy_notices.socket.socket", Ipv4Socket)
+    ends = Ends()
+    for name in ("n0", "n1"):
+        await ends.start(name, SECRETS)
+    try:
+        await ends.join()
+        ends.notices["n0"].turned(7)
+        ends.stand_still(0.15)
+        await eventually(lambda: len(ends.heard) > 0, "a notice")
+    finally:
+        await ends.close()
 
 
 async def test_while_the_loop_turns_nothing_is_said(ends: Ends) -> None:
