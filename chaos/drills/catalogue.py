@@ -50,7 +50,8 @@ class Drill:
         modes: those in which the drill makes sense.
         hold_s: how long the fault lasts unless the user says otherwise.
         family: `kill`, `pause`, `network` or `move`; the colour in reports.
-        proves: what a passed drill shows, for the documents.
+        spares_sends_in: modes in which the change is planned, so that no send may fail.
+        proves: what the drill is to show, for the documents; the verdict judges the promises, the figures the rest.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Drill:
     family: str
     hold_s: float
     plan: Plan
+    spares_sends_in: frozenset[str] = frozenset()
 
     @property
     def needs_links(self) -> bool:
@@ -197,7 +199,8 @@ _DRILLS = (
     ),
     Drill(
         "rolling-restart", "stop and start every broker in order, followers first",
-        "an upgrade loses nothing and fails no send", _ALL, "kill", 0.5, _rolling_restart,
+        "an upgrade loses nothing, and fails no send where another node takes over",
+        _ALL, "kill", 0.5, _rolling_restart, _ELECTED,
     ),
     Drill(
         "nameserver-down", "SIGKILL the nameserver, and start it again",
@@ -205,7 +208,7 @@ _DRILLS = (
     ),
     Drill(
         "transfer", "hand leadership to a follower, and back",
-        "a planned change of leader fails no send", _ELECTED, "move", 1.0, _transfer,
+        "a planned change of leader fails no send", _ELECTED, "move", 1.0, _transfer, _ELECTED,
     ),
     Drill(
         "wiped-node", "SIGKILL a follower, delete its data, and start it again",

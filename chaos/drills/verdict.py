@@ -95,7 +95,10 @@ class DrillResult:
             ("L17", "the consumer has caught up", f.undelivered, "undelivered"),
         ]
         checks = [Check(code, what, count == 0, self._numbers(count, name)) for code, what, count, name in rows]
-        return [*checks, Check("L14", "the logs of all nodes are identical", self.logs_identical, ends)]
+        checks.append(Check("L14", "the logs of all nodes are identical", self.logs_identical, ends))
+        if (failed := self._failed_in_planned_changes()) is not None:
+            checks.append(Check("S1", "no send failed during a planned change", failed == 0, f"{failed:,}"))
+        return checks
 
     def troubles(self) -> list[str]:
         """Return why the run proves nothing; empty: it does."""
@@ -198,6 +201,17 @@ class DrillResult:
         ]
         lines += [f"  unknown: {trouble}" for trouble in self.troubles()]
         return "\n".join(lines)
+
+    def _failed_in_planned_changes(self) -> int | None:
+        """Count sends that overlap a planned change and were not acknowledged; None: no change was planned."""
+        planned = [one for one in self.record.injections if self.mode in one.drill.spares_sends_in]
+        failed = [
+            (send.invoked_s, send.completed_s or float("inf"))
+            for send in self.record.sends
+            if send.outcome is not Outcome.OK
+        ]
+        hit = [any(begin <= one.end_s and end >= one.begin_s for one in planned) for begin, end in failed]
+        return sum(hit) if planned else None
 
     def _leaders(self) -> str:
         names = [name or "nobody" for one in self.record.injections for name in (one.leader_before, one.leader_after)]

@@ -3,9 +3,11 @@
 import dataclasses
 
 from chaos.checkers.operations import judge
+from chaos.drills.catalogue import CATALOGUE
 from chaos.drills.record import Record
 from chaos.drills.verdict import Verdict
 from chaos.fabric.contract import NodeDigest
+from ledgermq.history import Outcome
 from tests.chaos.example_run import EQUAL, run_of
 
 
@@ -39,3 +41,17 @@ def test_the_figures_have_the_names_that_the_json_promised_before() -> None:
     promised += " messages_per_second send_p50_ms send_p99_ms rto_ms logs_identical input_sha256_equal seconds"
     promised += " input_sha256 killed leader_after logs"
     assert set(promised.split()) <= set(run_of().figures())
+
+
+def test_a_send_that_fails_during_a_planned_change_fails_the_drill_and_no_other() -> None:
+    for drill, mode, verdict in (
+        ("transfer", "raft", Verdict.FAIL),
+        ("rolling-restart", "raft", Verdict.FAIL),
+        ("rolling-restart", "sync", Verdict.PASS),
+        ("kill-leader", "raft", Verdict.PASS),
+    ):
+        result = run_of()
+        result.record.injections[0].drill = CATALOGUE[drill]
+        assert dataclasses.replace(result, mode=mode).verdict is Verdict.PASS
+        result.record.failed(result.record.invoked(0.9), 1.6, Outcome.FAIL)
+        assert dataclasses.replace(result, mode=mode).verdict is verdict
