@@ -7,6 +7,7 @@ a round did not keep its promises; what an asynchronous slave lacks is no promis
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -44,9 +45,10 @@ def drill(mode: str, json_path: Path, rate: float) -> Figures | None:
     """One round; prints the drill's output unless it passed. None: it gave no figures."""
     words = [sys.executable, "-P", "-m", "ledgermq_server", "drill", "kill-leader", "--mode", mode]
     words += ["--rate", f"{rate:g}", "--json", str(json_path)]
+    scratch = os.environ | {"TMPDIR": str(json_path.parent)}  # what a killed drill leaves behind is removed with it
     try:
         done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_ROUND_LIMIT_S
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_ROUND_LIMIT_S, env=scratch
         )
     except subprocess.TimeoutExpired as late:
         print(f"{mode}: the drill has not ended within {_ROUND_LIMIT_S} s\n{(late.output or b'').decode()}")

@@ -102,11 +102,13 @@ class RunningCluster:
 async def local_cluster(directory: Path, *shape: str) -> AsyncIterator[RunningCluster]:
     """Run `ledgermq cluster up` as a child in `directory`; it is stopped in order at the end of the block.
 
-    `shape` is what `cluster up` is told of the mode and the nodes.
+    `shape` is what `cluster up` is told of the mode and the nodes. From now on SIGTERM acts as Ctrl-C, so that
+    the caller's cleaning up is done.
 
     Raises:
         CommandError: it did not start; the text says why.
     """
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
     words = ["cluster", "up", *shape, "--dir", str(directory), "--json"]
     up = await asyncio.create_subprocess_exec(
         *our_argv(*words),

@@ -32,9 +32,9 @@ def test_a_drill_that_fails_or_hangs_is_told(
     program.chmod(0o755)
     assert every_mode.drill("sync", tmp_path / "none.json", 10) is None
     assert "ended with 4" in capsys.readouterr().out
-    program.write_text('#!/bin/sh\necho "waits"; exec sleep 10\n')
+    program.write_text('#!/bin/sh\necho "waits in $TMPDIR"; exec sleep 10\n')
     assert every_mode.drill("sync", tmp_path / "none.json", 10) is None
-    assert "has not ended within 0.5 s\nwaits" in capsys.readouterr().out
+    assert f"has not ended within 0.5 s\nwaits in {tmp_path}" in capsys.readouterr().out
     program.write_text(
         f'#!/bin/sh\nwhile [ "$1" != --json ]; do shift; done; echo \'{json.dumps({"passed": True})}\' >"$2"\n'
     )

@@ -1,0 +1,25 @@
+"""`ledgermq drill` is told to end; `ledgermq demo` runs its cluster by the same function."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.limits import WAIT_S
+
+_PROGRAM = """
+import sys
+import cli.demo.cluster
+from cli.main import main
+
+cli.demo.cluster.our_argv = lambda *words: ["sh", "-c", "kill -TERM $PPID; exec sleep 300"]
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_sigterm_ends_the_cluster_and_removes_its_folder(tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", _PROGRAM, "drill", "kill-leader"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr
+    assert list(tmp_path.iterdir()) == []
