@@ -138,11 +138,12 @@ class RemotingClient:
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
         context = None if self._tls is None else self._tls()
+        connection = self._make_connection(address)
+        is_connected = False
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: self._make_connection(address), host, port, ssl=context
-                )
+                await loop.create_connection(lambda: connection, host, port, ssl=context)
+            is_connected = True
         except TimeoutError:
             raise ConnectError(address, f"not within {self._connect_timeout_s:g} s") from None
         except ssl.SSLCertVerificationError as error:
@@ -152,6 +153,10 @@ class RemotingClient:
             if context is not None and isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError):
                 detail = f"the TLS handshake failed ({detail}): is it a port without TLS?"
             raise ConnectError(address, detail) from error
+        finally:
+            if not is_connected:
+                # uvloop may have called `connection_made`; it then drops the socket without `connection_lost`
+                connection.connection_lost(None)
         self._connections[address] = connection
         return connection
 

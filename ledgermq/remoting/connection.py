@@ -420,6 +420,9 @@ class Connection(asyncio.Protocol):
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what waits, and tell the owner and the handler. Does nothing the second time, or if never connected."""
+        if self._transport is None:
+            return
         self._count_unfinished(0)
         if self._budget is not None:
             self._budget.forget(self)

@@ -1,6 +1,7 @@
 """The open connections of one server or client: counts them, closes idle ones, and closes all together."""
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -91,24 +92,31 @@ class ConnectionSet:
             min(begun, key=begun.__getitem__).give_way()
 
     async def close(self, reason: str) -> None:
-        """Close all connections once their queues are sent; after a second abort those whose peers do not read."""
+        """Close all connections once their queues are sent, and return when they have ended, after 2 s at most.
+
+        After a second those whose peers do not read are aborted. Those that have not ended a second later are logged.
+        """
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
         for connection in self:
             connection.close(reason)
-        try:
-            async with asyncio.timeout(_CLOSE_GRACE_S):
-                await self._all_left()
-        except TimeoutError:
-            for connection in self:
-                connection.abort(reason)
-            await self._all_left()
+        if await self._all_left():
+            return
+        for connection in self:
+            connection.abort(reason)
+        if not await self._all_left():
+            names = ", ".join(connection.address for connection in self)
+            _log.warning("connections have not ended %g s after they were aborted: %s", _CLOSE_GRACE_S, names)
 
-    async def _all_left(self) -> None:
-        while self._open:
-            self._someone_left.clear()
-            await self._someone_left.wait()
+    async def _all_left(self) -> bool:
+        """Wait until no connection is open, 1 s at most; return whether that is so."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_GRACE_S):
+                while self._open:
+                    self._someone_left.clear()
+                    await self._someone_left.wait()
+        return not self._open
 
     def _schedule(self) -> None:
         interval_s = min(self._limits.idle_s, self._limits.frame_s) / 4

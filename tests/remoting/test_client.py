@@ -3,17 +3,21 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import uvloop
 
-from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting import connection_set
+from ledgermq.remoting.client import NoRequests, RemotingClient
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
 from tests.remoting.peers import Handler, Serve, eventually
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def _address(server: RemotingServer) -> str:
@@ -22,6 +26,23 @@ def _address(server: RemotingServer) -> str:
 
 def _silent(connection: Connection, command: Command) -> None:
     """Serves nothing."""
+
+
+class EndsItsAttempt(NoRequests):
+    """Cancels the attempt to connect in the turn of the loop in which it succeeds, as a time-out may."""
+
+    client: RemotingClient
+
+    def __init__(self) -> None:
+        self.connected_count = self.closed_count = 0
+
+    def on_connected(self, connection: Connection) -> None:
+        self.connected_count += 1
+        for attempt in self.client._attempts.values():
+            attempt.cancel()
+
+    def on_closed(self, connection: Connection) -> None:
+        self.closed_count += 1
 
 
 @pytest.fixture
@@ -137,6 +158,36 @@ async def test_closing_ends_attempts_to_connect(full_port: int) -> None:
         await attempt
     with pytest.raises(ConnectError, match="the client is closed"):
         await client.request("127.0.0.1:1", Command(10))
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_an_attempt_that_ends_just_when_it_is_connected_leaves_no_connection_behind(loop_factory: LoopFactory) -> None:
+    async def end_the_attempt_when_connected() -> tuple[int, int]:
+        handler = EndsItsAttempt()
+        client = handler.client = RemotingClient(handler)
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        async with server:
+            with pytest.raises(ConnectError):
+                await client.connection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            async with asyncio.timeout(10):  # it waited for that connection for ever
+                await client.close()
+        return handler.connected_count, handler.closed_count
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert runner.run(end_the_attempt_when_connected()) == (1, 1)
+
+
+async def test_closing_does_not_wait_for_ever_for_a_connection_whose_end_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_set, "_CLOSE_GRACE_S", 0.05)
+    connections = connection_set.ConnectionSet(Limits())
+    connection = Connection(NoRequests(), Limits(), connections.admit, connections.forget)
+    connection.address = "10.0.0.1:10911"
+    assert connections.admit(connection) is None
+    async with asyncio.timeout(10):
+        await connections.close("the client closes")
+    assert "have not ended 0.05 s after they were aborted: 10.0.0.1:10911" in caplog.text
 
 
 async def test_one_waiter_that_gives_up_does_not_end_the_attempt(serve: Serve, client: RemotingClient) -> None:
