@@ -25,7 +25,6 @@ from ledgermq.remoting.route import LEADER_ID, MessageQueue
 
 _log: Final = logging.getLogger(__name__)
 
-LEADERLESS_WAIT_S: Final = 0.05
 LEADERLESS_PATIENCE_S: Final = 2.0  # a replica is read from after that
 EMPTY_PAUSE_S: Final = 0.02
 GIVE_UP_PAUSE_S: Final = 1.0
@@ -228,8 +227,7 @@ class QueueReader:
             await self._prefetch.wait_room(self._is_full)
             address = self._source()
             if address is None:
-                await self._routes.changed(LEADERLESS_WAIT_S)
-                self._routes.refresh(self.queue.topic)
+                await self._leader_or_patience()
                 continue
             began_at = self._loop.time()
             offset = self.backlog.next_offset
@@ -263,6 +261,12 @@ class QueueReader:
         if now < self._leaderless_since + LEADERLESS_PATIENCE_S:
             return None
         return next(iter(addresses.values()), None)
+
+    async def _leader_or_patience(self) -> None:
+        """Return when routes change, or when a replica may be read from; the nameservers are asked meanwhile."""
+        now = self._loop.time()
+        left_s = (self._leaderless_since or now) + LEADERLESS_PATIENCE_S - now
+        await self._routes.changed(left_s if left_s > 0 else LEADERLESS_PATIENCE_S, self.queue.topic)
 
     async def _begin(self, find_start: FindStart) -> None:
         while self.backlog.next_offset is None:

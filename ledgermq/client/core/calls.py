@@ -58,7 +58,7 @@ def back_off_s(failure_count: int, jitter: Callable[[], float]) -> float:
 UNKNOWN_TOPIC_PATIENCE_S: Final = 1.5
 LAGGING_BROKER_TRIES: Final = 2  # further tries after a refusal that may come from a broker that lags behind the others
 FAILURES_KEPT: Final = 8
-ROUTE_WAIT_S: Final = 0.05
+LEAST_WAIT_S: Final = 0.001  # the loop's timers may be early by a part of it
 LEAST_TRY_S: Final = 0.05  # no further try begins with less time left: its time-out would say nothing
 
 Found = TypeVar("Found")
@@ -191,6 +191,7 @@ class Calls:
     def close(self) -> None:
         """End every call with `ClosedError`, those under way too."""
         self._closed = True
+        self._routes.wake_all()
 
     async def run(self, plan: Plan, *, deadline_s: float | None = None, attempts_max: int | None = None) -> Answered:
         """Run a plan; returns the accepted answer.
@@ -280,19 +281,22 @@ class Calls:
         return thing
 
     async def _wait_for_routes(self, topic: str, describe: Callable[[], str], state: _CallState, attempts: int) -> None:
-        """Return when routes change, or after 50 ms; raises when the call has waited too long."""
+        """Return when routes change, or when the call has waited too long, which the next call of this raises."""
         now = self._loop.time()
         failure = self._routes.failure(topic)
-        is_unknown = failure is not None and failure.was_answered and self._routes.route(topic) is None
-        if failure is not None and is_unknown and now >= state.began_at + UNKNOWN_TOPIC_PATIENCE_S:
+        is_routed = self._routes.route(topic) is not None
+        patience_ends = state.began_at + UNKNOWN_TOPIC_PATIENCE_S
+        if failure is not None and failure.was_answered and not is_routed and now >= patience_ends:
             raise _no_route(failure, state)
         if state.is_over(now):
             if failure is not None and not state.failures:
                 state.add(failure)
             raise _exceeded(describe, state, attempts)
-        await self._routes.changed(ROUTE_WAIT_S)
-        if state.failures:  # somebody led until just now
-            self._routes.refresh(topic)
+        ends = state.deadline - LEAST_TRY_S
+        if not is_routed and now < patience_ends:
+            ends = min(ends, patience_ends)
+        somebody_led = bool(state.failures)  # until just now
+        await self._routes.changed(max(ends - now, LEAST_WAIT_S), topic if somebody_led else None)
 
     async def _after_failure(
         self, plan: Plan, target: Target, failure: LedgerMQError, state: _CallState, attempts: int

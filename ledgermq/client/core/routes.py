@@ -27,6 +27,7 @@ POLL_S: Final = 30.0
 POLL_UNKNOWN_S: Final = 2.0
 HOLD_S: Final = 25.0
 FETCH_GAP_S: Final = 0.02
+ASK_AGAIN_S: Final = 0.05  # while calls wait whose leader has just failed
 FETCH_GAP_MAX_S: Final = 0.3  # while no nameserver returns a route, so that one that is back is soon asked
 
 OnLeader = Callable[[str, str | None], None]
@@ -67,7 +68,8 @@ class Routes:
         self._routed: dict[str, str | None] = {}
         self._hints: dict[str, tuple[str, str]] = {}  # broker name -> the supposed leader, and who hinted or failed
         self._leaders: dict[str, str | None] = {}
-        self._waiters: dict[asyncio.Future[None], None] = {}  # woken in the order in which they came
+        self._waiters: dict[asyncio.Future[None], str | None] = {}  # woken in the order in which they came
+        self._asking: asyncio.TimerHandle | None = None  # runs while a waiter names a topic to ask for
         self.revision = 0
 
     # -- asking
@@ -145,10 +147,15 @@ class Routes:
 
     # -- waiting
 
-    async def changed(self, timeout_s: float) -> None:
-        """Return at the next change of any route or leader, or after `timeout_s`."""
+    async def changed(self, timeout_s: float, asked_topic: str | None = None) -> None:
+        """Return at the next change of any route or leader, or after `timeout_s` seconds.
+
+        Until then the nameservers are asked every 50 ms for the route of `asked_topic`, once for all that wait.
+        """
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters[waiter] = None
+        self._waiters[waiter] = asked_topic
+        if asked_topic is not None and self._asking is None:
+            self._asking = self._loop.call_later(ASK_AGAIN_S, self._ask_again)
         timer = self._loop.call_later(timeout_s, _wake, waiter)
         try:
             await waiter
@@ -164,11 +171,13 @@ class Routes:
 
     async def close(self) -> None:
         """Stop following; wakes everything that waits."""
+        if self._asking is not None:
+            self._asking.cancel()
         tasks = [followed.task for followed in self._topics.values() if followed.task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._wake_all()
+        self.wake_all()
 
     # -- following
 
@@ -192,12 +201,13 @@ class Routes:
         try:
             self._apply(followed, await self._nameservers.route(followed.topic))
         except NoRouteError as failure:
-            followed.failure = failure
+            before, followed.failure = followed.failure, failure
             for broker in followed.answer.route.brokers if followed.answer else ():
                 if self.leader(broker) is None:
                     self._suppose_leader(followed, broker, "")
                     self._settle_leader(broker)
-            self._wake_all()
+            if before is None or before.was_answered != failure.was_answered:
+                self.wake_all()
 
     async def _wait_for_change(self, followed: _Followed) -> None:
         """Return when the route must be asked for: at once after a failure, else when the next poll is due."""
@@ -230,7 +240,7 @@ class Routes:
             if hint is not None and broker.leader not in (None, hint[1]):
                 del self._hints[broker.name]
             self._settle_leader(broker.name)
-        self._wake_all()
+        self.wake_all()
         self._on_route(answer.route)
 
     def _settle_leader(self, broker: str) -> None:
@@ -241,9 +251,18 @@ class Routes:
         self._leaders[broker] = leader
         _log.info("broker %s is led by %s", broker, leader or "nobody")
         self._on_leader(broker, leader)
-        self._wake_all()
+        self.wake_all()
 
-    def _wake_all(self) -> None:
+    def _ask_again(self) -> None:
+        self._asking = None
+        topics = {topic for topic in self._waiters.values() if topic is not None}
+        for topic in topics:
+            self.refresh(topic)
+        if topics:
+            self._asking = self._loop.call_later(ASK_AGAIN_S, self._ask_again)
+
+    def wake_all(self) -> None:
+        """Let everything that waits look at the routes again."""
         self.revision += 1
         for waiter in self._waiters:
             _wake(waiter)

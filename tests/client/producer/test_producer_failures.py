@@ -7,6 +7,7 @@ import pytest
 
 from ledgermq.client import Action, Producer
 from ledgermq.client.core import calls
+from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import (
     AnswerTimeoutError,
     BusyError,
@@ -277,6 +278,36 @@ async def test_without_a_leader_the_deadline_says_so(cluster: FakeCluster) -> No
         with pytest.raises(DeadlineExceededError, match="no broker to ask") as caught:
             await producer.send("T", b"x", deadline_s=0.2)
     assert caught.value.attempts == 0
+
+
+@pytest.mark.parametrize("holds", [True, False], ids=["told", "asked"])
+async def test_a_send_without_a_leader_waits_for_a_change_while_one_of_all_asks(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch, holds: bool
+) -> None:
+    waits = 0
+    changed = Routes.changed
+
+    async def counted(routes: Routes, timeout_s: float, asked_topic: str | None = None) -> None:
+        nonlocal waits
+        waits += 1
+        await changed(routes, timeout_s, asked_topic)
+
+    cluster = await start_cluster(holds=holds)
+    broker, _ = await cluster.add(nodes=2, topics={"T": 1})
+    async with Producer(cluster.namesrv) as producer:
+        await producer.send("T", b"warm")
+        cluster.lead(None)
+        sends = [asyncio.ensure_future(producer.send("T", b"x")) for _ in range(100)]
+        await eventually(lambda: producer._session.routes.leader("b") is None)
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(Routes, "changed", counted)
+        asked = cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        await asyncio.sleep(0.4)
+        assert waits < 10  # each waited anew every 50 ms: 800 times in all
+        assert 2 <= cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) - asked < 50
+        cluster.lead(broker)
+        assert {(await send).queue.broker for send in sends} == {"b"}
+    assert waits < 120
 
 
 async def test_a_number_of_attempts_can_be_asked_for(cluster: FakeCluster) -> None:
