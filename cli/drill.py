@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chaos.drills.catalogue import CATALOGUE, Drill
 from cli.cluster.plan import ClusterMode
-from node.errors import UsageError
+from node.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
     from chaos.drills.run import Order
@@ -56,23 +56,31 @@ def _add_mode_option(parser: argparse.ArgumentParser) -> None:
 def run_order(order: "Order", arguments: argparse.Namespace, *, has_links: bool) -> int:
     """Carry out an order on a new cluster of the mode that the arguments name, and return the exit code.
 
-    The table is printed; figures and report go to the files of the arguments.
+    The table is printed; figures and report go to the files of the arguments. A cluster that did not start, or took no
+    traffic, proves nothing: the error is printed, and the exit code is that of UNKNOWN.
 
     Raises:
-        CommandError: the cluster did not start, or took no traffic.
-        OSError: a file cannot be written; found before anything is started.
+        UsageError: a file cannot be written; nothing was started.
     """
     import uvloop
 
+    from chaos.drills.verdict import Verdict
     from chaos.report.page import render
 
     for path in filter(None, (arguments.json, arguments.report, arguments.history)):
-        path.open("a").close()
-    with (
-        tempfile.TemporaryDirectory(prefix="ledgermq-drill-") as scratch,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        result = runner.run(_run(order, arguments.mode, has_links, Path(scratch) / "cluster"))
+        try:
+            path.open("a").close()
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="ledgermq-drill-") as scratch,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            result = runner.run(_run(order, arguments.mode, has_links, Path(scratch) / "cluster"))
+    except CommandError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return Verdict.UNKNOWN.value
     print(result.table())
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(result.figures(), indent=1) + "\n")

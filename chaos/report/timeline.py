@@ -75,11 +75,11 @@ def _rates(record: Record, axis: _Axis, top: float) -> Iterator[str]:
             for number, count in enumerate(counts)
         )
         yield f'<polyline class="{name}" points="{points}"><title>{name} a second</title></polyline>'
-    for send in record.sends:
-        if send.completed_s and send.outcome.value != "ok":
-            x = axis.x(send.completed_s - record.began_s)
-            y = top + _RATE_HEIGHT
-            yield f'<line class="failed" x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 8}"/>'
+    failed = [send for send in record.sends if send.completed_s and send.outcome.value != "ok"]
+    y = top + _RATE_HEIGHT
+    # one tick a pixel at most, however many sends failed
+    for x in sorted({round(axis.x(send.completed_s - record.began_s)) for send in failed}):
+        yield f'<line class="failed" x1="{x}" x2="{x}" y1="{y}" y2="{y + 8}"/>'
 
 
 def _latencies(record: Record, axis: _Axis, top: float) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaos.report.page import render
+from ledgermq.history import Outcome
 from tests.chaos.example_run import run_of
 
 
@@ -27,6 +28,14 @@ def test_a_broken_promise_and_a_fault_without_effect_are_said_first() -> None:
     assert page.index("not so: no acknowledged message is lost") < page.index("<svg")
     assert page.count('<span class="no">NO</span>') == 1
     assert "kill had no effect" in render(run_of(trouble="kill had no effect")).split("<svg")[0]
+
+
+def test_failed_sends_have_one_tick_a_pixel() -> None:
+    result = run_of()
+    for number in range(5000):
+        at_s = 1.0 + number / 5000
+        result.record.failed(result.record.invoked(at_s), at_s, Outcome.INFO)
+    assert 100 < render(result).count('class="failed"') <= 1000
 
 
 def test_text_from_outside_cannot_become_markup() -> None:

@@ -1,10 +1,15 @@
-"""`ledgermq drill` is told to end; `ledgermq demo` runs its cluster by the same function."""
+"""`ledgermq drill` that is told to end, or cannot begin; `ledgermq demo` runs its cluster by the same function."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from cli import drill
+from cli.main import main
+from node.errors import CommandError
 from tests.limits import WAIT_S
 
 _PROGRAM = """
@@ -23,3 +28,16 @@ def test_sigterm_ends_the_cluster_and_removes_its_folder(tmp_path: Path) -> None
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=WAIT_S)
     assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_drill_that_cannot_begin_ends_as_one_that_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def refused(*_: object) -> None:
+        raise CommandError("the cluster did not come up")
+
+    assert main(["drill", "kill-leader", "--report", "/nowhere/out.html"]) == 2
+    assert capsys.readouterr().err == "error: /nowhere/out.html: No such file or directory\n"
+    monkeypatch.setattr(drill, "_run", refused)
+    assert main(["drill", "kill-leader"]) == 2
+    assert capsys.readouterr().err == "error: the cluster did not come up\n"
