@@ -40,7 +40,7 @@ class LongRequests:
     Args:
         turns: shared with other long work.
         failed: called with what a step raised, or with a refusal if the connection has closed.
-        created: returns how many queues and groups were created until now.
+        created: returns how many queues and groups were created, and not counted, until now.
         count_created: called with a connection whose request has created some, and with their number before.
     """
 

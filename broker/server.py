@@ -68,7 +68,8 @@ class BrokerRequestHandler:
         self._metadata = metadata
         self._quotas = quotas
         self._of_user = Counter[str]()  # open connections
-        self._long = LongRequests(turns, self._fail, lambda: metadata.created_count, self._count_created)
+        self._counted = 0  # of what was created since the start: by requests, each once
+        self._long = LongRequests(turns, self._fail, self._uncounted, self._count_created)
         self.refusals: Counter[str] = Counter()
         self.client_closed: Callable[[Connection], None] = lambda _: None
 
@@ -107,7 +108,7 @@ class BrokerRequestHandler:
 
     def on_request(self, connection: Connection, command: Command) -> None:
         """Serve one request. Refusals, those of the disk too, are counted here and answered by the connection."""
-        created = self._metadata.created_count
+        uncounted = self._uncounted()
         try:
             if self._guard is not None and (user := self._guard.check(command, connection.peer[0])) != connection.user:
                 self._signed_by(connection, user)
@@ -123,8 +124,8 @@ class BrokerRequestHandler:
         except _DISK_ERRORS as error:
             raise self._disk_refusal(connection, command, error) from error
         finally:
-            if self._metadata.created_count != created:
-                self._count_created(connection, created)
+            if self._uncounted() != uncounted:
+                self._count_created(connection, uncounted)
 
     def _signed_by(self, connection: Connection, user: str | None) -> None:
         """Note who signs the requests of a connection.
@@ -152,9 +153,14 @@ class BrokerRequestHandler:
             if not self._of_user[user]:
                 del self._of_user[user]
 
+    def _uncounted(self) -> int:
+        """How much was created that is not counted yet; a long request counts its first slice inside `on_request`."""
+        return self._metadata.created_count - self._counted
+
     def _count_created(self, connection: Connection, before: int) -> None:
-        """Count what the connection's request has created since `created_count` was `before`."""
-        count = self._metadata.created_count - before
+        """Count what the connection's request has created since `_uncounted` was `before`."""
+        count = self._uncounted() - before
+        self._counted += count
         connection.throttle(self._quotas.created(connection.block, connection.user, count, time.monotonic()))
 
     def _fail(self, connection: Connection, command: Command, error: Exception) -> None:

@@ -91,6 +91,9 @@ _LOGGED_AFTER: Final = 20
 _OLD_LINK_S: Final = 0.3
 """How long answers of the node that led before are waited for once it does not lead any more."""
 
+_ROUNDS_MAX: Final = 4
+"""Rounds in which a leader is told of clients; the second and later ones are for heartbeats that came meanwhile."""
+
 _NOT_LEADER: Final = Cause.NOT_LEADER.slug
 
 _log = logging.getLogger(__name__)
@@ -201,15 +204,16 @@ class PassOn:
     async def _introduce(self, link: LeaderLink) -> None:
         """Tell a leader of all clients that are connected to this node, in slices; before requests are passed on to it.
 
-        Those whose heartbeat came meanwhile are told, too, and it learns of those that have left again.
+        Those whose heartbeat came meanwhile are told, too, in further rounds. The last one takes one turn of the loop,
+        so that a flood of heartbeats does not go on for ever. The leader learns of clients that have left again.
         """
         told: dict[Connection, Command] = {}
         time_slice = TimeSlice(FILTER_SLICE_S)
-        while untold := self._untold(told):
-            for connection, beat in untold:
+        for rounds_left in reversed(range(_ROUNDS_MAX)):
+            for connection, beat in self._untold(told):
                 self._tell(link, beat, connection)
                 told[connection] = beat
-                if time_slice.is_over():
+                if rounds_left and time_slice.is_over():
                     await asyncio.sleep(0)
                     time_slice = TimeSlice(FILTER_SLICE_S)
         for connection in told:

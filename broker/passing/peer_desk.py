@@ -60,8 +60,9 @@ class PeerDesk:
             remark = "without a secret, requests are only passed on between members on one machine"
             raise Refusal(Cause.NO_PERMISSION, f"{remark} (dLegerPeerSecretFile or haPeerSecretFile, insecurePeers)")
         theirs, own = read_nonce(command.ext.get("nonce", "")), make_nonce()
-        checks = ClaimChecks(self.secrets, own, theirs)
-        connection.serve_by(_PassedOn(self, checks, self._role, self._handler()))
+        checks, handler = ClaimChecks(self.secrets, own, theirs), self._handler()
+        handler.on_closed(connection)  # ends what it was before as a client, which the new handler does not know
+        connection.serve_by(_PassedOn(self, checks, self._role, handler))
         connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex()})
 
 

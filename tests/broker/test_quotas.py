@@ -68,6 +68,13 @@ async def test_what_a_long_request_creates_is_counted(desk: Desk, client: Memory
     assert client.connection.is_throttled
 
 
+@pytest.mark.parametrize("desk", [{"user_quotas": UserQuotas(creations_of_address=20)}], indirect=True)
+async def test_what_the_first_slice_of_a_long_request_creates_is_counted_once(desk: Desk, client: MemoryClient) -> None:
+    groups = b",".join(b'{"groupName": "g%d"}' % number for number in range(150))
+    assert (await client.ask(225, body=b'{"groupConfigList": [' + groups + b"]}")).code == 0
+    assert not client.connection.is_throttled  # 200 may be saved up
+
+
 @pytest.mark.parametrize("desk", [QUOTA], indirect=True)
 async def test_a_client_behind_another_member_does_not_stop_the_others_there(desk: Desk, client: MemoryClient) -> None:
     relayed = RelayedClient(client.connection, desk.parts.handler, Host("10.0.0.9", 1))

@@ -354,6 +354,27 @@ async def test_clients_are_introduced_in_slices_and_before_their_requests(
     await leader.server.close()
 
 
+async def test_a_flood_of_heartbeats_does_not_keep_requests_from_a_new_leader(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.passing.pass_on.FILTER_SLICE_S", 0.0)
+    follower.client.attributes[HEARTBEAT] = Command(34)
+    follower.clients.beat_producer("g", "c", follower.client, "JAVA", 1, None)
+    taken: list[int] = []
+    leader = Leader(lambda connection, command: taken.append(command.code))
+
+    def beat() -> None:
+        follower.client.attributes[HEARTBEAT] = Command(34)
+        if 310 not in taken:
+            asyncio.get_running_loop().call_soon(beat)
+
+    follower.send(1)
+    beat()
+    follower.leads(await leader.start())
+    await eventually(lambda: 310 in taken, "the request")
+    await leader.server.close()
+
+
 async def test_a_client_is_found_by_its_address_while_it_is_connected_here(follower: Follower) -> None:
     table, client = follower.clients, follower.client
     for group in ("g", "h"):
