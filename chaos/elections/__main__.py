@@ -45,7 +45,7 @@ def main() -> int:
     print(*broken, sep="\n", end="\n" if broken else "")
     figures = f"{acked} records acknowledged under {epochs} masters, {len(broken)} rules broken"
     print(f"{seeds} of {options.seeds} seeds: {figures}")
-    return 1 if broken or not seeds else 0
+    return 1 if broken or not acked else 0
 
 
 def _run(begin: int, *, first: int, end: int, until_s: float) -> _Part:

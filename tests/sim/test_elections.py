@@ -1,9 +1,11 @@
 """Elected masters in simulation: good runs keep the rules, and each rule that is broken on purpose is found."""
 
+import sys
 from dataclasses import fields
 
 import pytest
 
+from chaos.elections import __main__ as command
 from chaos.elections.__main__ import RUN_S
 from chaos.elections.network import Faults
 from chaos.elections.world import World
@@ -22,6 +24,15 @@ def test_nothing_acknowledged_is_lost_and_one_master_acknowledges_at_a_time() ->
         acked, epochs = acked + len(seen.acked), epochs + len(seen.epochs)
     assert acked > 300 * SEEDS, "records flow"
     assert epochs > 2 * SEEDS, "masters change"
+
+
+def test_a_run_that_acknowledges_nothing_is_no_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "RUN_S", 0.0)
+    monkeypatch.setattr(sys, "argv", ["elections", "--seeds", "1", "--jobs", "1"])
+    assert command.main() == 1
+    assert "1 of 1 seeds: 0 records acknowledged" in capsys.readouterr().out
 
 
 def test_a_seed_gives_the_same_run_each_time() -> None:
