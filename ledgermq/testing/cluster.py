@@ -72,7 +72,11 @@ class Cluster:
         self.namesrv = ""
 
     def __enter__(self) -> Self:
-        self.start_all()
+        try:
+            self.start_all()
+        except BaseException:  # also Ctrl-C: `__exit__` is not called
+            self.stop_all()
+            raise
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.cluster.control import ControlServer, ask
+from ledgermq.testing import Cluster, ClusterError
 from ledgermq.testing.control import Answer
 from node.errors import CommandError
 
@@ -71,3 +72,10 @@ def test_a_socket_that_a_dead_cluster_left_counts_as_no_cluster(tmp_path: Path) 
         left.bind(str(tmp_path / "control.sock"))
     with pytest.raises(CommandError, match="no cluster runs"):
         ask(tmp_path, "status")
+
+
+def test_a_cluster_for_tests_that_does_not_start_says_why_and_leaves_no_folder() -> None:
+    cluster = Cluster(settings={"noSuchKey": "1"})
+    with pytest.raises(ClusterError, match="noSuchKey"), cluster:
+        pytest.fail("it has started")
+    assert not cluster.directory.parent.exists()
