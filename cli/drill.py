@@ -2,9 +2,15 @@
 
 import argparse
 import asyncio
+import faulthandler
+import functools
 import json
+import os
+import shutil
+import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +21,13 @@ from node.errors import CommandError, UsageError
 if TYPE_CHECKING:
     from chaos.drills.run import Order
     from chaos.drills.verdict import DrillResult
+    from chaos.drills.watchdog import Watchdog
 
 _RATE = 500.0
+_START_LIMIT_S = 120.0
+_UNDO_LIMIT_S = 20.0
+_STOP_LIMIT_S = 60.0
+_NODES_END_S = 0.2  # the kernel ends them with the process that started them
 QUIET_S = 2.0
 """Seconds of steady traffic before and after a fault."""
 
@@ -57,13 +68,11 @@ def run_order(order: "Order", arguments: argparse.Namespace, *, has_links: bool)
     """Carry out an order on a new cluster of the mode that the arguments name, and return the exit code.
 
     The table is printed; figures and report go to the files of the arguments. A cluster that did not start, or took no
-    traffic, proves nothing: the error is printed, and the exit code is that of UNKNOWN.
+    traffic, and a run that hung prove nothing: the error is printed, and the exit code is that of UNKNOWN.
 
     Raises:
         UsageError: a file cannot be written; nothing was started.
     """
-    import uvloop
-
     from chaos.drills.verdict import Verdict
     from chaos.report.page import render
 
@@ -73,11 +82,7 @@ def run_order(order: "Order", arguments: argparse.Namespace, *, has_links: bool)
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="ledgermq-drill-") as scratch,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            result = runner.run(_run(order, arguments.mode, has_links, Path(scratch) / "cluster"))
+        result = _run_watched(order, arguments.mode, has_links)
     except CommandError as error:
         print(f"error: {error}", file=sys.stderr)
         return Verdict.UNKNOWN.value
@@ -122,15 +127,60 @@ def require_mode(drill: Drill, mode: str) -> None:
         raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(drill.modes))}, not {mode}")
 
 
-async def _run(order: "Order", mode: str, has_links: bool, directory: Path) -> "DrillResult":
+def _run_watched(order: "Order", mode: str, has_links: bool) -> "DrillResult":
+    """Raises CommandError if a stage did not end within its limit, too."""
+    import uvloop
+
+    from chaos.drills.watchdog import Watchdog
+
+    result: DrillResult | None = None
+    with (
+        tempfile.TemporaryDirectory(prefix="ledgermq-drill-") as scratch,
+        Watchdog(functools.partial(_leave, Path(scratch))) as watchdog,
+    ):
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                result = runner.run(_run(order, mode, has_links, Path(scratch) / "cluster", watchdog))
+        except (KeyboardInterrupt, CommandError):
+            if not watchdog.overdue:
+                raise
+    if watchdog.overdue or result is None:
+        raise CommandError(f"unknown: {watchdog.overdue}")
+    return result
+
+
+async def _run(order: "Order", mode: str, has_links: bool, directory: Path, watchdog: "Watchdog") -> "DrillResult":
     from chaos.drills.run import run_drills
     from cli.demo.cluster import local_cluster
     from cli.fabric import LocalFabric
     from cli.live import LiveDisplay
 
     links = ["--links"] if has_links else []
+    watchdog.stage("the start of the cluster", _START_LIMIT_S)
     async with local_cluster(directory, "--mode", mode, *links) as cluster:
-        return await run_drills(LocalFabric(cluster, directory), order, LiveDisplay(sys.stderr))
+        run = asyncio.ensure_future(
+            run_drills(LocalFabric(cluster, directory), order, LiveDisplay(sys.stderr), watchdog)
+        )
+        try:
+            await asyncio.wait({run})
+        except asyncio.CancelledError:
+            watchdog.stage("the end of the run after Ctrl-C", _UNDO_LIMIT_S + _STOP_LIMIT_S)
+            run.cancel()
+            await asyncio.wait({run}, timeout=_UNDO_LIMIT_S)
+            raise
+        watchdog.stage("the end of the cluster", _STOP_LIMIT_S)
+    return run.result()
+
+
+def _leave(directory: Path, hangs: str) -> None:
+    """End this process and the cluster at once with code 2, and remove the folder; says where each thread was."""
+    print(f"error: unknown: {hangs}", file=sys.stderr, flush=True)
+    faulthandler.dump_traceback()
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+    time.sleep(_NODES_END_S)
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(2)
 
 
 def positive(text: str) -> float:

@@ -11,6 +11,9 @@ from cli.demo.cluster import RunningCluster
 from ledgermq.testing.control import Answer
 from node.errors import CommandError
 
+_VERB_LIMIT_S = 60.0
+_STATUS_LIMIT_S = 10.0  # the supervisor asks each server for 1 s at most
+
 
 class LocalFabric:
     """`chaos.fabric.contract.Fabric` over a cluster of processes.
@@ -32,7 +35,7 @@ class LocalFabric:
 
     async def inspect(self) -> ClusterView:
         """See `Fabric.inspect`."""
-        status = await self._ask("status")
+        status = await self._ask("status", limit_s=_STATUS_LIMIT_S)
         nodes = tuple(
             NodeView(node["name"], node["address"], node["role"], node["state"], node.get("in_sync"))
             for node in status["nodes"]
@@ -49,5 +52,5 @@ class LocalFabric:
         """See `Fabric.digests`."""
         return await self._cluster.digests()
 
-    async def _ask(self, verb: str, *words: str) -> Answer:
-        return await asyncio.to_thread(ask, self._directory, verb, *words)
+    async def _ask(self, verb: str, *words: str, limit_s: float = _VERB_LIMIT_S) -> Answer:
+        return await asyncio.to_thread(ask, self._directory, verb, *words, limit_s=limit_s)

@@ -13,5 +13,6 @@ async def in_background(work: Coroutine[object, object, None]) -> AsyncIterator[
         yield task
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait({task})  # not `await task`, which does not tell its cancellation from that of the caller
+        if not task.cancelled():
+            task.result()

@@ -20,12 +20,19 @@ from chaos.drills.conductor import inject
 from chaos.drills.record import Record, Sample
 from chaos.drills.traffic import still_in_log, traffic
 from chaos.drills.verdict import DrillResult
+from chaos.drills.watchdog import Watchdog
 from chaos.fabric.contract import ClusterView, Fabric, NodeDigest
 from node.errors import CommandError
 
 _SAMPLE_S = 0.5
 _STEADY_S = 1.0
 _STEADY_LIMIT_S = 20.0
+_BEGIN_LIMIT_S = 90.0
+_DRILL_LIMIT_S = 180.0
+_DRAIN_LIMIT_S = 120.0
+_CHECK_LIMIT_S = 60.0
+_CLOSE_LIMIT_S = 30.0
+_DIGEST_LIMIT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +68,15 @@ class Display(Protocol):
         """Another half second has passed; `view` is None when the cluster does not answer."""
 
 
-async def run_drills(fabric: Fabric, order: Order, display: Display) -> DrillResult:
-    """Run drills on a writable cluster.
+async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: Watchdog) -> DrillResult:
+    """Run drills on a writable cluster. Each stage is announced to the watchdog, with its limit.
 
     Raises:
         CommandError: the cluster could not be used at all. Broken promises are part of the result.
     """
     record = Record(time.monotonic())
     topic = f"drill-{secrets.token_hex(4)}"
+    watchdog.stage("the topic, the clients and the first acknowledgements", _BEGIN_LIMIT_S + order.quiet_s)
     mode = (await fabric.inspect()).mode
     async with (
         traffic(fabric.namesrv, topic, order.rate, record, order.history) as clients,
@@ -81,13 +89,20 @@ async def run_drills(fabric: Fabric, order: Order, display: Display) -> DrillRes
             for drill, hold_s in order.drills:
                 if time.monotonic() > record.began_s + order.limit_s:
                     break
+                # a drill may take nodes down one after another, each for so long
+                watchdog.stage(f"drill {drill.name}", _DRILL_LIMIT_S + 5 * hold_s + order.quiet_s)
                 await inject(fabric, drill, hold_s, record, display.event)
                 await asyncio.sleep(order.quiet_s)
         display.event("no more sends; waiting until everything is consumed")
-        await clients.drained()
+        watchdog.stage("the answers of sends, and the delivery of what was acknowledged", _DRAIN_LIMIT_S)
+        if undone := await clients.drained():
+            display.event(f"not drained: {undone}")
+        watchdog.stage(f"the reading of {record.undelivered_count:,} undelivered messages", _CHECK_LIMIT_S)
         found = await still_in_log(fabric.namesrv, topic, record)
+        watchdog.stage("the close of producer and consumer", _CLOSE_LIMIT_S)
     findings = judge(record.sends, record.deliveries, found)
     display.event("comparing the logs of all nodes")
+    watchdog.stage("the digests of the logs", _DIGEST_LIMIT_S)
     digests = await _digests(fabric, display.event)
     return DrillResult(order.name, mode, order.repeat, record, findings, digests, time.monotonic() - record.began_s)
 

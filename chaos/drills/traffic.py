@@ -90,8 +90,11 @@ class Traffic:
             number = number_of(message.body)
             self._record.delivered(Delivery(number, time.monotonic(), queue, message.queue_offset))
 
-    async def drained(self) -> None:
-        """Return when every send has its answer, and every acknowledged message is delivered or none comes any more."""
+    async def drained(self) -> str:
+        """Return when every send has its answer, and every acknowledged message is delivered or none comes any more.
+
+        Sends are waited for 30 s, each next delivery 20 s. Returns what did not come; empty: everything has.
+        """
         deadline = time.monotonic() + _ANSWERS_LIMIT_S
         while self._under_way and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
@@ -100,6 +103,12 @@ class Traffic:
             if len(self._record.deliveries) > count:
                 count, deadline = len(self._record.deliveries), time.monotonic() + _PROGRESS_LIMIT_S
             await asyncio.sleep(_POLL_S)
+        missing = []
+        if self._under_way:
+            missing.append(f"{len(self._under_way):,} sends have no answer after {_ANSWERS_LIMIT_S:g} s")
+        if self._record.undelivered_count:
+            missing.append(f"{self._record.undelivered_count:,} messages, and none came for {_PROGRESS_LIMIT_S:g} s")
+        return "; ".join(missing)
 
     async def abandon(self) -> None:
         """End the sends that still have no answer: nobody knows what became of them."""

@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any, cast
 
+import pytest
+
+from chaos.drills import traffic
 from chaos.drills.record import Record
 from chaos.drills.traffic import WAITING_MAX, Traffic, body_of, number_of
 from ledgermq.client import Consumer, Producer
@@ -23,7 +26,7 @@ def test_a_body_tells_its_number_and_any_changed_byte_is_noticed() -> None:
     assert number_of(b"") is None and number_of(body[:-1]) is None
 
 
-async def test_sends_without_an_answer_are_bounded_and_abandoned_in_the_end() -> None:
+async def test_sends_without_an_answer_are_bounded_and_abandoned_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     record = Record(0.0)
     clients = Traffic(cast(Producer, SilentProducer()), cast(Consumer, cast(Any, None)), "t", 1e6, record)
     sending = asyncio.ensure_future(clients.send_forever())
@@ -33,4 +36,6 @@ async def test_sends_without_an_answer_are_bounded_and_abandoned_in_the_end() ->
     failed = [send for send in record.sends if send.completed_s]
     assert len(record.sends) - len(failed) == record.waiting_count == WAITING_MAX
     assert {send.outcome for send in failed} == {Outcome.FAIL}
+    monkeypatch.setattr(traffic, "_ANSWERS_LIMIT_S", 0.01)
+    assert await clients.drained() == f"{WAITING_MAX:,} sends have no answer after 0.01 s"
     await asyncio.wait_for(clients.abandon(), 10.0)

@@ -1,4 +1,4 @@
-"""`ledgermq drill` that is told to end, or cannot begin; `ledgermq demo` runs its cluster by the same function."""
+"""`ledgermq drill` is told to end, cannot begin, or hangs; `ledgermq demo` runs its cluster by the same function."""
 
 import os
 import subprocess
@@ -41,3 +41,40 @@ def test_a_drill_that_cannot_begin_ends_as_one_that_proves_nothing(
     monkeypatch.setattr(drill, "_run", refused)
     assert main(["drill", "kill-leader"]) == 2
     assert capsys.readouterr().err == "error: the cluster did not come up\n"
+
+
+_HANGS = """
+import asyncio, functools, sys
+import chaos.drills.watchdog
+import cli.demo.cluster, cli.drill
+from cli.main import main
+
+async def never(*_):
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+cli.demo.cluster.our_argv = lambda *words: ["sleep", "300"]
+cli.drill._START_LIMIT_S = 0.3
+chaos.drills.watchdog.Watchdog = functools.partial(chaos.drills.watchdog.Watchdog, undo_limit_s=1.0)
+if sys.argv.pop(1) == "for-ever":
+    cli.demo.cluster._stop = never
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("until-cancelled", "0.3 s\n"), ("for-ever", "0.3 s, and the end of the run not within 1 s more\n")],
+)
+def test_a_drill_that_hangs_ends_by_its_own_limit_and_says_what_it_waited_for(
+    tmp_path: Path, how: str, told: str
+) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", _HANGS, how, "drill", "kill-leader"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 2, done.stderr
+    assert f"error: unknown: waited for the start of the cluster: not within {told}" in done.stderr
+    assert list(tmp_path.iterdir()) == []
