@@ -44,6 +44,9 @@ FORWARD_TIMEOUT_SECONDS = 10.0
 NOTIFY_AGAIN_SECONDS = 2.0
 """Java consumers assign queues at most once a second, and look for unknown routes when they do."""
 
+_LEFT_MAX = 20
+"""Most requests to leave groups that are kept with a heartbeat; a new leader removes further ones when they expire."""
+
 _HEARTBEAT_AT_ONCE_BYTES = 64 * 1024
 
 _ANSWERS_QUESTIONS = 62
@@ -97,7 +100,7 @@ class ClientRequests:
     def _take_heartbeat(self, connection: Connection, command: Command, user: str | None) -> Steps:
         check_group_count(bytes(command.body).count(b'"groupName"'))  # before it is parsed
         beat = Heartbeat.from_json(request_json(command))
-        connection.attributes[HEARTBEAT] = _kept(command)
+        connection.attributes[HEARTBEAT] = (_kept(command),)
         for group in beat.producer_groups:
             self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version, user)
             yield
@@ -127,6 +130,9 @@ class ClientRequests:
             self._clients.leave_producer(producer_group, connection)
         if consumer_group := fields.get("consumerGroup"):
             self._clients.leave_consumer(consumer_group, connection, has_left=True)
+        kept = connection.attributes.get(HEARTBEAT, ())
+        if 0 < len(kept) <= _LEFT_MAX:
+            connection.attributes[HEARTBEAT] = (*kept, _kept(command))
         connection.respond(command, ResponseCode.SUCCESS, {})
 
     def members(self, connection: Connection, command: Command) -> None:

@@ -25,10 +25,10 @@ IDS_MAX = 1_000
 MEMBERS_MAX = 200_000
 """Most members of all groups; a connection counts once for each of its groups."""
 BROADCASTING = "BROADCASTING"
-"""Attribute of a connection: the name of the user who signed its last request; None if it needed no user."""
 
 HEARTBEAT = "heartbeat"
-"""Attribute of a connection: its last heartbeat, a `Command`, so that it can be passed on to a new leader."""
+"""Attribute of a connection: its last heartbeat and what it unregistered since then, a tuple of `Command`, so that they
+can be passed on to a new leader."""
 
 
 @dataclass(slots=True)

@@ -92,7 +92,7 @@ _OLD_LINK_S: Final = 0.3
 """How long answers of the node that led before are waited for once it does not lead any more."""
 
 _ROUNDS_MAX: Final = 4
-"""Rounds in which a leader is told of clients; the second and later ones are for heartbeats that came meanwhile."""
+"""Rounds in which a leader is told of clients; the second and later ones are for what came meanwhile."""
 
 _NOT_LEADER: Final = Cause.NOT_LEADER.slug
 
@@ -204,15 +204,16 @@ class PassOn:
     async def _introduce(self, link: LeaderLink) -> None:
         """Tell a leader of all clients that are connected to this node, in slices; before requests are passed on to it.
 
-        Those whose heartbeat came meanwhile are told, too, in further rounds. The last one takes one turn of the loop,
-        so that a flood of heartbeats does not go on for ever. The leader learns of clients that have left again.
+        Those that beat or unregister meanwhile are told, too, in further rounds. The last one takes one turn of the
+        loop, so that a flood of heartbeats does not go on for ever. The leader learns of clients that have left again.
         """
-        told: dict[Connection, Command] = {}
+        told: dict[Connection, tuple[Command, ...]] = {}
         time_slice = TimeSlice(FILTER_SLICE_S)
         for rounds_left in reversed(range(_ROUNDS_MAX)):
-            for connection, beat in self._untold(told):
-                self._tell(link, beat, connection)
-                told[connection] = beat
+            for connection, commands in self._untold(told):
+                for command in commands:
+                    self._tell(link, command, connection)
+                told[connection] = commands
                 if rounds_left and time_slice.is_over():
                     await asyncio.sleep(0)
                     time_slice = TimeSlice(FILTER_SLICE_S)
@@ -220,9 +221,11 @@ class PassOn:
             if connection.is_closed:
                 self._tell(link, Command(CLIENT_GONE), connection)
 
-    def _untold(self, told: Mapping[Connection, Command]) -> list[tuple[Connection, Command]]:
-        beats = [(one, one.attributes.get(HEARTBEAT)) for one in self._clients.connections() if not one.is_relayed]
-        return [(one, beat) for one, beat in beats if beat is not None and told.get(one) is not beat]
+    def _untold(self, told: Mapping[Connection, tuple[Command, ...]]) -> list[tuple[Connection, tuple[Command, ...]]]:
+        """The clients that beat, or unregistered, since they were told of; one that is in no group any more, too."""
+        known = [one for one in self._clients.connections() | told.keys() if not one.is_relayed and not one.is_closed]
+        beats = [(one, one.attributes.get(HEARTBEAT, ())) for one in known]
+        return [(one, commands) for one, commands in beats if commands and told.get(one) is not commands]
 
     def _tell(self, link: LeaderLink, command: Command, connection: Connection) -> None:
         try:

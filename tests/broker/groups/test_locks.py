@@ -5,6 +5,7 @@ import asyncio
 import orjson
 import pytest
 
+from broker.groups.clients import HEARTBEAT
 from broker.groups.locks import QueueLocks
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -158,6 +159,20 @@ async def test_a_consumer_that_unregisters_leaves_its_locks_at_once(desk: Desk, 
     assert await lock_count(leaves, "leaves") == 1
     await leaves.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "leaves", "consumerGroup": "g"})
     assert await lock_count(client, "stays") == 1
+
+
+async def test_what_a_client_unregisters_is_kept_with_its_heartbeat_for_a_new_leader(
+    desk: Desk, client: MemoryClient
+) -> None:
+    leaving = {"clientID": "c", "consumerGroup": "g"}
+    await client.ask(RequestCode.UNREGISTER_CLIENT, leaving)
+    assert HEARTBEAT not in client.connection.attributes
+    for count in (1, 30):
+        await beat(client, "c")
+        for _ in range(count):
+            await client.ask(RequestCode.UNREGISTER_CLIENT, leaving)
+        codes = [command.code for command in client.connection.attributes[HEARTBEAT]]
+        assert codes == [RequestCode.HEART_BEAT] + [RequestCode.UNREGISTER_CLIENT] * min(count, 20)
 
 
 async def test_locks_of_an_earlier_time_as_leader_keep_nobody_out(desk: Desk, client: MemoryClient) -> None:

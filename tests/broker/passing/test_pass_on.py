@@ -322,7 +322,7 @@ async def test_clients_are_introduced_in_slices_and_before_their_requests(
     clients = [Client() for _ in range(50)]
     for number, one in enumerate(clients):
         one.address = f"10.0.0.{number}:1"
-        one.attributes[HEARTBEAT] = Command(34, body=b"beat")
+        one.attributes[HEARTBEAT] = (Command(34, body=b"beat"),)
         follower.clients.beat_producer("g", f"c{number}", one, "JAVA", 1, None)
     taken: list[int] = []
     leader = Leader(lambda connection, command: taken.append(command.code))
@@ -338,7 +338,7 @@ async def test_clients_are_introduced_in_slices_and_before_their_requests(
         nonlocal turns
         turns += 1
         if len(told) == 10:  # one that is introduced beats again, and one leaves
-            told[0].attributes[HEARTBEAT] = Command(34, body=b"again")
+            told[0].attributes[HEARTBEAT] = (Command(34, body=b"again"),)
             told[1].close()
             follower.clients.connection_closed(told[1])
         if 310 not in taken:
@@ -354,17 +354,45 @@ async def test_clients_are_introduced_in_slices_and_before_their_requests(
     await leader.server.close()
 
 
+async def test_a_new_leader_learns_which_groups_a_client_has_left(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.passing.pass_on.FILTER_SLICE_S", 0.0)
+    taken: list[int] = []
+    leader = Leader(lambda connection, command: taken.append(command.code))
+    one, other = follower.client, Client()
+    other.address = "10.0.0.8:1"
+    for client in (one, other):
+        client.attributes[HEARTBEAT] = (Command(34),)
+        follower.clients.beat_producer("g", "c", client, "JAVA", 1, None)
+    one.attributes[HEARTBEAT] += (Command(35),)  # it is in another group still
+    tell = follower.pass_on._tell
+
+    def leaves(link: LeaderLink, command: Command, connection: Connection) -> None:
+        tell(link, command, connection)
+        if other in follower.clients.connections() and connection is other:  # it leaves when the leader knows of it
+            follower.clients.leave_producer("g", other)
+            other.attributes[HEARTBEAT] = (Command(34), Command(35))
+
+    monkeypatch.setattr(follower.pass_on, "_tell", leaves)
+    follower.send(1)
+    follower.leads(await leader.start())
+    await eventually(lambda: 310 in taken, "the request")
+    assert sorted(taken) == [34, 34, 34, 35, 35, 310], taken
+    await leader.server.close()
+
+
 async def test_a_flood_of_heartbeats_does_not_keep_requests_from_a_new_leader(
     follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.passing.pass_on.FILTER_SLICE_S", 0.0)
-    follower.client.attributes[HEARTBEAT] = Command(34)
+    follower.client.attributes[HEARTBEAT] = (Command(34),)
     follower.clients.beat_producer("g", "c", follower.client, "JAVA", 1, None)
     taken: list[int] = []
     leader = Leader(lambda connection, command: taken.append(command.code))
 
     def beat() -> None:
-        follower.client.attributes[HEARTBEAT] = Command(34)
+        follower.client.attributes[HEARTBEAT] = (Command(34),)
         if 310 not in taken:
             asyncio.get_running_loop().call_soon(beat)
 
