@@ -54,7 +54,8 @@ class Findings:
     Attributes:
         sent, acked, failed, unknown: sends by outcome.
         delivered: distinct messages that were delivered.
-        lost: acknowledged, never delivered, and not in the log where the acknowledgement said.
+        lost: acknowledged, never delivered, and not in the log where the acknowledgement said; or gone from there after
+            the delivery.
         undelivered: acknowledged, never delivered, but still in the log.
         phantom: deliveries of a message that was never sent, or of other bytes than were sent.
         aborted: delivered, though the send was refused as not stored.
@@ -112,19 +113,27 @@ def missing(sends: Iterable[Send], deliveries: Iterable[Delivery]) -> list[Send]
     return [send for send in sends if send.outcome is Outcome.OK and send.number not in seen]
 
 
-def judge(sends: Sequence[Send], deliveries: Sequence[Delivery], still_in_log: frozenset[int]) -> Findings:
+def judge(
+    sends: Sequence[Send],
+    deliveries: Sequence[Delivery],
+    still_in_log: frozenset[int],
+    gone: frozenset[int] = frozenset(),
+) -> Findings:
     """Judge a run in O(n log n).
 
     Args:
         sends: by number, from 0.
         deliveries: in the order in which they came.
         still_in_log: of the `missing` ones, the numbers that were found in the log where the acknowledgement said.
+        gone: numbers of delivered ones that were looked for there, and were not found.
     """
     tally = _Tally()
     places = _places(sends, deliveries, tally)
     for send in missing(sends, deliveries):
         anomaly = "undelivered" if send.number in still_in_log else "lost"
         tally.note(anomaly, f"message {send.number}, acknowledged at {send.queue} offset {send.offset}")
+    for number in sorted(gone):
+        tally.note("lost", f"message {number}, delivered, then cut from {sends[number].queue}")
     _check_places(sends, places, tally)
     _check_order_of_sends(sends, tally)
     outcomes = [send.outcome for send in sends]

@@ -72,6 +72,7 @@ class Record:
     Attributes:
         acks: the acknowledged ones of `sends`, in the order of their acknowledgements.
         term: Raft term of the last acknowledgement that had one.
+        trouble: why the logs were not looked at in the end; empty: they were.
         steady_s: when acknowledgements came steadily; latencies before that are those of first connections.
     """
 
@@ -83,6 +84,7 @@ class Record:
         self.injections: list[Injection] = []
         self.acks: list[Send] = []
         self.term: int | None = None
+        self.trouble = ""
         self._undelivered: dict[int, Send] = {}
         self._delivered: set[int] = set()
         self._highest: dict[str, int] = {}

@@ -18,7 +18,7 @@ from chaos.drills.background import in_background
 from chaos.drills.catalogue import Drill
 from chaos.drills.conductor import inject
 from chaos.drills.record import Record, Sample
-from chaos.drills.traffic import still_in_log, traffic
+from chaos.drills.traffic import gone_from_log, still_in_log, traffic
 from chaos.drills.verdict import DrillResult
 from chaos.drills.watchdog import Watchdog
 from chaos.fabric.contract import ClusterView, Fabric, NodeDigest
@@ -97,14 +97,23 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
         watchdog.stage("the answers of sends, and the delivery of what was acknowledged", _DRAIN_LIMIT_S)
         if undone := await clients.drained():
             display.event(f"not drained: {undone}")
-        watchdog.stage(f"the reading of {record.undelivered_count:,} undelivered messages", _CHECK_LIMIT_S)
+        watchdog.stage(f"the reading of {record.undelivered_count:,} undelivered and the last messages", _CHECK_LIMIT_S)
         found = await still_in_log(fabric.namesrv, topic, record)
+        gone = await _gone(fabric.namesrv, topic, record)
         watchdog.stage("the close of producer and consumer", _CLOSE_LIMIT_S)
-    findings = judge(record.sends, record.deliveries, found)
+    findings = judge(record.sends, record.deliveries, found, gone)
     display.event("comparing the logs of all nodes")
     watchdog.stage("the digests of the logs", _DIGEST_LIMIT_S)
     digests = await _digests(fabric, display.event)
     return DrillResult(order.name, mode, order.repeat, record, findings, digests, time.monotonic() - record.began_s)
+
+
+async def _gone(namesrv: str, topic: str, record: Record) -> frozenset[int]:
+    try:
+        return await gone_from_log(namesrv, topic, record)
+    except CommandError as error:
+        record.trouble = str(error)
+        return frozenset()
 
 
 async def _digests(fabric: Fabric, tell: Callable[[str], None]) -> Sequence[NodeDigest]:

@@ -171,11 +171,37 @@ async def still_in_log(namesrv: str, topic: str, record: Record) -> frozenset[in
     return frozenset(found)
 
 
+async def gone_from_log(namesrv: str, topic: str, record: Record) -> frozenset[int]:
+    """Return the last acknowledged message of each queue where it was delivered, and lies there no more.
+
+    Its log was cut after the delivery; nobody who reads on would notice.
+
+    Raises:
+        CommandError: the cluster does not answer, or has no route to a queue.
+    """
+    last: dict[str, Send] = {}
+    for send in record.acks:
+        if send.offset > last.setdefault(send.queue, send).offset:
+            last[send.queue] = send
+    absent = {send.number for send in missing(last.values(), record.deliveries)}
+    delivered = [send for send in last.values() if send.number not in absent]
+    try:
+        async with Admin(namesrv) as admin:
+            queues = {f"{queue.broker}/{queue.queue_id}": queue for queue in await admin.queues(topic)}
+            return frozenset([one.number for one in delivered if not await _reads(admin, queues[one.queue], one)])
+    except (LedgerMQError, KeyError) as error:
+        raise CommandError(f"the log could not be read at the end: {error}") from error
+
+
 async def _lies_there(admin: Admin, queue: MessageQueue | None, send: Send) -> bool:
     if queue is None:
         return False
     try:
-        messages = await admin.read(queue, send.offset, 1)
+        return await _reads(admin, queue, send)
     except LedgerMQError:
         return False
+
+
+async def _reads(admin: Admin, queue: MessageQueue, send: Send) -> bool:
+    messages = await admin.read(queue, send.offset, 1)
     return any(message.queue_offset == send.offset and number_of(message.body) == send.number for message in messages)

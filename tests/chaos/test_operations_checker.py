@@ -67,6 +67,10 @@ def test_a_message_that_is_still_in_the_log_is_undelivered_but_not_lost() -> Non
     assert found(judge(CLEAN_SENDS, CLEAN_DELIVERIES[:2], frozenset({1}))) == {"undelivered": 1}
 
 
+def test_a_delivered_message_that_is_gone_from_the_log_is_lost() -> None:
+    assert found(judge(CLEAN_SENDS, CLEAN_DELIVERIES, frozenset(), gone=frozenset({1}))) == {"lost": 1}
+
+
 def test_sends_that_overlap_may_be_stored_in_any_order() -> None:
     sends = (acked(0, 5, 0.0, 1.0), acked(1, 4, 0.9, 2.0))
     assert found(judge(sends, (delivery(1, 4), delivery(0, 5)), frozenset())) == {}

@@ -31,6 +31,9 @@ def test_a_lost_message_and_a_log_that_differs_fail_it() -> None:
 def test_a_fault_that_was_not_proven_and_a_run_without_traffic_prove_nothing() -> None:
     assert run_of(trouble="kill had no effect").verdict is Verdict.UNKNOWN
     assert "kill had no effect" in run_of(trouble="kill had no effect").table()
+    unread = run_of()
+    unread.record.trouble = "the log could not be read"
+    assert unread.verdict is Verdict.UNKNOWN
     empty = dataclasses.replace(run_of(), record=Record(0.0), findings=judge((), (), frozenset()))
     assert empty.verdict is Verdict.UNKNOWN
     assert "no fault was injected" in empty.troubles()

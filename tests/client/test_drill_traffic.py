@@ -1,0 +1,34 @@
+"""What drills look for in the log of a real broker after the traffic."""
+
+import pytest
+
+from chaos.checkers.operations import Delivery
+from chaos.drills.record import Record
+from chaos.drills.traffic import body_of, gone_from_log, still_in_log
+from ledgermq.client import Admin, Producer
+from node.errors import CommandError
+
+
+async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_they_are_not(namesrv: str) -> None:
+    record = Record(0.0)
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
+        await admin.create_topic("drill", queue_count=1)
+        for number in range(3):
+            send = record.invoked(0.0)
+            result = await producer.send("drill", body_of(number))
+            queue = f"{result.queue.broker}/{result.queue.queue_id}"
+            record.acknowledged(send, 1.0, queue, result.queue_offset, 1)
+    record.sends[0].offset += 10  # a message that lies nowhere
+    assert await still_in_log(namesrv, "drill", record) == {1, 2}
+    for send in record.sends[1:]:
+        record.delivered(Delivery(send.number, 2.0, send.queue, send.offset))
+    record.sends[0].offset -= 10
+    assert await gone_from_log(namesrv, "drill", record) == frozenset()
+    record.sends[2].offset += 10
+    assert await gone_from_log(namesrv, "drill", record) == {2}
+    record.sends[2].queue = "elsewhere/0"
+    with pytest.raises(CommandError, match="could not be read at the end: 'elsewhere/0'"):
+        await gone_from_log(namesrv, "drill", record)
+    record.sends[2].queue = record.sends[1].queue
+    record.deliveries.clear()
+    assert await gone_from_log(namesrv, "drill", record) == frozenset(), "it counts as lost already"
