@@ -161,7 +161,7 @@ class Routes:
             await waiter
         finally:
             timer.cancel()
-            del self._waiters[waiter]
+            self._waiters.pop(waiter, None)
 
     async def leader_other_than(self, broker: str, address: str, timeout_s: float) -> None:
         """Return when another node leads `broker`, or after `timeout_s`."""
@@ -264,7 +264,8 @@ class Routes:
     def wake_all(self) -> None:
         """Let everything that waits look at the routes again."""
         self.revision += 1
-        for waiter in self._waiters:
+        woken, self._waiters = self._waiters, {}  # once each: leaders may change many times in one turn of the loop
+        for waiter in woken:
             _wake(waiter)
 
 
