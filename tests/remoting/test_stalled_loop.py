@@ -64,7 +64,7 @@ def test_a_request_whose_time_is_already_over_times_out_as_does_the_one_after_it
     async def two_late_ones(address: str) -> list[object]:
         client = RemotingClient()
         connection = await client.connection(address)
-        requests = [connection.request(Command(105, ext={}), timeout_s) for timeout_s in (0.0001, 0.00005)]
+        requests = [connection.request(Command(105, ext={}), timeout_s) for timeout_s in (2e-9, 1e-9)]
         outcomes: list[object] = await asyncio.gather(*requests, return_exceptions=True)
         await client.close()
         return outcomes
