@@ -15,11 +15,12 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode_response_head
 from ledgermq.remoting.errors import RequestTimeoutError
 from ledgermq.remoting.limits import Limits
+from tests.limits import WAIT_S
 
 STALL_S = 0.5
 
 
-def serve(listener: socket.socket, answers: int) -> None:
+def serve(listener: socket.socket, answers: int, answered: threading.Event) -> None:
     """Answer so many requests of one connection, each at once; in a thread, which no event loop holds up."""
     connection, _ = listener.accept()
     limits = Limits()
@@ -30,9 +31,10 @@ def serve(listener: socket.socket, answers: int) -> None:
                 if answers > 0:
                     connection.sendall(encode_response_head(command.opaque, 0, None, None, 0, command.header_type))
                     answers -= 1
+                    answered.set()
 
 
-async def stalled(address: str) -> list[object]:
+async def stalled(address: str, answered: threading.Event) -> list[object]:
     """What becomes of two requests that are under way while the loop stands still."""
     client = RemotingClient()
     await client.connection(address)
@@ -40,6 +42,7 @@ async def stalled(address: str) -> list[object]:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     time.sleep(STALL_S)  # noqa: ASYNC251  # the point
+    assert answered.wait(WAIT_S)  # a busy machine may run the thread late
     outcomes: list[object] = list(await asyncio.gather(*requests, return_exceptions=True))
     await client.close()
     return outcomes
@@ -51,9 +54,10 @@ Runner = Callable[[Coroutine[Any, Any, list[object]]], list[object]]
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_an_answer_that_came_while_the_loop_stood_still_is_taken(run: Runner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener, 1), daemon=True)
+        sent = threading.Event()
+        thread = threading.Thread(target=serve, args=(listener, 1, sent), daemon=True)
         thread.start()
-        answered, unanswered = run(stalled(f"127.0.0.1:{listener.getsockname()[1]}"))
+        answered, unanswered = run(stalled(f"127.0.0.1:{listener.getsockname()[1]}", sent))
         thread.join(10)
     assert isinstance(answered, Command)
     assert isinstance(unanswered, RequestTimeoutError)
@@ -70,7 +74,7 @@ def test_a_request_whose_time_is_already_over_times_out_as_does_the_one_after_it
         return outcomes
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener, 0), daemon=True)
+        thread = threading.Thread(target=serve, args=(listener, 0, threading.Event()), daemon=True)
         thread.start()
         outcomes = run(two_late_ones(f"127.0.0.1:{listener.getsockname()[1]}"))
         thread.join(10)
