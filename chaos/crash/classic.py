@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import struct
 from collections import defaultdict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -18,8 +18,9 @@ from unittest import mock
 
 from broker.state.files import write_files
 from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedError
-from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, Replacing, Trimming
+from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, Replacing, Torn, Trimming
 from chaos.crash.recorder import Recorder
+from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size
@@ -126,6 +127,7 @@ class ClassicRun:
     async def _open(self) -> None:
         self._store = await open_small(self._recorder.root, self._settings)
         self._recorder.note(Cut(self._log.max_offset))
+        self._recorder.note(Torn(frozenset(_damaged(self._log))))
         self._recorder.note(Durable(self._log.flushed_offset))
 
     async def _close(self) -> None:
@@ -222,6 +224,15 @@ class ClassicRun:
         return self._log.max_offset
 
 
+def _damaged(log: CommitLog) -> Iterator[int]:
+    """Yield the offsets of the records whose body does not have its CRC."""
+    for offset, record in log.walk(log.min_offset, log.max_offset):
+        try:
+            decode_record(record)
+        except CorruptRecordError:
+            yield offset
+
+
 def _encoded(draft: QueuedDraft) -> bytes:
     """What lies in the log of a placed draft."""
     buffer = bytearray(draft.size)
@@ -281,7 +292,7 @@ def _judge_log(store: OpenStore, ledger: Ledger) -> dict[int, Item]:
             break
         if record == item.data:
             good[item.start] = item
-        elif item.end <= ledger.floor:
+        elif item.end <= ledger.floor and item.start not in ledger.torn:
             raise LostError(f"the record at {item.start} was synced up to {ledger.floor}, and is damaged")
     if found:
         raise InventedError(f"records at {sorted(found)} were never written, or behind a gap")

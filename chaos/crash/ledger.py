@@ -34,6 +34,13 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Torn:
+    """A start found these items damaged; those that need not have been durable by then may stay so."""
+
+    starts: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Durable:
     """Everything below `offset` is durable, and was perhaps acknowledged."""
 
@@ -97,6 +104,7 @@ class Ledger:
         small: by name, what a small file may hold: durable first, None for absent.
         installs: where the log begins by each install begun so far.
         is_installing: the last of them may be unfinished.
+        torn: starts of items that a power cut has damaged, and that stay in the log.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -105,6 +113,7 @@ class Ledger:
     small: dict[str, list[bytes | None]] = field(default_factory=dict)
     installs: list[int] = field(default_factory=list)
     is_installing: bool = False
+    torn: set[int] = field(default_factory=set)
 
     @property
     def end(self) -> int:
@@ -118,6 +127,8 @@ class Ledger:
                 self.items += items
             case Durable(offset):
                 self.floor = max(self.floor, offset)
+            case Torn(starts):
+                self.torn |= {item.start for item in self.items if item.start in starts and item.end > self.floor}
             case Cutting(offset):
                 self.floor = min(self.floor, offset)
             case Cut(offset):
