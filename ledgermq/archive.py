@@ -9,6 +9,7 @@ All names and bytes follow from the segment: no clock, no random name. One archi
 group have the same log, so any of them may fill it. Readers of Parquet directories leave out names that begin with `_`.
 """
 
+import errno
 import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import orjson
 
-from ledgermq.durable_files import sync
+from ledgermq import durable_files
 
 VERSION: Final = 1
 """Of the format of manifests and Parquet files."""
@@ -163,6 +164,19 @@ def archive_fault(archive: Path, segment: Path) -> str | None:
         for path in (parquet_path(archive, start), manifest_path(archive, start), archive):
             sync(path)
     return fault
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable; a file system that cannot sync directories is let be.
+
+    Raises:
+        OSError: it cannot be synced.
+    """
+    try:
+        durable_files.sync(path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
 
 
 def parquet_fault(archive: Path, manifest: Manifest) -> str | None:

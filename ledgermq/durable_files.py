@@ -3,13 +3,18 @@
 NAME.tmp --write, fsync--> NAME.tmp --rename--> NAME --fsync of the directory--> durable
 """
 
-import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 
-def replace_durably(path: Path, content: bytes) -> None:
+def replace_durably(path: Path, content: bytes, *, sync_names: Callable[[Path], None] | None = None) -> None:
     """Replace the content of `path`, or make the file; on return it is durable. Blocks for the disk.
+
+    Args:
+        path: the file.
+        content: all of it.
+        sync_names: makes the names in the file's directory durable; None: `sync`.
 
     Raises:
         OSError: the disk refused; the file has the old or the new content.
@@ -20,11 +25,11 @@ def replace_durably(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    sync(path.parent)
+    (sync_names or sync)(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or the names in a directory, durable. Some file systems cannot sync directories: no error.
+    """Make a file's content, or the names in a directory, durable.
 
     Raises:
         OSError: it cannot be synced; `filename` is `path`.
@@ -33,8 +38,6 @@ def sync(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno == errno.EINVAL:
-            return
         raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(descriptor)

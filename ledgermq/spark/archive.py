@@ -35,8 +35,9 @@ from ledgermq.archive import (
     read_manifest,
     segment_name,
     sha256_of,
+    sync,
 )
-from ledgermq.durable_files import replace_durably, sync
+from ledgermq.durable_files import replace_durably
 from ledgermq.lock_holder import lock_holder
 from ledgermq.message.entry_header import HEADER_SIZE
 from ledgermq.message.frames import Ints
@@ -238,7 +239,7 @@ def archive_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: b
             if there is not None and parquet_fault(directory, there) is None:
                 return Done(file.start, file.length, was_there=True)
             manifest = _write_segment(directory, kind, file, keep_damage=keep_damage)
-            replace_durably(manifest_path(directory, file.start), manifest.encode())
+            replace_durably(manifest_path(directory, file.start), manifest.encode(), sync_names=sync)
     except ManifestError as error:
         raise ArchiveError(str(error)) from None
     except OSError as error:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import pathlib
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from dledger.core.messages import HardState
 from dledger.log import hard_state, small_file
 from dledger.log.hard_state import HardStateFile, read_hard_state, settle_hard_state
 from dledger.log.raft_files import open_files
+from dledger.log.small_file import remove_durably, write_durably
 from dledger.log_events import LogEvents
+from ledgermq import archive
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError, RecordUnavailableError
 from store.log.flusher import FlushMode
@@ -372,3 +375,20 @@ async def test_a_slow_allocation_holds_the_loop_for_less_than_the_lease(
         released.set()
     assert isinstance(await cluster.append(leader, b"goes on"), AppendReceipt)
     assert cluster.logs[leader].status().soft.term == term
+
+
+@pytest.mark.parametrize("act", [lambda path: write_durably(path, b"x"), remove_durably])
+def test_a_directory_that_cannot_be_synced_has_failed_though_an_archive_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]
+) -> None:
+    fsync = os.fsync
+
+    def refuse_directories(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_directories)
+    with pytest.raises(DiskFailedError, match="Invalid argument"):
+        act(tmp_path / "state")
+    archive.sync(tmp_path)

@@ -134,7 +134,7 @@ from pathlib import Path
 from ledgermq.spark import archive
 from ledgermq.spark.log_files import open_store
 
-def torn(path, data):
+def torn(path, data, sync_names):
     path.with_suffix(".json.tmp").write_bytes(data[:50])
     os._exit(9)
 
