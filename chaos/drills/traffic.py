@@ -44,6 +44,11 @@ def number_of(body: bytes) -> int | None:
     return number if body == body_of(number) else None
 
 
+def _place(queue: MessageQueue) -> str:
+    """Return the name of a queue in records."""
+    return f"{queue.broker}/{queue.queue_id}"
+
+
 class Traffic:
     """One producer and one consumer on a topic.
 
@@ -86,8 +91,7 @@ class Traffic:
             LedgerMQError: an error that a retry cannot solve.
         """
         async for message in self._consumer:
-            queue = f"{message.queue.broker}/{message.queue.queue_id}"
-            number = number_of(message.body)
+            number, queue = number_of(message.body), _place(message.queue)
             self._record.delivered(Delivery(number, time.monotonic(), queue, message.queue_offset))
 
     async def drained(self) -> str:
@@ -126,9 +130,8 @@ class Traffic:
         if result.status is not SendStatus.OK:  # stored, but not as durably as the mode promises
             self._record.failed(send, time.monotonic(), Outcome.INFO)
             return
-        queue = f"{result.queue.broker}/{result.queue.queue_id}"
         self._record.term = result.term or self._record.term
-        self._record.acknowledged(send, time.monotonic(), queue, result.queue_offset, result.attempts)
+        self._record.acknowledged(send, time.monotonic(), _place(result.queue), result.queue_offset, result.attempts)
 
 
 @contextlib.asynccontextmanager
@@ -164,7 +167,7 @@ async def still_in_log(namesrv: str, topic: str, record: Record) -> frozenset[in
     if not absent:
         return frozenset()
     async with Admin(namesrv) as admin:
-        queues = {f"{queue.broker}/{queue.queue_id}": queue for queue in await admin.queues(topic)}
+        queues = {_place(queue): queue for queue in await admin.queues(topic)}
         for send in absent:
             if await _lies_there(admin, queues.get(send.queue), send):
                 found.add(send.number)
@@ -187,7 +190,7 @@ async def gone_from_log(namesrv: str, topic: str, record: Record) -> frozenset[i
     delivered = [send for send in last.values() if send.number not in absent]
     try:
         async with Admin(namesrv) as admin:
-            queues = {f"{queue.broker}/{queue.queue_id}": queue for queue in await admin.queues(topic)}
+            queues = {_place(queue): queue for queue in await admin.queues(topic)}
             return frozenset([one.number for one in delivered if not await _reads(admin, queues[one.queue], one)])
     except (LedgerMQError, KeyError) as error:
         raise CommandError(f"the log could not be read at the end: {error}") from error

@@ -47,7 +47,10 @@ def test_a_browser_shows_the_report(tmp_path: Path) -> None:
     if browser is None:
         pytest.skip("no Chromium is here: apt-get install chromium")
     (tmp_path / "report.html").write_text(render(run_of()), encoding="utf-8")
-    script = "document.title=[...document.querySelectorAll('svg,.band rect,#checks tbody tr')].map(e=>Math.round(e.getBoundingClientRect().width)).join()"  # noqa: E501
+    script = (
+        "document.title=[...document.querySelectorAll('svg,.band rect,#checks tbody tr')]"
+        ".map(e=>Math.round(e.getBoundingClientRect().width)).join()"
+    )
     page = render(run_of()).replace("</body>", f"<script>{script}</script></body>")
     (tmp_path / "measured.html").write_text(page, encoding="utf-8")
     words = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]

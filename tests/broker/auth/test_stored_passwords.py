@@ -85,7 +85,7 @@ async def test_plain_passwords_are_sealed_by_the_next_leader_and_a_secret_can_be
     for secrets in ((OLD,), (NEW, OLD), (NEW,)):
         desk = await _restart(desk, dataclasses.replace(PLAIN, password_secrets=secrets))
         users, first = desk.parts.context.state.users, PasswordVault(secrets[:1])
-        await eventually(lambda: all(first.password_of(user) for user in users.values()), "sealed")  # noqa: B023
+        await eventually(lambda: all(first.password_of(user) for user in users.values()), "sealed")  # noqa: B023  # done before the loop goes on
         assert (await ask(desk.client(), ALICE, RequestCode.CHECK_CLIENT_CONFIG)).code != 16
     await desk.stop()
     assert b"alice-secret" not in table.read_bytes()
