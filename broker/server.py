@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 _TOPIC_CODES = (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
 _GROUP_CODES = (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
 _WATCHED_CODES = frozenset(_TOPIC_CODES + _GROUP_CODES)
+_SHARED: Final = "isShared"
+"""Attribute of a connection on which requests of more than one user have come."""
+
 _DISK_ERRORS: Final = (DiskReadError, DiskFailedError, DiskFullError)
 
 
@@ -91,12 +94,16 @@ class BrokerRequestHandler:
 
     def serve_again(self, connection: Connection, command: Command) -> None:
         """Serve a request that was diverted, now or later; a refusal is answered here. It was checked before."""
+        uncounted = self._uncounted()
         try:
             steps = self._served[command.code](connection, command)
             if steps is not None:
                 self._long.begin(connection, command, steps)
         except Exception as error:
             self._fail(connection, command, error)
+        finally:
+            if self._uncounted() != uncounted:
+                self._count_created(connection, uncounted)
 
     @property
     def codes(self) -> frozenset[int]:
@@ -130,10 +137,15 @@ class BrokerRequestHandler:
     def _signed_by(self, connection: Connection, user: str | None) -> None:
         """Note who signs the requests of a connection.
 
+        One on which several users sign, as a proxy's or another member's, counts for none of them from then on.
+
         Raises:
             Refusal: BUSY, the user has as many connections as one may have; this one is closed.
         """
-        if connection.is_relayed:  # the member that it is connected to counts it
+        if connection.user is not None and user is not None:
+            self._leaves(connection)
+            connection.attributes[_SHARED] = True
+        if connection.is_relayed or _SHARED in connection.attributes:  # a relayed one is counted by its member
             connection.user = user
             return
         most = self._quotas.connections_of_user
@@ -148,7 +160,7 @@ class BrokerRequestHandler:
 
     def _leaves(self, connection: Connection) -> None:
         user, connection.user = connection.user, None
-        if user is not None and not connection.is_relayed:
+        if user is not None and not connection.is_relayed and _SHARED not in connection.attributes:
             self._of_user[user] -= 1
             if not self._of_user[user]:
                 del self._of_user[user]

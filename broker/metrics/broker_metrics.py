@@ -147,6 +147,10 @@ def _register_clients(registry: Registry, parts: Parts, server: RemotingServer) 
         "ledgermq_slow_readers_closed_total", "Connections closed because all left too much unread together."
     ).function(lambda: output.closed_count)
     register_quotas(registry, parts.quotas)
+    registry.counter(
+        "ledgermq_postponed_dropped_total",
+        "One-way requests of other members' clients that were not served: a quota was used up and too many waited.",
+    ).function(lambda: parts.passing.postponed.dropped)
     registry.gauge("ledgermq_topics", "Topics made by users.").function(lambda: len(parts.context.state.topics))
     registry.gauge("ledgermq_groups", "Consumer groups.").function(lambda: len(parts.context.state.groups))
 

@@ -58,12 +58,16 @@ class ClaimChecks:
     Args:
         secrets: each of them is accepted; none: every claim is believed.
         own_nonce, their_nonce: drawn by the two ends for this connection.
+
+    Attributes:
+        is_proven: whether a claim with a valid seal was received: the other end has one of the secrets.
     """
 
     def __init__(self, secrets: Secrets, own_nonce: bytes, their_nonce: bytes) -> None:
         self._seals = [FrameSeal(secret, their_nonce, own_nonce) for secret in secrets]
         self._is_sealed = bool(secrets)
         self._last = ""
+        self.is_proven = False
 
     def client_of(self, command: Command) -> str:
         """Return the address, `host:port`, of the client whose request this is.
@@ -83,6 +87,7 @@ class ClaimChecks:
             self._seals = [own for own, right in made if hmac.compare_digest(right.encode(), given)]
             if not self._seals:
                 raise Refusal(Cause.NO_PERMISSION, "a request was passed on without the seal of the cluster's secret")
+            self.is_proven = True
         self._last = client
         return client
 

@@ -53,6 +53,13 @@ CODES: Final = (
     RequestCode.GET_PRODUCER_CONNECTION_LIST,
     RequestCode.GET_CONSUMER_RUNNING_INFO,
     RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.AUTH_CREATE_USER,
+    RequestCode.AUTH_UPDATE_USER,
+    RequestCode.AUTH_DELETE_USER,
+    RequestCode.AUTH_CREATE_ACL,
+    RequestCode.AUTH_UPDATE_ACL,
+    RequestCode.AUTH_DELETE_ACL,
 )
 """Requests that are passed on."""
 

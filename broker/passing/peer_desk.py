@@ -1,6 +1,9 @@
 """The leader's end: members that follow greet it, and pass their clients' requests on.
 
 GREETING {nonce} --> {nonce}        then every request on this connection has a claim (`broker.passing.claims`)
+
+With the first claim that has a valid seal, the connection itself leaves the quotas: what is passed on counts for the
+clients. Without a secret nothing is proven, and all that is passed on counts for the member's address.
 """
 
 import logging
@@ -8,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.passing.claims import ClaimChecks, host_of, read_nonce
+from broker.passing.postponed import Postponed
 from broker.passing.relayed import RelayedClient
 from broker.role import Role
 from broker.subsystem import Serve
@@ -38,6 +42,7 @@ class PeerDesk:
     Attributes:
         secrets: of the cluster: who passes requests on must have one of them; none: no seal is asked for.
         trusts_all: without a secret, believe members on other machines, too.
+        postponed: one-way requests that wait until a quota of their client is paid off.
     """
 
     def __init__(self, role: Role, handler: Callable[[], RequestHandler]) -> None:
@@ -45,6 +50,7 @@ class PeerDesk:
         self._handler = handler
         self.secrets: Secrets = ()
         self.trusts_all = False
+        self.postponed = Postponed()
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""
@@ -74,6 +80,7 @@ class _PassedOn:
         self._checks = checks
         self._role = role
         self._handler = handler
+        self._is_exempt = False
         self._clients: dict[str, RelayedClient] = {}
 
     def on_connected(self, connection: Connection) -> None:
@@ -94,15 +101,21 @@ class _PassedOn:
         except Refusal:
             connection.abort("a request was passed on without a valid claim")  # no later one on it can be valid
             raise
+        if self._checks.is_proven and not self._is_exempt:
+            self._is_exempt = True
+            connection.leave_quotas()
         if command.code == CLIENT_GONE:
             self._forget(address)
             return
         client = self._client(connection, address)
         if not (self._role.writable or self._role.is_elected):
             raise not_leader(self._role)
-        if client.is_throttled:  # the member reads on for its other clients
+        if not client.is_throttled:
+            self._handler.on_request(client, command)
+        elif command.is_oneway:
+            self._desk.postponed.add(client, command)
+        else:  # the member reads on for its other clients
             raise Refusal(Cause.BUSY, "[OVERLOAD]system busy, a quota of this client is used up", retry_after_ms=1000)
-        self._handler.on_request(client, command)
 
     def on_closed(self, connection: Connection) -> None:
         """The clients behind the member are out of reach."""
@@ -112,6 +125,7 @@ class _PassedOn:
     def _forget(self, address: str) -> None:
         client = self._clients.pop(address, None)
         if client is not None:
+            self._desk.postponed.forget(client)
             self._handler.on_closed(client)
             client.close()
 

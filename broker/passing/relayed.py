@@ -69,6 +69,10 @@ class RelayedClient(Connection):
         """Queue answers on the member's connection, which counts the requests."""
         self._carrier.answer(data, count)
 
+    def serve(self, command: Command) -> None:
+        """Serve a request that was postponed."""
+        self._serve(command)
+
     def call(self, command: Command, timeout_s: float, settle: Settle) -> None:
         """Have the member ask its client."""
 

@@ -20,6 +20,7 @@ class PassingSubsystem(Subsystem):
 
     Attributes:
         pass_on: holds requests and passes them on.
+        postponed: one-way requests of other members' clients that wait for a quota.
     """
 
     def __init__(self, context: BrokerContext, clients: ClientTable, handler: BrokerRequestHandler) -> None:
@@ -28,6 +29,7 @@ class PassingSubsystem(Subsystem):
         self._appender = context.appender
         self._limits = context.config.limits
         self._desk = PeerDesk(context.role, lambda: handler)
+        self.postponed = self._desk.postponed
         self.pass_on = PassOn(context.role, clients, handler.serve_again, context.spawn, context.loop)
 
     def requests(self) -> Mapping[int, Serve]:

@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         self.in_flight = 0
         self._handler = handler
         self._watcher = handler if isinstance(handler, AnswerWatcher) else None
-        self._serves_all = False
+        self._serves_all = self._has_left_quotas = False
         self._limits = limits
         self._admit = admit
         self._on_lost = on_lost
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
     def serve_by(self, handler: RequestHandler) -> None:
         """Have another handler serve the other end's requests from now on; `on_connected` is not called.
 
-        It gets every one of them, in order: too many unanswered ones end the connection.
+        It gets every one of them, in order: too many unanswered ones end the connection. Quotas hold as before.
         """
         self._serves_all = True
         self._handler = handler
@@ -289,9 +289,9 @@ class Connection(asyncio.Protocol):
     def throttle(self, delay_s: float) -> None:
         """Read nothing for this time, since a quota is used up; what was received before is served.
 
-        It has no effect on a connection on which another server passes its clients' requests on.
+        It has no effect after `leave_quotas`.
         """
-        if delay_s <= 0 or self._closed or self._serves_all:
+        if delay_s <= 0 or self._closed or self._has_left_quotas:
             return
         now = self._loop.time()
         until = now + delay_s
@@ -305,12 +305,24 @@ class Connection(asyncio.Protocol):
         self._last_move = max(self._last_move, until)
         self._pause_reading()
 
+    @property
+    def throttled_until(self) -> float:
+        """When reading continues, in seconds of the loop's clock, if `is_throttled`."""
+        return self._throttled_until
+
+    def leave_quotas(self) -> None:
+        """Count nothing more on this connection: the other end has proved to be a server of this cluster."""
+        self._has_left_quotas = True
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._end_throttle()
+
     def _end_throttle(self) -> None:
         self._throttle = None
         self._read_on()
 
     def _count_traffic(self, quotas: Quotas, size: int, requests: int) -> None:
-        if not self._serves_all:
+        if not self._has_left_quotas:
             self.throttle(quotas.traffic(self.block, self.user, size, requests, self._loop.time()))
 
     # -- closing

@@ -10,6 +10,7 @@ from ledgermq.message.hosts import Host
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.quotas import AddressQuotas, UserQuotas
+from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.signature import Credentials
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, topic_fields
 
@@ -45,6 +46,23 @@ async def test_all_connections_of_a_user_share_his_quota(desk: Desk) -> None:
     assert (await _ask_as_root(desk.client())).code != 2
 
 
+async def test_a_connection_on_which_several_users_sign_counts_for_none_of_them(desk: Desk) -> None:
+    """Such as a proxy's, or the one on which a slave forwards changes to its master."""
+    handler, quotas = desk.parts.handler, desk.parts.quotas
+    quotas.set(AddressQuotas(), UserQuotas(connections=1))
+    shared, own, second = (desk.client().connection for _ in range(3))
+    for user in ("alice", "bob", "alice"):
+        handler._signed_by(shared, user)
+    handler._signed_by(own, "alice")
+    handler._signed_by(shared, "bob")
+    with pytest.raises(Refusal, match="maxConnectionsPerUser"):
+        handler._signed_by(second, "alice")
+    handler.on_closed(shared)
+    handler.on_closed(own)
+    handler._signed_by(second, "alice")
+    assert not handler._of_user.keys() - {"alice"}
+
+
 QUOTA = {"user_quotas": UserQuotas(creations_of_address=1)}
 
 
@@ -58,6 +76,13 @@ async def test_queues_and_groups_that_requests_create_are_counted(desk: Desk, cl
     for number in range(4):
         await other.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName": "g%d"}' % number)
     assert [one.connection.is_throttled for one in (client, other)] == [False, True]  # only whoever creates waits
+
+
+@pytest.mark.parametrize("desk", [QUOTA], indirect=True)
+async def test_what_a_request_creates_that_was_held_is_counted(desk: Desk, client: MemoryClient) -> None:
+    """A request that waits for a leader is served by `serve_again`, without `on_request`."""
+    desk.parts.handler.serve_again(client.connection, Command(17, 1, ext=topic_fields("T", 200)))
+    assert client.connection.is_throttled
 
 
 @pytest.mark.parametrize("desk", [QUOTA], indirect=True)

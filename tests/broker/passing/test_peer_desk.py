@@ -1,17 +1,21 @@
 """The leader's end of what members pass on: which clients it knows behind a member, and when it believes it no more."""
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
+from broker.passing import postponed
 from broker.passing.claims import Claims, read_nonce
 from broker.passing.peer_desk import GREETING, PeerDesk
 from broker.role import Role
 from ledgermq.remoting.client import NoRequests
-from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.proof import make_nonce
-from tests.broker.conftest import MemoryTransport, log_state, small_config
+from ledgermq.remoting.proof import Secrets, make_nonce
+from tests.broker.conftest import MemoryTransport, eventually, log_state, small_config
 
 SECRET = b"s" * 32
 
@@ -21,10 +25,12 @@ class Served(NoRequests):
 
     def __init__(self) -> None:
         self.served: list[Connection] = []
+        self.bodies: list[bytes] = []
         self.closed: list[Connection] = []
 
     def on_request(self, connection: Connection, command: Command) -> None:
         self.served.append(connection)
+        self.bodies.append(bytes(command.body))
 
     def on_closed(self, connection: Connection) -> None:
         self.closed.append(connection)
@@ -37,6 +43,7 @@ class Carrier(Connection):
         super().__init__(Greeted(desk), Limits(in_flight=4), lambda _: None, lambda _connection, _reason: None)
         self.nonces: list[bytes] = []
         self.connection_made(MemoryTransport(("10.0.0.2", 4000)))
+        self.desk = desk
 
     def respond(
         self, command: Command, code: int, ext: object = None, body: object = b"", remark: object = None
@@ -47,10 +54,10 @@ class Carrier(Connection):
     def greet(self) -> Claims:
         own = make_nonce()
         self.data_received(encode(Command(GREETING, ext={"nonce": own.hex()})))
-        return Claims((SECRET,), own, self.nonces[-1])
+        return Claims(self.desk.secrets, own, self.nonces[-1])
 
-    def pass_on(self, claims: Claims, client: str) -> None:
-        command = Command(310, ext={"b": "T"})
+    def pass_on(self, claims: Claims, client: str, body: bytes = b"", *, is_oneway: bool = False) -> None:
+        command = Command(310, flag=ONEWAY_FLAG if is_oneway else 0, ext={"b": "T"}, body=body)
         command.remark = claims.make(command, client)
         self.data_received(encode(command))
 
@@ -63,11 +70,11 @@ class Greeted(NoRequests):
         self._desk.greet(connection, command)
 
 
-def made(tmp_path: Path) -> tuple[Served, Carrier]:
+def made(tmp_path: Path, secrets: Secrets = (SECRET,)) -> tuple[Served, Carrier]:
     served = Served()
     role = Role(small_config(tmp_path).broker, log_state(writable=True, generation=1))
     desk = PeerDesk(role, lambda: served)
-    desk.secrets = (SECRET,)
+    desk.secrets, desk.trusts_all = secrets, not secrets
     return served, Carrier(desk)
 
 
@@ -97,3 +104,55 @@ async def test_no_claim_is_left_out_when_too_many_requests_are_unanswered(tmp_pa
         carrier.pass_on(claims, f"10.0.0.{number}:1")
     assert carrier.is_closed
     assert len(served.served) == 3, "the greeting is one of the four"
+
+
+async def test_a_greeting_frees_nobody_from_quotas_and_a_sealed_claim_does(tmp_path: Path) -> None:
+    served, carrier = made(tmp_path)
+    claims = carrier.greet()
+    carrier.throttle(5.0)
+    assert carrier.is_throttled, "whoever greets has proved nothing"
+    carrier.pass_on(claims, "10.0.0.7:1")
+    assert (len(served.served), carrier.is_throttled) == (1, False)
+    carrier.throttle(5.0)
+    assert not carrier.is_throttled
+
+
+async def test_without_a_secret_a_member_is_in_the_quotas_of_its_address(tmp_path: Path) -> None:
+    served, carrier = made(tmp_path, secrets=())
+    carrier.pass_on(carrier.greet(), "10.0.0.7:1")
+    carrier.throttle(5.0)
+    assert (len(served.served), carrier.is_throttled) == (1, True)
+
+
+async def throttled_client(served: Served, carrier: Carrier, claims: Claims) -> Connection:
+    carrier.pass_on(claims, "10.0.0.7:1", b"first", is_oneway=True)
+    client = served.served[0]
+    client.throttle(0.05)
+    for body in (b"second", b"third"):
+        carrier.pass_on(claims, "10.0.0.7:1", body, is_oneway=True)
+    assert served.bodies == [b"first"]
+    return client
+
+
+async def test_one_way_requests_of_a_throttled_client_are_served_in_order_when_its_quota_is_paid_off(
+    tmp_path: Path,
+) -> None:
+    served, carrier = made(tmp_path)
+    claims = carrier.greet()
+    client = await throttled_client(served, carrier, claims)
+    client.throttle(0.1)  # longer than it was when they came
+    carrier.pass_on(claims, "10.0.0.8:1", b"another client's", is_oneway=True)
+    await eventually(lambda: len(served.bodies) == 4, "all are served")
+    assert served.bodies == [b"first", b"another client's", b"second", b"third"]
+    assert not client.is_throttled
+
+
+async def test_one_way_requests_that_cannot_wait_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postponed, "_COUNT_MAX", 1)
+    served, carrier = made(tmp_path)
+    await throttled_client(served, carrier, carrier.greet())
+    assert carrier.desk.postponed.dropped == 1
+    carrier.connection_lost(None)
+    assert carrier.desk.postponed.dropped == 2
+    await asyncio.sleep(0.06)
+    assert served.bodies == [b"first"]
