@@ -7,6 +7,7 @@ from chaos.crash.campaign import Mode, Workload, run_seed
 from chaos.crash.classic import ClassicSettings, ClassicWorkload
 from chaos.crash.group import run_group_seed
 from chaos.crash.raft import RaftCrashSettings, RaftWorkload
+from chaos.crash.tables import TablesWorkload
 from store.log.flusher import FlushMode
 
 _LONG_QUEUE = ClassicSettings(
@@ -21,6 +22,7 @@ _STORES: dict[str, Workload] = {
     "classic-index": ClassicWorkload(ClassicSettings(has_index=True, body_size_max=200)),
     "classic-pool": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC, pool_count=3)),
     "raft": RaftWorkload(RaftCrashSettings()),
+    "tables": TablesWorkload(),
 }
 
 _SMALL: dict[str, Workload] = {

@@ -39,7 +39,7 @@ class TimerCheck(NamedTuple):
 
 
 def read_check(path: Path) -> TimerCheck:
-    """The file's fields.
+    """The file's fields; zeros also where it is empty, as a power cut in the first write leaves it.
 
     Raises:
         StoreFormatError: it is shorter than its oldest form, or a field is negative.
@@ -47,6 +47,8 @@ def read_check(path: Path) -> TimerCheck:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
+        return TimerCheck()
+    if not data:
         return TimerCheck()
     if len(data) < 32:
         raise StoreFormatError(path, f"is {len(data)} bytes long, must be at least 32")

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from broker.state.saver import StateSaver
 from chaos.crash.campaign import Effort, run_seeds
 from chaos.crash.errors import DisagreeError, Finding, InventedError, LostError, RefusedError
 from chaos.crash.modes import MODES
@@ -131,6 +132,22 @@ def a_cut_deletes_from_the_front() -> Patch:
     return mock.patch.object(MappedFileQueue, "remove", from_the_front)
 
 
+def tables_do_not_wait_for_the_log() -> Patch:
+    write_durable = StateSaver.write_durable
+
+    def at_once(saver: StateSaver) -> None:
+        with mock.patch.object(saver, "_flushed_offset", lambda: 1 << 62):
+            write_durable(saver)
+
+    return mock.patch.object(StateSaver, "write_durable", at_once)
+
+
+@contextlib.contextmanager
+def tables_ahead_of_the_log_are_believed() -> Iterator[None]:
+    with tables_do_not_wait_for_the_log(), mock.patch("broker.log_follower.clamp_to_log", lambda *_: None):
+        yield
+
+
 # The mode, the bug, as what it is found, and the seed where the search begins: one that shows it soon.
 BUGS = [
     ("classic-sync", flush_not_awaited, (LostError,), 0),
@@ -150,6 +167,7 @@ BUGS = [
     ("raft", what_a_start_finds_is_not_synced, (LostError,), 0),
     ("raft", checkpoint_of_the_raft_log_above_what_is_durable, (LostError,), 0),
     ("raft", a_cut_deletes_from_the_front, (RefusedError,), 9),
+    ("tables", tables_do_not_wait_for_the_log, (DisagreeError,), 0),
 ]
 
 
@@ -167,3 +185,11 @@ def test_the_bug_is_found(mode: str, bug: Any, expected: tuple[type[Finding], ..
         tally = run_seeds(MODES[mode], range(first, first + SEEDS_MAX), Effort())
     assert tally.verdicts, f"not found in {tally.images} images"
     assert isinstance(tally.verdicts[0].finding, expected), tally.verdicts[0]
+
+
+def test_tables_that_are_ahead_of_the_log_and_believed_are_found_by_changes_without_effect() -> None:
+    """That they are ahead is found first, in other images."""
+    with tables_ahead_of_the_log_are_believed():
+        tally = run_seeds(MODES["tables"], range(1), Effort(torn_per_moment=0, generations=1, findings_max=1000))
+    findings = [verdict.finding for verdict in tally.verdicts]
+    assert any(isinstance(finding, LostError) for finding in findings), findings

@@ -322,7 +322,12 @@ def test_the_short_checkpoint_of_older_releases_is_read(tmp_path: Path) -> None:
     assert read_check(tmp_path / "timercheck") == TimerCheck(1, 2, 3, 4)
 
 
-@pytest.mark.parametrize("data", [b"", bytes(31), struct.pack(">4q", -1, 2, 3, 4)])
+def test_a_checkpoint_whose_first_write_was_cut_off_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "timercheck").touch()
+    assert read_check(tmp_path / "timercheck") == TimerCheck()
+
+
+@pytest.mark.parametrize("data", [bytes(1), bytes(31), struct.pack(">4q", -1, 2, 3, 4)])
 def test_a_checkpoint_that_is_none_is_refused_by_name(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "timercheck").write_bytes(data)
     with pytest.raises(StoreFormatError, match="timercheck"):
