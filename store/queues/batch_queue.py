@@ -18,6 +18,7 @@ from typing import ClassVar
 from ledgermq.message.batch_unit import BATCH_UNIT, BATCH_UNIT_SIZE, NOT_COMPACTED
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry, Unit
 from store.queues.queue_file import QueueFile
+from store.queues.queue_mapping import MappedQueues
 
 Slot = tuple[int, int, int, int, int, int, int, int]
 """The fields of `ledgermq.message.batch_unit`, in order."""
@@ -50,9 +51,11 @@ class BatchQueue(ConsumeQueue):
 
     __slots__ = ("_slots",)
 
-    def __init__(self, topic: str, queue_id: int, directory: Path | str, file_units: int) -> None:
-        super().__init__(topic, queue_id, directory, file_units)
-        self._slots = _Slots(topic, queue_id, directory, file_units)
+    def __init__(
+        self, topic: str, queue_id: int, directory: Path | str, file_units: int, mapped: MappedQueues | None = None
+    ) -> None:
+        super().__init__(topic, queue_id, directory, file_units, mapped)
+        self._slots = _Slots(topic, queue_id, directory, file_units, mapped)
 
     def load(self) -> None:
         """Open what the directory holds; errors as `ConsumeQueue.load`."""

@@ -22,8 +22,10 @@ from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.errors import StoreError
 from store.queues.queue_file import QueueFile
 from store.queues.queue_files import QueueFiles
+from store.queues.queue_mapping import MappedQueues
 
 BLANK_SIZE = 0x7FFFFFFF
+_UNMAPPED = bytearray()
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tags code."""
@@ -54,6 +56,7 @@ class ConsumeQueue:
         queue_id: 0 or more.
         directory: made with the first unit.
         file_units: units of each file.
+        mapped: bounds the number of queues with mapped files; None for a queue that stands alone.
 
     Attributes:
         min_offset: first unit that a reader may ask for.
@@ -71,6 +74,7 @@ class ConsumeQueue:
         "_buffer",
         "_files",
         "_flushed_offset",
+        "_mapped",
         "_window_end",
         "counted_units",
         "is_gapped",
@@ -88,7 +92,9 @@ class ConsumeQueue:
     unit_struct: ClassVar[struct.Struct] = UNIT
     unit_size: ClassVar[int] = UNIT_SIZE
 
-    def __init__(self, topic: str, queue_id: int, directory: Path | str, file_units: int) -> None:
+    def __init__(
+        self, topic: str, queue_id: int, directory: Path | str, file_units: int, mapped: MappedQueues | None = None
+    ) -> None:
         self.topic = topic
         self.topic_bytes = topic.encode()
         self.queue_id = queue_id
@@ -102,7 +108,8 @@ class ConsumeQueue:
         self.counted_units = 0
         self._files = QueueFiles(directory, file_units, self.unit_size)
         self._flushed_offset = 0
-        self._buffer: mmap.mmap | bytearray = bytearray()  # the file that holds `[_base, _window_end)`
+        self._mapped = mapped if mapped is not None else MappedQueues(1)
+        self._buffer: mmap.mmap | bytearray = _UNMAPPED  # the file that holds `[_base, _window_end)`
         self._base = 0
         self._window_end = 0
 
@@ -180,6 +187,7 @@ class ConsumeQueue:
             file = self._files.find_or_add(max(self.room_end, self.max_offset))
             base = file.start_bytes // self.unit_size
             file.reserve(min(end_offset - base, self._files.file_units) * self.unit_size)
+            self._mapped.add(self)
             file.map()  # or fail now, too
             self.room_end = base + file.allocated_bytes // self.unit_size
 
@@ -190,6 +198,8 @@ class ConsumeQueue:
             return memoryview(b"")
         if not self._files.is_last(file):
             self._keep_mapped(file)
+        if not file.is_mapped:
+            self._mapped.add(self)
         base = file.start_bytes // self.unit_size
         end = min(offset + count, self.max_offset, base + self._files.file_units)
         return file.view[(offset - base) * self.unit_size : (end - base) * self.unit_size]
@@ -235,6 +245,7 @@ class ConsumeQueue:
 
         With `scan` every unit of the last file is checked, since it is not known that the valid units are a prefix.
         """
+        self._mapped.add(self)
         self.max_offset = min(self.max_offset, self._files.data_end)  # nothing but zeros behind
         self._skip_zeros()
         last = self.unit(self.max_offset - 1)
@@ -331,7 +342,8 @@ class ConsumeQueue:
     def close(self) -> None:
         """Unmap; the next use maps again."""
         self._files.close()
-        self._buffer = bytearray()
+        self._mapped.discard(self)
+        self._buffer = _UNMAPPED
         self._window_end = 0
 
     def _put_slowly(self, queue_offset: int, unit: Unit) -> None:
@@ -382,6 +394,7 @@ class ConsumeQueue:
         file = self._files.find(offset)
         assert file is not None, f"unit {offset} of {self} was not reserved"
         self._keep_mapped(file)
+        self._mapped.add(self)
         self._buffer = file.buffer
         self._base = file.start_bytes // self.unit_size
         self._window_end = min(self.room_end, self._base + self._files.file_units)

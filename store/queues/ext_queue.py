@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from store.queues.consume_queue import ConsumeQueue, QueueEntry, Unit
 from store.queues.queue_file import QueueFile
 from store.queues.queue_files import QueueFiles
+from store.queues.queue_mapping import MappedQueues
 
 _HEAD: Final = struct.Struct(">hqqh")
 _LEAST: Final = -(1 << 63)
@@ -74,8 +75,9 @@ class ExtQueue(ConsumeQueue):
         file_units: int,
         extension_directory: Path,
         extension_file_bytes: int,
+        mapped: MappedQueues | None = None,
     ) -> None:
-        super().__init__(topic, queue_id, directory, file_units)
+        super().__init__(topic, queue_id, directory, file_units, mapped)
         self._extension_files = QueueFiles(extension_directory, extension_file_bytes, 1)
         self._extension_end = 0
 

@@ -69,6 +69,11 @@ class QueueFile:
         return f"{self._folder}/{file_name(self.start_bytes)}"
 
     @property
+    def is_mapped(self) -> bool:
+        """Return whether the file is mapped."""
+        return self._buffer is not None
+
+    @property
     def buffer(self) -> mmap.mmap:
         """Return the mapping; callers store only below `allocated_bytes`.
 

@@ -21,6 +21,7 @@ from store.queues.ext_queue import ExtQueue
 from store.queues.queue_ends import QueueEnds, changed_at
 from store.queues.queue_file import QueueFile
 from store.queues.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
+from store.queues.queue_mapping import MappedQueues
 
 QueueStarts = dict[str, dict[int, int]]
 """Queue offsets by topic and queue id."""
@@ -60,6 +61,7 @@ class QueueTable:
         self._has_ext = self._ext_directory.is_dir()
         self._root = str(directory)
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
+        self._mapped = MappedQueues()
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.on_deleted: list[Callable[[str], None]] = []
@@ -260,13 +262,14 @@ class QueueTable:
         if is_batch:
             self.has_kinds = True
             units = -(-self.kinds.batch_file_size_bytes // BATCH_UNIT_SIZE)
-            return BatchQueue(topic, queue_id, self._batch_directory / folder, units)
+            return BatchQueue(topic, queue_id, self._batch_directory / folder, units, self._mapped)
         extensions = self._ext_directory / folder
         if self._has_ext and extensions.is_dir():
             self.has_kinds = True
             file_bytes = self.kinds.ext_file_size_bytes
-            return ExtQueue(topic, queue_id, self.directory / folder, self._file_units, extensions, file_bytes)
-        return ConsumeQueue(topic, queue_id, f"{self._root}/{folder}", self._file_units)
+            directory = self.directory / folder
+            return ExtQueue(topic, queue_id, directory, self._file_units, extensions, file_bytes, self._mapped)
+        return ConsumeQueue(topic, queue_id, f"{self._root}/{folder}", self._file_units, self._mapped)
 
 
 def _folders(root: Path) -> Iterator[tuple[str, int]]:

@@ -9,7 +9,8 @@ import pytest
 
 from store.log.commit_log import CommitLogConfig
 from store.opening import OpenStore, open_classic_store
-from store.queues.queue_mapping import map_file
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_mapping import MappedQueues, map_file
 from store.store_config import StoreConfig
 from tests.store.support import HOST, fast_directory, put_all, queued
 
@@ -82,3 +83,42 @@ def test_a_file_that_is_too_short_is_not_mapped(tmp_path: Path) -> None:
     path.write_bytes(b"a")
     with path.open("r+b") as file, pytest.raises(OSError, match="shorter than"):
         map_file(file.fileno(), 4096)
+
+
+def mapped_files(folder: Path) -> int:
+    return sum(str(folder) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_only_so_many_queues_have_mapped_files_and_all_keep_their_units(tmp_path: Path) -> None:
+    mapped = MappedQueues(3)
+    queues = [ConsumeQueue("T", number, tmp_path / str(number), 50, mapped) for number in range(8)]
+    read = queues[0].units(0, 0)
+    for offset in range(120):  # over three files
+        for queue in queues:
+            queue.put(offset * 100, 100, queue.queue_id, offset)
+            if offset == 60:
+                read = queue.units(0, 50)
+    assert mapped_files(tmp_path) <= 2 * 3 + 1, "two files a queue, and the one that is read"
+    assert read[-20:-8] == (4900).to_bytes(8) + (100).to_bytes(4)
+    for queue in queues:
+        units = [unit for _, unit in queue.iterate(0, 120)]
+        assert units == [(offset * 100, 100, queue.queue_id) for offset in range(120)]
+        queue.cut_at(9_000)
+        assert queue.max_offset == 90
+        queue.put(9_000, 100, 7, 90)
+    assert mapped_files(tmp_path) <= 2 * 3 + 1
+    for queue in queues:
+        assert queue.unit(90) == (9_000, 100, 7)
+
+
+def test_a_queue_that_gets_units_stays_mapped_while_idle_ones_are_there(tmp_path: Path) -> None:
+    mapped = MappedQueues(3)
+    queues = [ConsumeQueue("T", number, tmp_path / str(number), 50, mapped) for number in range(6)]
+    for number, queue in enumerate(queues):
+        queue.put(0, 100, 0, 0)
+        if number > 0:
+            queues[0].put(number * 100, 100, 0, number)
+    assert mapped_files(tmp_path / "0") == 1
+    assert mapped_files(tmp_path / "1") == 0
+    for queue in queues:
+        queue.close()
