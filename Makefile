@@ -38,12 +38,13 @@ $(BIN)/.dev: pyproject.toml server/pyproject.toml | $(BIN)/python
 demo: $(BIN)/.runtime ## the main job: a file through three brokers, the leader killed in mid-stream, everything verified (INPUT=file)
 	$(BIN)/ledgermq demo $(if $(INPUT),--input '$(INPUT)')
 
-compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, in containers and volumes of its own, removed at the end
+compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, and a drill, in containers and volumes of its own, removed at the end
 	$(BIN)/python -m chaos.compose up
 	@trap 'exit 143' TERM; trap 'exit 130' INT; \
 	trap 'status=$$?; [ $$status = 0 ] || $(BIN)/python -m chaos.compose logs; $(BIN)/python -m chaos.compose down; exit $$status' EXIT; \
 	$(BIN)/python -m chaos.compose describe >$(VENV)/compose.json \
-	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)')
+	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)') \
+	  && $(BIN)/ledgermq drill pause-leader --attach $(VENV)/compose.json
 
 check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of rooms and functions
 	$(BIN)/ruff check .
@@ -101,10 +102,14 @@ crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered an
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) || exit $$?; done
 
 chaos: $(BIN)/.dev ## every drill once in every mode that allows it, and a campaign of a fresh seed; reports in build/chaos (Toxiproxy; some 15 minutes)
-	@mkdir -p build/chaos; failed=0; for mode in raft sync async controller standalone; do \
-	  for drill in $$($(BIN)/ledgermq drill list --mode $$mode); do echo "==== $$drill, mode $$mode"; \
-	    $(BIN)/ledgermq drill $$drill --mode $$mode --report build/chaos/$$mode-$$drill.html --json build/chaos/$$mode-$$drill.json || failed=1; done; done; \
+	failed=0; $(BIN)/ledgermq chaos suite --out build/chaos || failed=1; \
 	seed=$$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); $(BIN)/ledgermq chaos run --seed $$seed --minutes 2 --report build/chaos/campaign.html || failed=1; exit $$failed
+
+chaos-long: $(BIN)/.dev ## campaigns of fresh seeds in every mode, simulation and crash images, for HOURS=n; the first one that fails ends it
+	end=$$(($$(date +%s) + 3600 * $(or $(HOURS),4))); mkdir -p build/chaos; while [ $$(date +%s) -lt $$end ]; do \
+	  for mode in raft sync async controller standalone; do seed=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); \
+	    $(BIN)/ledgermq chaos run --seed $$seed --mode $$mode --minutes 5 --report build/chaos/$$mode-$$seed.html || exit $$?; done; \
+	  $(MAKE) sim elections crash-images SECONDS_MAX=300 || exit $$?; done
 
 crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times in each mode (ROUNDS=n)
 	$(BIN)/python -m chaos.crash.kill_loop --mode standalone --rounds $(ROUNDS)
@@ -120,7 +125,7 @@ interop-real: $(BIN)/.runtime ## the real broker's score anew, into tests/intero
 	scripts/interop record
 
 failover: $(BIN)/.runtime ## SIGKILL of the master under load in every mode: lost, stored twice, seconds without answers (ROUNDS_EACH=n)
-	$(BIN)/python -m chaos.drills.every_mode --rounds $(or $(ROUNDS_EACH),3)
+	$(BIN)/ledgermq chaos suite --drills kill-leader --modes sync,async,controller,raft --rounds $(or $(ROUNDS_EACH),3) --out build/failover
 
 race: $(BIN)/.runtime ## side by side with RocketMQ in one run (Java 17, Maven, Go)
 	benchmarks/race raft
@@ -138,4 +143,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: chaos help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: chaos chaos-long help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean

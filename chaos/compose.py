@@ -1,8 +1,8 @@
 """A cluster of docker-compose.yml for the demo, broken and mended from outside: `python -m chaos.compose VERB`.
 
     up         build the image, start everything, wait for all to be healthy; refused where one is there
-    describe   print the JSON object that `ledgermq demo --attach` takes
-    kill ADDRESS, start      SIGKILL the broker that clients reach at ADDRESS; start what is down
+    describe   print the JSON object that `ledgermq demo --attach` and `ledgermq drill --attach` take
+    kill, stop, start, pause, resume SERVICE     SIGKILL, SIGTERM, start it again, SIGSTOP, SIGCONT
     digest     hash each broker's log up to the confirm offset on which all agree
     logs, down the last lines of every service; remove containers and volumes
 
@@ -29,6 +29,14 @@ _NAME = "ledgermq-compose-demo"
 _NAMESRV = "127.0.0.1:9876;127.0.0.1:9877"
 _HEALTHY_LIMIT_S = 120.0
 _AGREE_LIMIT_S = 60.0
+_DOCKER_WORDS = {
+    "kill": ("kill", "--signal", "KILL"),
+    "stop": ("stop", "--time", "30"),
+    "start": ("start",),
+    "pause": ("kill", "--signal", "STOP"),  # `docker pause` needs a freezer, which some engines lack
+    "resume": ("kill", "--signal", "CONT"),
+}
+"""The engine's words for each verb; the container follows."""
 _NODE_IDS = {"broker-0": "n0", "broker-1": "n1", "broker-2": "n2"}
 
 
@@ -89,33 +97,24 @@ class ComposeCluster:
             time.sleep(0.5)
 
     def describe(self) -> dict[str, object]:
-        """What `ledgermq demo --attach` needs."""
+        """What `--attach` needs."""
         me = shlex.join([sys.executable, "-m", "chaos.compose"])
         here = f"cd {shlex.quote(str(_PROJECT))} && {me}"
         return {
             "namesrv": _NAMESRV,
             "nodes": [{"name": name, "address": address} for address, name in _BROKERS.items()],
-            "faults": {"kill-master": f"{here} kill {{address}}", "start-dead": f"{here} start"},
+            "nameserver": "namesrv-0",
+            "verbs": {verb: f"{here} {verb}" for verb in _DOCKER_WORDS},
             "checks": {"digest": f"{here} digest"},
         }
 
-    def kill(self, address: str) -> str:
-        """SIGKILL the broker at `address`; the name of its service.
+    def act(self, verb: str, service: str) -> None:
+        """Carry out one of `_DOCKER_WORDS`.
 
         Raises:
-            ComposeError: no broker has that address, or the engine refuses.
+            ComposeError: there is no such service, or the engine refuses.
         """
-        if address not in _BROKERS:
-            raise ComposeError(f"{address!r} is none of {', '.join(_BROKERS)}")
-        _docker("kill", "--signal", "KILL", self._container(_BROKERS[address]))
-        return _BROKERS[address]
-
-    def start(self) -> list[str]:
-        """Start the brokers that are down; their names."""
-        down = [name for name in _BROKERS.values() if self._inspect(name, "{{.State.Running}}") != "true"]
-        if down:
-            _docker("start", *(self._container(name) for name in down))
-        return down
+        _docker(*_DOCKER_WORDS[verb], self._container(service))
 
     def digest(self) -> dict[str, object]:
         """One hash a broker, taken once all have the same confirm offset.
@@ -195,9 +194,10 @@ def main(words: Sequence[str]) -> int:
     """Carry out one verb; JSON on standard output if the verb has a result."""
     parser = argparse.ArgumentParser(prog="chaos.compose", description="The cluster of docker-compose.yml.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("up", "describe", "start", "digest", "logs", "down"):
+    for verb in ("up", "describe", "digest", "logs", "down"):
         verbs.add_parser(verb)
-    verbs.add_parser("kill").add_argument("address", metavar="ADDRESS")
+    for verb in _DOCKER_WORDS:
+        verbs.add_parser(verb).add_argument("service", metavar="SERVICE")
     arguments = parser.parse_args(words)
     try:
         if (answer := _carry_out(ComposeCluster(compose_command()), arguments)) is not None:
@@ -209,10 +209,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def _carry_out(cluster: ComposeCluster, arguments: argparse.Namespace) -> object:
-    if arguments.verb == "kill":
-        return {"nodes": [{"name": cluster.kill(arguments.address)}]}
-    if arguments.verb == "start":
-        return {"nodes": [{"name": name} for name in cluster.start()]}
+    if arguments.verb in _DOCKER_WORDS:
+        cluster.act(arguments.verb, arguments.service)
+        return None
     plain: dict[str, Callable[[], object]] = {
         "up": cluster.up,
         "describe": cluster.describe,

@@ -1,21 +1,32 @@
-"""`ledgermq chaos run|simulate`: drills drawn from a seed on a real cluster; seeded simulation of whole clusters."""
+"""`ledgermq chaos run|suite|simulate`: drills by a seed, all drills, and seeded simulation of whole clusters."""
 
 import argparse
 import os
+from pathlib import Path
 
-from cli.drill import QUIET_S, add_traffic_options, positive, run_order
+from chaos.drills.catalogue import CATALOGUE
+from cli.drill import MODES, QUIET_S, RATE, add_traffic_options, attached, positive, run_order, where
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command `chaos` to the parser."""
     verbs = commands.add_parser(
-        "chaos", help="random faults by a seed: on real processes, or simulated"
+        "chaos", help="all drills, or random faults by a seed: on real processes, or simulated"
     ).add_subparsers(dest="verb", metavar="VERB", required=True)
     run = verbs.add_parser("run", help="drills of the catalogue, drawn from a seed, on one cluster under traffic")
     run.add_argument("--seed", type=int, required=True, metavar="N", help="draws the drills and their lengths")
     run.add_argument("--minutes", type=positive, default=1.0, metavar="M", help="no drill begins later (%(default)g)")
     add_traffic_options(run)
     run.set_defaults(run=_run)
+    suite = verbs.add_parser("suite", help="drills, each in every mode that allows it, and one table")
+    suite.add_argument("--modes", default=",".join(MODES), metavar="MODE,...", help="(%(default)s)")
+    suite.add_argument("--drills", default=",".join(CATALOGUE), metavar="DRILL,...", help="(all)")
+    suite.add_argument("--rounds", type=_count, default=1, metavar="N", help="of each (%(default)s)")
+    suite.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
+    suite.add_argument(
+        "--out", type=Path, default=Path("drills"), metavar="DIR", help="for figures and reports (%(default)s)"
+    )
+    suite.set_defaults(run=_suite)
     simulate = verbs.add_parser(
         "simulate", help="whole clusters in one process, on a clock, network and disk of a seed"
     )
@@ -32,6 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from chaos.drills.run import Order
     from cli.cluster.plan import ClusterMode
 
+    fabric = attached(arguments)
     order = Order(
         name=f"campaign {arguments.seed}",
         drills=draw(arguments.seed, arguments.mode),
@@ -39,10 +51,17 @@ def _run(arguments: argparse.Namespace) -> int:
         rate=arguments.rate,
         quiet_s=QUIET_S,
         history=arguments.history and str(arguments.history),
-        repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g} --mode {arguments.mode}"
+        repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g} {where(arguments)}"
         f" --rate {arguments.rate:g}",
     )
-    return run_order(order, arguments, has_links=ClusterMode(arguments.mode).has_links)
+    return run_order(order, arguments, fabric, has_links=ClusterMode(arguments.mode).has_links)
+
+
+def _suite(arguments: argparse.Namespace) -> int:
+    from cli.suite import Suite, pairs_of, run
+
+    pairs = pairs_of(arguments.drills.split(","), arguments.modes.split(","))
+    return run(Suite(pairs, arguments.rounds, arguments.rate, arguments.out))
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
@@ -54,6 +73,12 @@ def _simulate(arguments: argparse.Namespace) -> int:
         return min(main([*words, "--seed", str(arguments.replay), "--trace"]), 1)
     first, last = arguments.seeds
     return min(main([*words, "--seeds", f"{first}:{last + 1}", "--jobs", str(arguments.jobs)]), 1)
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def _seeds(text: str) -> tuple[int, int]:

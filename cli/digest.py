@@ -6,11 +6,13 @@ functions wait until the nodes agree.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chaos.checkers.logs import LogDigest, LogFilesError, digest_log
+from chaos.fabric.contract import NodeDigest
 from cli.health import read_gauge
 from node.errors import CommandError
 
@@ -42,6 +44,22 @@ def digest_directory(directory: Path, *, end: int | None = None, health_url: str
         return digest_log(directory, end)
     except (LogFilesError, OSError) as error:
         raise CommandError(str(error)) from error
+
+
+def digest_brokers(rows: Sequence[Mapping[str, Any]]) -> list[NodeDigest]:
+    """Hash the log of each broker in the answer of `cluster status`, those of one broker name up to one offset.
+
+    Raises:
+        CommandError: see `digest_directory`.
+    """
+    logs: dict[str, list[NodeLog]] = {}
+    for row in rows:
+        logs.setdefault(row["broker"], []).append(NodeLog(row["name"], Path(row["log"]), row["health"]))
+    return [
+        NodeDigest(name, digest.end, digest.sha256, digest.start, broker)
+        for broker, nodes in logs.items()
+        for name, digest in digest_nodes(nodes)
+    ]
 
 
 def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:

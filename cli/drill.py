@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos.drills.catalogue import CATALOGUE, Drill
+from chaos.drills.catalogue import CATALOGUE
 from cli.cluster.plan import ClusterMode
 from node.errors import CommandError, UsageError
 
@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     from chaos.drills.run import Order
     from chaos.drills.verdict import DrillResult
     from chaos.drills.watchdog import Watchdog
+    from cli.described import DescribedFabric
+    from cli.fabric import LocalFabric
 
-_RATE = 500.0
+RATE = 500.0
 _START_LIMIT_S = 120.0
 _UNDO_LIMIT_S = 20.0
 _STOP_LIMIT_S = 60.0
 _NODES_END_S = 0.2  # the kernel ends them with the process that started them
+MODES = [mode.value for mode in ClusterMode]
+_DEFAULT_MODE = ClusterMode.RAFT.value
 QUIET_S = 2.0
 """Seconds of steady traffic before and after a fault."""
 
@@ -37,7 +41,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     drill = commands.add_parser("drill", help="break a cluster under load and account for every message")
     kinds = drill.add_subparsers(dest="kind", metavar="DRILL", required=True)
     names = kinds.add_parser("list", help="the names of the drills that a mode allows, one a line")
-    _add_mode_option(names)
+    names.add_argument("--mode", choices=MODES, default=_DEFAULT_MODE)
     names.set_defaults(run=_list)
     for one in CATALOGUE.values():
         kind = kinds.add_parser(one.name, help=one.summary, description=f"{one.summary}; shows that {one.proves}.")
@@ -50,8 +54,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     """Add what all runs of drills have in common."""
-    _add_mode_option(parser)
-    parser.add_argument("--rate", type=positive, default=_RATE, metavar="N", help="messages a second (%(default)g)")
+    parser.add_argument("--mode", choices=MODES, help=f"of a new cluster ({_DEFAULT_MODE})")
+    add_attach_option(parser)
+    parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a report for people to this file")
     parser.add_argument(
@@ -59,13 +64,45 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_mode_option(parser: argparse.ArgumentParser) -> None:
-    """Add how the brokers of the cluster replicate."""
-    parser.add_argument("--mode", choices=[mode.value for mode in ClusterMode], default=ClusterMode.RAFT.value)
+def add_attach_option(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of a cluster that runs."""
+    parser.add_argument(
+        "--attach",
+        type=Path,
+        metavar="WHICH",
+        help="use a running cluster: the folder of a `cluster up`, the JSON object that it printed, or a description"
+        " with a command for each verb (docs/chaos.md; - for standard input)",
+    )
 
 
-def run_order(order: "Order", arguments: argparse.Namespace, *, has_links: bool) -> int:
-    """Carry out an order on a new cluster of the mode that the arguments name, and return the exit code.
+def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | None":
+    """Return the running cluster that the arguments name, if any, and set the mode in them.
+
+    Raises:
+        UsageError: it is not described well, or a mode was given, too.
+        CommandError: it does not run.
+    """
+    if arguments.attach is None:
+        arguments.mode = arguments.mode or _DEFAULT_MODE
+        return None
+    from cli.described import attach
+
+    if arguments.mode is not None:
+        raise UsageError("--attach and --mode: a running cluster has its mode")
+    fabric = attach(arguments.attach)
+    arguments.mode = fabric.mode
+    return fabric
+
+
+def where(arguments: argparse.Namespace) -> str:
+    """Return the options that name the cluster, for the command that repeats a run."""
+    return f"--mode {arguments.mode}" if arguments.attach is None else f"--attach {arguments.attach}"
+
+
+def run_order(
+    order: "Order", arguments: argparse.Namespace, fabric: "LocalFabric | DescribedFabric | None", *, has_links: bool
+) -> int:
+    """Carry out an order on a running cluster or a new one of the arguments' mode, and return the exit code.
 
     The table is printed; figures and report go to the files of the arguments. A cluster that did not start, or took no
     traffic, and a run that hung prove nothing: the error is printed, and the exit code is that of UNKNOWN.
@@ -82,7 +119,7 @@ def run_order(order: "Order", arguments: argparse.Namespace, *, has_links: bool)
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
     try:
-        result = _run_watched(order, arguments.mode, has_links)
+        result = _run_watched(order, arguments.mode, fabric, has_links)
     except CommandError as error:
         print(f"error: {error}", file=sys.stderr)
         return Verdict.UNKNOWN.value
@@ -102,8 +139,9 @@ def _list(arguments: argparse.Namespace) -> int:
 def _drill(arguments: argparse.Namespace) -> int:
     from chaos.drills.run import Order
 
-    drill = CATALOGUE[arguments.kind]
-    require_mode(drill, arguments.mode)
+    drill, fabric = CATALOGUE[arguments.kind], attached(arguments)
+    if arguments.mode not in drill.modes:
+        raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(drill.modes))}, not {arguments.mode}")
     order = Order(
         name=drill.name,
         drills=[(drill, arguments.hold)],
@@ -111,23 +149,14 @@ def _drill(arguments: argparse.Namespace) -> int:
         rate=arguments.rate,
         quiet_s=QUIET_S,
         history=arguments.history and str(arguments.history),
-        repeat=f"ledgermq drill {drill.name} --mode {arguments.mode} --hold {arguments.hold:g}"
-        f" --rate {arguments.rate:g}",
+        repeat=f"ledgermq drill {drill.name} {where(arguments)} --hold {arguments.hold:g} --rate {arguments.rate:g}",
     )
-    return run_order(order, arguments, has_links=drill.needs_links)
+    return run_order(order, arguments, fabric, has_links=drill.needs_links)
 
 
-def require_mode(drill: Drill, mode: str) -> None:
-    """Check that a drill can be done in a mode.
-
-    Raises:
-        UsageError: it cannot; names the modes in which it can.
-    """
-    if mode not in drill.modes:
-        raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(drill.modes))}, not {mode}")
-
-
-def _run_watched(order: "Order", mode: str, has_links: bool) -> "DrillResult":
+def _run_watched(
+    order: "Order", mode: str, fabric: "LocalFabric | DescribedFabric | None", has_links: bool
+) -> "DrillResult":
     """Raises CommandError if a stage did not end within its limit, too."""
     import uvloop
 
@@ -140,7 +169,11 @@ def _run_watched(order: "Order", mode: str, has_links: bool) -> "DrillResult":
     ):
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                result = runner.run(_run(order, mode, has_links, Path(scratch) / "cluster", watchdog))
+                if fabric is None:
+                    directory = Path(scratch) / "cluster"
+                    result = runner.run(_run_on_new(order, mode, has_links, directory, watchdog))
+                else:
+                    result = runner.run(_run_on(fabric, order, watchdog))
         except (KeyboardInterrupt, CommandError):
             if not watchdog.overdue:
                 raise
@@ -149,26 +182,34 @@ def _run_watched(order: "Order", mode: str, has_links: bool) -> "DrillResult":
     return result
 
 
-async def _run(order: "Order", mode: str, has_links: bool, directory: Path, watchdog: "Watchdog") -> "DrillResult":
-    from chaos.drills.run import run_drills
-    from cli.demo.cluster import local_cluster
-    from cli.fabric import LocalFabric
-    from cli.live import LiveDisplay
+async def _run_on_new(
+    order: "Order", mode: str, has_links: bool, directory: Path, watchdog: "Watchdog"
+) -> "DrillResult":
+    from cli.fabric import local_cluster
 
     links = ["--links"] if has_links else []
     watchdog.stage("the start of the cluster", _START_LIMIT_S)
-    async with local_cluster(directory, "--mode", mode, *links) as cluster:
-        run = asyncio.ensure_future(
-            run_drills(LocalFabric(cluster, directory), order, LiveDisplay(sys.stderr), watchdog)
-        )
-        try:
-            await asyncio.wait({run})
-        except asyncio.CancelledError:
-            watchdog.stage("the end of the run after Ctrl-C", _UNDO_LIMIT_S + _STOP_LIMIT_S)
-            run.cancel()
-            await asyncio.wait({run}, timeout=_UNDO_LIMIT_S)
-            raise
+    async with local_cluster(directory, "--mode", mode, *links) as fabric:
+        result = await _run_on(fabric, order, watchdog)
         watchdog.stage("the end of the cluster", _STOP_LIMIT_S)
+    return result
+
+
+async def _run_on(fabric: "LocalFabric | DescribedFabric", order: "Order", watchdog: "Watchdog") -> "DrillResult":
+    """Ctrl-C undoes the fault before the cluster is left."""
+    from chaos.drills.run import run_drills
+    from cli.live import LiveDisplay
+
+    run = asyncio.ensure_future(run_drills(fabric, order, LiveDisplay(sys.stderr), watchdog))
+    try:
+        await asyncio.wait({run})
+    except asyncio.CancelledError:
+        watchdog.stage("the end of the run after Ctrl-C", _UNDO_LIMIT_S + _STOP_LIMIT_S)
+        run.cancel()
+        await asyncio.wait({run}, timeout=_UNDO_LIMIT_S)
+        raise
+    finally:
+        await fabric.aclose()
     return run.result()
 
 

@@ -2,31 +2,38 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import json
+import signal
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
+from cli.cluster.child import our_argv
 from cli.cluster.control import ask
-from cli.demo.cluster import RunningCluster
+from cli.digest import digest_brokers
 from ledgermq.testing.control import Answer
 from node.errors import CommandError
 
 _VERB_LIMIT_S = 60.0
 _STATUS_LIMIT_S = 10.0  # the supervisor asks each server for 1 s at most
+_START_LIMIT_S = 90.0
+_STOP_LIMIT_S = 40.0
 
 
 class LocalFabric:
-    """`chaos.fabric.contract.Fabric` over a cluster of processes.
+    """`chaos.fabric.contract.Fabric` over a running `cluster up`.
 
     Args:
-        cluster: the running cluster.
         directory: its folder.
+
+    Raises:
+        CommandError: no cluster runs there.
     """
 
-    def __init__(self, cluster: RunningCluster, directory: Path) -> None:
-        self.namesrv = cluster.namesrv
+    def __init__(self, directory: Path) -> None:
+        status = ask(directory, "status", limit_s=_STATUS_LIMIT_S)
+        self.namesrv, self.mode = str(status["namesrv"]), str(status["mode"])
         self.verbs = frozenset(Verb)
-        self._cluster = cluster
         self._directory = directory
 
     async def act(self, verb: Verb, *words: str) -> str:
@@ -50,7 +57,58 @@ class LocalFabric:
 
     async def digests(self) -> Sequence[NodeDigest]:
         """See `Fabric.digests`."""
-        return await self._cluster.digests()
+        return await asyncio.to_thread(digest_brokers, (await self._ask("status"))["nodes"])
+
+    async def aclose(self) -> None:
+        """Nothing is open between two verbs."""
 
     async def _ask(self, verb: str, *words: str, limit_s: float = _VERB_LIMIT_S) -> Answer:
         return await asyncio.to_thread(ask, self._directory, verb, *words, limit_s=limit_s)
+
+
+@contextlib.asynccontextmanager
+async def local_cluster(directory: Path, *shape: str) -> AsyncIterator[LocalFabric]:
+    """Run `ledgermq cluster up` as a child in `directory`; it is stopped in order at the end of the block.
+
+    `shape` is what `cluster up` is told of the mode and the nodes. From now on SIGTERM acts as Ctrl-C, so that
+    the caller's cleaning up is done.
+
+    Raises:
+        CommandError: it did not start; the text says why.
+    """
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    words = ["cluster", "up", *shape, "--dir", str(directory), "--json"]
+    up = await asyncio.create_subprocess_exec(
+        *our_argv(*words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        await _await_description(up)
+        yield LocalFabric(directory)
+    finally:
+        await _stop(up)
+
+
+async def _await_description(up: asyncio.subprocess.Process) -> None:
+    assert up.stdout is not None, "stdout is a pipe"
+    try:
+        json.loads(await asyncio.wait_for(up.stdout.readline(), _START_LIMIT_S))
+    except (TimeoutError, ValueError):
+        with contextlib.suppress(ProcessLookupError):
+            up.terminate()
+        _, errors = await up.communicate()
+        raise CommandError(f"the cluster did not come up: {errors.decode(errors='replace').strip()}") from None
+
+
+async def _stop(up: asyncio.subprocess.Process) -> None:
+    if up.returncode is not None:
+        return
+    up.send_signal(signal.SIGTERM)
+    try:
+        await asyncio.wait_for(up.communicate(), _STOP_LIMIT_S)
+    except TimeoutError:
+        up.kill()  # its children end with it
+        await up.wait()

@@ -27,9 +27,12 @@ async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: Record, te
     injection = Injection(drill, time.monotonic())
     record.injections.append(injection)
     try:
-        view = await await_view(fabric, lambda view: view.leader is not None, _LEADER_LIMIT_S, "there is no leader")
+        view = await await_leader(fabric)
         injection.leader_before, injection.begin_s = view.leader, time.monotonic()
-        for step in drill.plan(view, hold_s):
+        steps = drill.plan(view, hold_s)
+        if missing := sorted({step.verb for step in steps} - fabric.verbs):
+            raise CommandError(f"this cluster cannot be told to {', '.join(missing)}")
+        for step in steps:
             await _carry_out(fabric, step, injection, tell)
     except CommandError as error:
         injection.trouble = str(error)
@@ -43,6 +46,15 @@ async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: Record, te
     if injection.leader_after is None:
         injection.trouble = injection.trouble or f"the cluster was not whole {_WHOLE_LIMIT_S:g} s after the repair"
     return injection
+
+
+async def await_leader(fabric: Fabric) -> ClusterView:
+    """Return the cluster as it is once it has a leader.
+
+    Raises:
+        CommandError: it has none within 20 s.
+    """
+    return await await_view(fabric, lambda view: view.leader is not None, _LEADER_LIMIT_S, "there is no leader")
 
 
 async def await_view(

@@ -77,7 +77,6 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
     record = Record(time.monotonic())
     topic = f"drill-{secrets.token_hex(4)}"
     watchdog.stage("the topic, the clients and the first acknowledgements", _BEGIN_LIMIT_S + order.quiet_s)
-    mode = (await fabric.inspect()).mode
     async with (
         traffic(fabric.namesrv, topic, order.rate, record, order.history) as clients,
         in_background(clients.receive_forever()),
@@ -105,7 +104,9 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
     display.event("comparing the logs of all nodes")
     watchdog.stage("the digests of the logs", _DIGEST_LIMIT_S)
     digests = await _digests(fabric, display.event)
-    return DrillResult(order.name, mode, order.repeat, record, findings, digests, time.monotonic() - record.began_s)
+    return DrillResult(
+        order.name, fabric.mode, order.repeat, record, findings, digests, time.monotonic() - record.began_s
+    )
 
 
 async def _gone(namesrv: str, topic: str, record: Record) -> frozenset[int]:
@@ -116,7 +117,7 @@ async def _gone(namesrv: str, topic: str, record: Record) -> frozenset[int]:
         return frozenset()
 
 
-async def _digests(fabric: Fabric, tell: Callable[[str], None]) -> Sequence[NodeDigest]:
+async def _digests(fabric: Fabric, tell: Callable[[str], None]) -> Sequence[NodeDigest] | None:
     try:
         return await fabric.digests()
     except CommandError as error:

@@ -15,7 +15,7 @@ from chaos.checkers.operations import Findings
 from chaos.checkers.timing import longest_gap_ms, percentile
 from chaos.drills.record import Injection, Record
 from chaos.drills.traffic import body_of
-from chaos.fabric.contract import NodeDigest
+from chaos.fabric.contract import NodeDigest, are_identical
 from ledgermq.history import Outcome
 
 _RTO_WINDOW_S = 15.0
@@ -72,20 +72,17 @@ class DrillResult:
     repeat: str
     record: Record
     findings: Findings
-    digests: Sequence[NodeDigest]
+    digests: Sequence[NodeDigest] | None
     seconds: float
 
     @property
-    def logs_identical(self) -> bool:
-        """Whether all nodes that share the log have the same bytes up to the same confirm offset."""
-        if self.mode == "standalone":
-            return bool(self.digests)
-        return bool(self.digests) and len({(digest.end, digest.sha256) for digest in self.digests}) == 1
+    def logs_identical(self) -> bool | None:
+        """Whether all nodes that share a log have the same bytes up to the same confirm offset; None: not looked at."""
+        return None if self.digests is None else are_identical(self.digests)
 
     def checks(self) -> list[Check]:
         """Return each promise with its outcome."""
         f = self.findings
-        ends = ", ".join(f"{digest.name} {digest.end:,} B {digest.sha256[:12]}" for digest in self.digests)
         rows = [
             ("L1", "no acknowledged message is lost", f.lost, "lost"),
             ("L3", "every delivered message was sent, byte for byte", f.phantom, "phantom"),
@@ -95,7 +92,9 @@ class DrillResult:
             ("L17", "the consumer has caught up", f.undelivered, "undelivered"),
         ]
         checks = [Check(code, what, count == 0, self._numbers(count, name)) for code, what, count, name in rows]
-        checks.append(Check("L14", "the logs of all nodes are identical", self.logs_identical, ends))
+        if self.digests is not None:
+            ends = ", ".join(f"{digest.name} {digest.end:,} B {digest.sha256[:12]}" for digest in self.digests)
+            checks.append(Check("L14", "the logs of all nodes are identical", are_identical(self.digests), ends))
         if (failed := self._failed_in_planned_changes()) is not None:
             checks.append(Check("S1", "no send failed during a planned change", failed == 0, f"{failed:,}"))
         return checks
@@ -176,7 +175,7 @@ class DrillResult:
             "killed": killed,
             "leader_after": record.injections[-1].leader_after if record.injections else None,
             "faults": [_fault(outage, record.began_s) for outage in outages],
-            "logs": [dataclasses.asdict(digest) for digest in self.digests],
+            "logs": [dataclasses.asdict(digest) for digest in self.digests or ()],
         }
 
     def table(self) -> str:

@@ -77,11 +77,19 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class NodeDigest:
-    """The hash of one node's log files up to its confirm offset `end`."""
+    """The hash of one node's log from `start` to its confirm offset `end`; nodes of one broker name share the log."""
 
     name: str
     end: int
     sha256: str
+    start: int = 0
+    broker: str = ""
+
+
+def are_identical(digests: Sequence[NodeDigest]) -> bool:
+    """Whether all nodes of each broker name have the same bytes up to the same confirm offset; no digest, no proof."""
+    logs = {(digest.broker, digest.end, digest.sha256) for digest in digests}
+    return bool(digests) and len(logs) == len({digest.broker for digest in digests})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +118,12 @@ class Fabric(Protocol):
 
     Attributes:
         namesrv: `host:port` of its nameservers, separated by `;`, for clients.
+        mode: as in `ClusterView`.
         verbs: what it can do.
     """
 
     namesrv: str
+    mode: str
     verbs: frozenset[Verb]
 
     async def act(self, verb: Verb, *words: str) -> str:
@@ -136,8 +146,10 @@ class Fabric(Protocol):
     async def mend(self) -> None:
         """Undo every fault: links whole, processes resumed and started. Undoing twice is no error."""
 
-    async def digests(self) -> Sequence[NodeDigest]:
-        """Return one digest for each broker that shares the log, at one confirm offset if they agree on one in time.
+    async def digests(self) -> Sequence[NodeDigest] | None:
+        """Return one digest for each broker, at one confirm offset if those of one log agree on one in time.
+
+        None: the logs of this cluster cannot be read.
 
         Raises:
             CommandError: a node does not answer, or its log cannot be read.

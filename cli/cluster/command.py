@@ -141,19 +141,16 @@ def _change_links(arguments: argparse.Namespace) -> int:
 
 
 def _digest(arguments: argparse.Namespace) -> int:
-    from cli.digest import NodeLog, digest_nodes
+    from chaos.fabric.contract import are_identical
+    from cli.digest import digest_brokers
 
-    groups: dict[str, list[NodeLog]] = {}
-    for node in ask(arguments.dir, "status")["nodes"]:
-        groups.setdefault(node["broker"], []).append(NodeLog(node["name"], Path(node["log"]), node["health"]))
-    found = [digest_nodes(nodes) for nodes in groups.values()]
-    digests = [each for group in found for each in group]
+    digests = digest_brokers(ask(arguments.dir, "status")["nodes"])
     if arguments.json:
-        print(json.dumps({"nodes": [{"name": name, **dataclasses.asdict(digest)} for name, digest in digests]}))
+        print(json.dumps({"nodes": [dataclasses.asdict(digest) for digest in digests]}))
     else:
-        for name, digest in digests:
-            print(f"{name:8} [{digest.start}, {digest.end}) {digest.sha256}")
-    return 0 if all(len({digest for _, digest in group}) == 1 for group in found) else 1
+        for digest in digests:
+            print(f"{digest.name:8} [{digest.start}, {digest.end}) {digest.sha256}")
+    return 0 if are_identical(digests) else 1
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:

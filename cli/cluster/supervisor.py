@@ -125,11 +125,8 @@ class Supervisor:
                 "dir": str(self._plan.directory),
                 "faults": {
                     "kill-master": self._command("kill", "leader"),
-                    "stop-master": self._command("pause", "leader"),
                     "start-dead": self._command("start", "dead"),
-                    "resume-stopped": self._command("resume", "paused"),
                 },
-                "checks": {"digest": self._command("digest")},
             }
         )
 

@@ -8,9 +8,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from node.errors import UsageError
+from cli.drill import add_attach_option
 
 if TYPE_CHECKING:
     from cli.demo.result import DemoResult
@@ -28,12 +28,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--input", type=Path, metavar="FILE", help="each line is one message (default: 20 MB of own text)"
     )
     demo.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
-    demo.add_argument(
-        "--attach",
-        type=Path,
-        metavar="FILE",
-        help="use a running cluster: the JSON object that `cluster up` prints (- for standard input)",
-    )
+    add_attach_option(demo)
     demo.set_defaults(run=_demo)
 
 
@@ -53,9 +48,10 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, scratch: Path, began_s: float) -> "DemoResult":
-    from cli.demo.cluster import RunningCluster, local_cluster
     from cli.demo.drill import run_drill
     from cli.demo.text import read_lines, write_default_text
+    from cli.described import attach
+    from cli.fabric import local_cluster
 
     path = arguments.input or scratch / "input.txt"
     if arguments.input is None:
@@ -63,20 +59,11 @@ async def _run(arguments: argparse.Namespace, scratch: Path, began_s: float) -> 
     lines = read_lines(path, _LINE_SIZE_MAX_BYTES)
     _say(f"{path}: {sum(map(len, lines)) / 1e6:.1f} MB, {len(lines):,} lines, one message each")
     if arguments.attach is not None:
-        async with contextlib.aclosing(RunningCluster(_read_description(arguments.attach))) as cluster:
+        async with contextlib.aclosing(attach(arguments.attach)) as cluster:
             return await run_drill(cluster, lines, began_s)
     _say(f"starting 1 nameserver and {_NODE_COUNT} brokers")
     async with local_cluster(scratch / "cluster", "--mode", "raft", "--nodes", str(_NODE_COUNT)) as cluster:
         return await run_drill(cluster, lines, began_s)
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        description: dict[str, Any] = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--attach {path}: {error}") from error
-    return description
 
 
 def _say(text: str) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from chaos.checkers.timing import longest_gap_ms
 from chaos.drills.background import in_background
-from chaos.fabric.contract import NodeDigest
-from cli.demo.cluster import RunningCluster
+from chaos.drills.conductor import await_leader
+from chaos.fabric.contract import Fabric, NodeDigest, Verb
 from cli.demo.progress import Progress
 from cli.demo.result import DemoResult, Timing
 from cli.demo.stream import LineStream
@@ -30,17 +30,18 @@ _LEAST_DOWN_S, _LONGEST_DOWN_S = 1.0, 8.0
 _SENDING_LIMIT_S = 240.0
 _DRAIN_LIMIT_S = 60.0
 _RTO_WINDOW_S = 15.0
+_NOBODY = "nobody"
 
 
 @dataclass(slots=True)
 class _Fault:
     """The node that was killed, and when."""
 
-    killed: str = "nobody"
+    killed: str = _NOBODY
     at_s: float = 0.0
 
 
-async def run_drill(cluster: RunningCluster, lines: Sequence[bytes], began_s: float) -> DemoResult:
+async def run_drill(cluster: Fabric, lines: Sequence[bytes], began_s: float) -> DemoResult:
     """Send `lines` through `cluster`, kill its leader meanwhile, and verify everything.
 
     Args:
@@ -71,11 +72,12 @@ async def run_drill(cluster: RunningCluster, lines: Sequence[bytes], began_s: fl
             await mending
             progress.event("everything is sent; waiting until everything is consumed")
             await stream.drained(_DRAIN_LIMIT_S)
-        leader_after = cluster.name_of(await cluster.leader())
+        leader_after = (await await_leader(cluster)).leader or _NOBODY
     except LedgerMQError as error:
         raise CommandError(f"the consumer or a producer failed: {error}") from error
     progress.event("comparing the logs of all nodes")
-    return _judge(stream, fault, leader_after, await cluster.digests(), time.monotonic() - began_s)
+    digests = await cluster.digests() or ()
+    return _judge(stream, fault, leader_after, digests, time.monotonic() - began_s)
 
 
 def _judge(
@@ -104,16 +106,18 @@ async def _create_topic(namesrv: str, topic: str) -> Sequence[MessageQueue]:
         return await admin.queues(topic)
 
 
-async def _break_and_mend(cluster: RunningCluster, stream: LineStream, progress: Progress, fault: _Fault) -> None:
+async def _break_and_mend(cluster: Fabric, stream: LineStream, progress: Progress, fault: _Fault) -> None:
     await stream.reached(KILL_AT)
     fault.at_s = time.monotonic()
-    fault.killed = await cluster.kill_leader()
+    fault.killed = (await await_leader(cluster)).leader or _NOBODY
+    await cluster.act(Verb.KILL, fault.killed)
     progress.event(f"{fault.killed} led and was killed (SIGKILL)")
     # a cluster that needs the killed node gets it back even if that share is not reached
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stream.reached(START_AT), _LONGEST_DOWN_S)
     await asyncio.sleep(max(0.0, fault.at_s + _LEAST_DOWN_S - time.monotonic()))
-    progress.event(f"{await cluster.start_dead()} was started again")
+    await cluster.act(Verb.START, fault.killed)
+    progress.event(f"{fault.killed} was started again")
 
 
 async def _show(progress: Progress, stream: LineStream) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from chaos.checkers.delivery import DeliveryReport
 from chaos.checkers.timing import percentile
-from chaos.fabric.contract import NodeDigest
+from chaos.fabric.contract import NodeDigest, are_identical
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class DemoResult:
     @property
     def logs_identical(self) -> bool:
         """Whether all nodes have the same bytes up to the same confirm offset."""
-        return bool(self.digests) and len({(digest.end, digest.sha256) for digest in self.digests}) == 1
+        return are_identical(self.digests)
 
     @property
     def checks(self) -> list[tuple[str, bool, str]]:

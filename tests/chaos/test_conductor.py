@@ -16,6 +16,7 @@ class FabricOfText:
     """A fabric that notes what it is told; `broken` verbs fail."""
 
     namesrv = "h:1"
+    mode = "raft"
     verbs = frozenset(Verb)
 
     def __init__(self, broken: Sequence[Verb] = ()) -> None:

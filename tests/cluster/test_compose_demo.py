@@ -59,3 +59,9 @@ def test_a_terminated_start_removes_what_it_made(calls: Path, monkeypatch: pytes
     starting.send_signal(signal.SIGTERM)
     assert starting.wait(30) == 128 + signal.SIGTERM
     assert calls.read_text().rstrip().endswith("down --volumes")
+
+
+def test_a_service_without_a_container_is_not_killed(calls: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compose.main(["kill", "nobody"]) == 1
+    assert "nobody has 0 containers, not one" in capsys.readouterr().err
+    assert not [line for line in calls.read_text().splitlines() if "docker kill" in line]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from chaos.compose import ComposeCluster, ComposeError
 from node.config import load_broker_config, load_controller_config, load_nameserver_config
 from node.node_config import LogMode
 
@@ -74,11 +73,6 @@ def test_three_brokers_each_are_the_members_of_one_raft_group() -> None:
         assert {config.broker.broker_name for config in group} == {group[0].raft.group}
         assert [config.raft.self_id for config in group] == ["n0", "n1", "n2"]
         assert [config.broker.inside_host for config in group] == [peer.host for peer in group[0].raft.peers]
-
-
-def test_an_address_that_no_broker_has_is_not_killed() -> None:
-    with pytest.raises(ComposeError, match=r"'127\.0\.0\.1:1' is none of"):
-        ComposeCluster(["false"]).kill("127.0.0.1:1")
 
 
 @pytest.mark.docker

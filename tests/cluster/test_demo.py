@@ -45,7 +45,7 @@ def test_a_single_line_is_input_enough_on_a_cluster_that_runs(group: Any, comman
     [
         (("--input", "missing.txt"), "missing.txt: No such file"),
         (("--attach", "missing.json"), "missing.json"),
-        (("--attach", "{}"), "lacks 'namesrv'"),
+        (("--attach", "{}"), "lacks 'dir'"),
     ],
 )
 def test_a_demo_that_cannot_begin_says_why(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.history import Outcome, parse_line
-from tests.cluster.conftest import LEDGERMQ
+from tests.cluster.conftest import LEDGERMQ, Cluster
 from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -72,5 +73,45 @@ def test_a_drill_that_cannot_begin_says_why_and_starts_nothing(
     command: Command, words: tuple[str, ...], error: str
 ) -> None:
     done = command("drill", *words)
+    assert done.returncode != 0
+    assert error in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_cluster_that_runs_is_drilled_by_its_socket_and_by_commands_for_each_verb(
+    group: Cluster, command: Command, tmp_path: Path
+) -> None:
+    here = f"--dir {group.directory}"
+    verbs = {verb: f"{shlex.join(LEDGERMQ)} cluster {verb} {here}" for verb in ("kill", "start")}
+    nodes = [{"name": node["name"], "address": node["address"]} for node in group.description["nodes"]]
+    described = tmp_path / "described.json"
+    described.write_text(json.dumps({"namesrv": group.namesrv, "mode": "raft", "nodes": nodes, "verbs": verbs}))
+    for which, is_compared in ((group.directory, True), (described, False)):
+        done = command("drill", "kill-leader", *LIGHT, "--attach", str(which), "--json", str(tmp_path / "out.json"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        figures = json.loads((tmp_path / "out.json").read_text())
+        assert (figures["verdict"], figures["mode"], figures["lost"]) == ("pass", "raft", 0)
+        assert figures["logs_identical"] is (True if is_compared else None)
+        assert [step["verb"] for step in figures["faults"][0]["steps"]] == ["kill", "start"]
+        assert ("L14" in done.stdout) is is_compared
+        if not is_compared:
+            proofs = [step["proof"] for step in figures["faults"][0]["steps"]]
+            assert proofs == [f"{figures['killed']} does not answer", f"{figures['killed']} answers"]
+
+
+@pytest.mark.parametrize(
+    ("description", "drill", "error"),
+    [
+        ("{", "kill-leader", "not a description of a cluster"),
+        ('{"namesrv": "127.0.0.1:1"}', "kill-leader", "lacks 'dir'"),
+        ('{"namesrv": "127.0.0.1:1", "nodes": [], "verbs": {"smash": "x"}}', "kill-leader", "'smash'"),
+        ('{"namesrv": "127.0.0.1:1", "mode": "sync", "nodes": [], "verbs": {}}', "transfer", "not sync"),
+        ('{"dir": "/nowhere"}', "kill-leader", "no cluster runs in /nowhere"),
+    ],
+)
+def test_a_description_that_cannot_be_used_is_refused(
+    command: Command, tmp_path: Path, description: str, drill: str, error: str
+) -> None:
+    (tmp_path / "cluster.json").write_text(description)
+    done = command("drill", drill, "--attach", str(tmp_path / "cluster.json"))
     assert done.returncode != 0
     assert error in done.stderr and len(done.stderr.splitlines()) == 1

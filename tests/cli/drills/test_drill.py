@@ -14,10 +14,10 @@ from tests.limits import WAIT_S
 
 _PROGRAM = """
 import sys
-import cli.demo.cluster
+import cli.fabric
 from cli.main import main
 
-cli.demo.cluster.our_argv = lambda *words: ["sh", "-c", "kill -TERM $PPID; exec sleep 300"]
+cli.fabric.our_argv = lambda *words: ["sh", "-c", "kill -TERM $PPID; exec sleep 300"]
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -38,7 +38,7 @@ def test_a_drill_that_cannot_begin_ends_as_one_that_proves_nothing(
 
     assert main(["drill", "kill-leader", "--report", "/nowhere/out.html"]) == 2
     assert capsys.readouterr().err == "error: /nowhere/out.html: No such file or directory\n"
-    monkeypatch.setattr(drill, "_run", refused)
+    monkeypatch.setattr(drill, "_run_on_new", refused)
     assert main(["drill", "kill-leader"]) == 2
     assert capsys.readouterr().err == "error: the cluster did not come up\n"
 
@@ -46,7 +46,7 @@ def test_a_drill_that_cannot_begin_ends_as_one_that_proves_nothing(
 _HANGS = """
 import asyncio, functools, sys
 import chaos.drills.watchdog
-import cli.demo.cluster, cli.drill
+import cli.drill, cli.fabric
 from cli.main import main
 
 async def never(*_):
@@ -56,11 +56,11 @@ async def never(*_):
         except asyncio.CancelledError:
             pass
 
-cli.demo.cluster.our_argv = lambda *words: ["sleep", "300"]
+cli.fabric.our_argv = lambda *words: ["sleep", "300"]
 cli.drill._START_LIMIT_S = 0.3
 chaos.drills.watchdog.Watchdog = functools.partial(chaos.drills.watchdog.Watchdog, undo_limit_s=1.0)
 if sys.argv.pop(1) == "for-ever":
-    cli.demo.cluster._stop = never
+    cli.fabric._stop = never
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -1,0 +1,189 @@
+"""A running cluster that a JSON object describes: its nameservers, its brokers, and one command for each verb.
+
+    {"namesrv": "host:port[;host:port]",
+     "mode": "raft",                                  how brokers replicate; raft where nothing is said
+     "nodes": [{"name", "address"}, ...],             one with a "kind" that is not "broker" is left out
+     "nameserver": "namesrv",                         name of the first nameserver
+     "verbs": {"kill": CMD, "start": CMD, ...},       names of nodes are appended; see `chaos.fabric.contract.Verb`
+     "checks": {"digest": CMD}}                       optional: prints {"nodes": [{"name", "end", "sha256"}, ...]}
+
+The clusters of `chaos.compose` and of `benchmarks/peers/rocketmq` print such an object.
+"""
+
+import asyncio
+import functools
+import json
+import shlex
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
+from cli.cluster.roles import BrokerTable, ask_brokers
+from cli.fabric import LocalFabric
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.errors import RemotingError
+from node.errors import CommandError, UsageError
+
+_COMMAND_LIMIT_S = 60.0
+_ANSWER_LIMIT_S = 0.5
+_EFFECT_LIMIT_S = 60.0
+_POLL_S = 0.1
+_STATES = {Verb.KILL: "down", Verb.STOP: "down", Verb.PAUSE: "paused", Verb.START: "up", Verb.RESUME: "up"}
+_UNDO = {"down": Verb.START, "paused": Verb.RESUME}
+
+
+class DescribedFabric:
+    """`chaos.fabric.contract.Fabric` over the commands of a description.
+
+    The proof of a fault is that the node does not answer requests any more, and of its repair that it does. What was
+    down before is not known to be.
+
+    Raises:
+        KeyError, ValueError, TypeError: the description is wrong.
+    """
+
+    def __init__(self, description: dict[str, Any]) -> None:
+        self.namesrv = str(description["namesrv"])
+        self._commands = {Verb(verb): str(command) for verb, command in description["verbs"].items()}
+        brokers = [node for node in description["nodes"] if node.get("kind", "broker") == "broker"]
+        self._addresses = {str(node["name"]): str(node["address"]) for node in brokers}
+        self.verbs = frozenset(self._commands)
+        self.mode = str(description.get("mode", "raft"))
+        self._nameserver = str(description.get("nameserver", "namesrv"))
+        self._digest: str | None = description.get("checks", {}).get("digest")
+        self._client = RemotingClient()
+        self._states: dict[str, str] = {}
+
+    async def act(self, verb: Verb, *words: str) -> str:
+        """See `Fabric.act`."""
+        if verb not in self._commands:
+            raise CommandError(f"the description of this cluster has no command for {verb}")
+        await _run(f"{self._commands[verb]} {shlex.join(words)}")
+        if verb is Verb.TRANSFER:
+            return await _effect(f"{words[0]} is master in the routes", functools.partial(self._leads, words[0]))
+        if verb not in _STATES:
+            return "its command has succeeded"
+        name, state = words[0], _STATES[verb]
+        self._states[name] = state
+        if state == "up":
+            return await _effect(f"{name} answers", functools.partial(self._answers, name))
+        return await _effect(f"{name} does not answer", functools.partial(self._is_silent, name))
+
+    async def inspect(self) -> ClusterView:
+        """See `Fabric.inspect`."""
+        table = await self._table()
+        nodes = []
+        for name, address in self._addresses.items():
+            state = self._states.get(name, "up")
+            nodes.append(NodeView(name, address, "down" if state == "down" else table.role_of(address), state))
+        return ClusterView(self.mode, tuple(nodes), self._nameserver)
+
+    async def mend(self) -> None:
+        """See `Fabric.mend`."""
+        for name, state in list(self._states.items()):
+            if state in _UNDO:
+                await self.act(_UNDO[state], name)
+        if Verb.HEAL in self._commands:
+            await self.act(Verb.HEAL)
+
+    async def digests(self) -> Sequence[NodeDigest] | None:
+        """See `Fabric.digests`."""
+        if self._digest is None:
+            return None
+        text = await _run(self._digest, may_fail=True)  # unequal logs are a result, not an error
+        try:
+            return [NodeDigest(str(n["name"]), int(n["end"]), str(n["sha256"])) for n in json.loads(text)["nodes"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CommandError(f"the digest command printed {text[:200]!r}") from error
+
+    async def aclose(self) -> None:
+        """Close the connections; the cluster keeps running."""
+        await self._client.close()
+
+    async def _table(self) -> BrokerTable:
+        """Return what the first nameserver that answers knows."""
+        failure = CommandError("the description names no nameserver")
+        for namesrv in self.namesrv.split(";"):
+            try:
+                return await ask_brokers(self._client, namesrv)
+            except CommandError as error:
+                failure = error
+        raise failure
+
+    async def _leads(self, name: str) -> bool:
+        return self._addresses[name] in (await self._table()).masters()
+
+    async def _answers(self, name: str) -> bool:
+        """Whether a node answers a request; a code that it does not serve is answered, too."""
+        address = self._addresses.get(name, self.namesrv.split(";")[0])
+        try:
+            await self._client.request(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), _ANSWER_LIMIT_S)
+        except RemotingError:
+            return False
+        return True
+
+    async def _is_silent(self, name: str) -> bool:
+        return not await self._answers(name)
+
+
+def attach(path: Path) -> LocalFabric | DescribedFabric:
+    """Return the fabric of a cluster that runs.
+
+    Args:
+        path: the folder of a `cluster up`, a file with the JSON object that it printed or with one as above; `-`: the
+            object comes from standard input.
+
+    Raises:
+        UsageError: it cannot be read, or a member is missing.
+        CommandError: no cluster runs there.
+    """
+    if path.is_dir():
+        return LocalFabric(path)
+    try:
+        description: dict[str, Any] = json.loads(sys.stdin.read() if str(path) == "-" else path.read_text())
+        return DescribedFabric(description) if "verbs" in description else LocalFabric(Path(description["dir"]))
+    except OSError as error:
+        raise UsageError(f"--attach {path}: {error.strerror}") from error
+    except KeyError as error:
+        raise UsageError(f"--attach {path}: the description of the cluster lacks {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"--attach {path}: not a description of a cluster: {error}") from error
+
+
+async def _effect(proof: str, is_seen: Callable[[], Awaitable[bool]]) -> str:
+    """Wait until an effect is seen; return the proof.
+
+    Raises:
+        CommandError: it is not seen in time.
+    """
+    deadline = time.monotonic() + _EFFECT_LIMIT_S
+    while not await is_seen():
+        if time.monotonic() > deadline:
+            raise CommandError(f"not within {_EFFECT_LIMIT_S:g} s: {proof}")
+        await asyncio.sleep(_POLL_S)
+    return proof
+
+
+async def _run(command: str, *, may_fail: bool = False) -> str:
+    """Run a shell command; return its standard output.
+
+    Raises:
+        CommandError: it failed, with its output, or took too long.
+    """
+    process = await asyncio.create_subprocess_shell(
+        command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        out, errors = await asyncio.wait_for(process.communicate(), _COMMAND_LIMIT_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise CommandError(f"not finished within {_COMMAND_LIMIT_S:g} s: {command}") from None
+    if process.returncode != 0 and not (may_fail and out):
+        raise CommandError(f"{command}: exit {process.returncode}: {errors.decode(errors='replace').strip()}")
+    return out.decode(errors="replace")

@@ -1,0 +1,54 @@
+"""`ledgermq chaos suite`: which drills it runs, its table, and a drill that fails or hangs."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.drills.catalogue import CATALOGUE
+from cli import suite
+from cli.main import main
+from node.errors import UsageError
+from tests.chaos.example_run import run_of
+
+
+def test_the_table_sums_rounds_and_shows_median_and_longest_times() -> None:
+    rounds = [run_of(gap_s=gap_s, lose=gap_s > 0.6).figures() for gap_s in (0.3, 0.5, 0.7)]
+    head, _, row, empty = suite.table({("kill-leader", "raft"): rounds, ("transfer", "raft"): [None]}).splitlines()
+    assert head.count("|") == row.count("|") == empty.count("|")
+    assert row.startswith("| kill-leader | raft | 3 | 2 | 1 | 120 | 1 | 0 | 590, at most 790 |")
+    assert empty.startswith("| transfer | raft | 1 | 0 | 0 | 0 |")
+
+
+def test_each_drill_runs_in_each_mode_that_allows_it() -> None:
+    pairs = suite.pairs_of(list(CATALOGUE), ["raft", "standalone"])
+    assert ("majority-lost", "raft") in pairs and ("majority-lost", "standalone") not in pairs
+    with pytest.raises(UsageError, match="no drill 'kill-leder'"):
+        suite.pairs_of(["kill-leder"], ["raft"])
+    with pytest.raises(UsageError, match="none of the modes standalone allows transfer"):
+        suite.pairs_of(["transfer"], ["standalone"])
+
+
+def test_a_drill_that_fails_or_hangs_is_told_and_the_exit_code_is_the_worst(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "python"
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(suite, "_ROUND_LIMIT_S", 0.5)
+    words = ["chaos", "suite", "--drills", "kill-leader", "--modes", "sync", "--out", str(tmp_path / "out")]
+    figures = {"verdict": "pass", "acked": 5, "lost": 0, "stored_twice": 0, "rto_ms": 1.0, "consumer_rto_ms": 1.0}
+    for script, code, told in (
+        ('echo "no cluster for $5"; exit 4', 2, "ended with 4 and gave no figures\nno cluster for kill-leader"),
+        ('echo "waits in $TMPDIR"; exec sleep 10', 2, "not ended within 0.5 s\nwaits in /"),
+        (_writes(figures), 0, "| kill-leader | sync | 1 | 1 | 0 | 5 |"),
+        (_writes(figures | {"verdict": "fail"}), 1, "| kill-leader | sync | 1 | 0 | 1 | 5 |"),
+    ):
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        assert main(words) == code
+        assert told in capsys.readouterr().out
+
+
+def _writes(figures: dict[str, object]) -> str:
+    return f'while [ "$1" != --json ]; do shift; done; echo \'{json.dumps(figures)}\' >"$2"'
