@@ -25,6 +25,10 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.serving.frame_seal import FrameSeal
 from ledgermq.remoting.signature import SIGNATURE
 
+VERSION: Final = "2"
+"""Members of different versions refuse each other's greetings. 2: claims are sealed by AES-GCM."""
+
+_SEALED_CLAIMS: Final = b"claims"
 _MARK: Final = "passed on for "
 _SAME: Final = _MARK + "the same"
 _NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
@@ -39,7 +43,7 @@ class Claims:
     """
 
     def __init__(self, secrets: Secrets, own_nonce: bytes, their_nonce: bytes) -> None:
-        self._seal = FrameSeal(secrets[0], own_nonce, their_nonce) if secrets else None
+        self._seal = FrameSeal(_SEALED_CLAIMS, secrets[0], own_nonce, their_nonce) if secrets else None
         self._last = ""
 
     def make(self, command: Command, client: str) -> str:
@@ -64,7 +68,7 @@ class ClaimChecks:
     """
 
     def __init__(self, secrets: Secrets, own_nonce: bytes, their_nonce: bytes) -> None:
-        self._seals = [FrameSeal(secret, their_nonce, own_nonce) for secret in secrets]
+        self._seals = [FrameSeal(_SEALED_CLAIMS, secret, their_nonce, own_nonce) for secret in secrets]
         self._is_sealed = bool(secrets)
         self._last = ""
         self.is_proven = False

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.passing.claims import Claims, read_nonce
+from broker.passing.claims import VERSION, Claims, read_nonce
 from broker.passing.peer_desk import GREETING
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -95,7 +95,13 @@ async def open_link(client: RemotingClient, address: str, secrets: Secrets, limi
     """
     connection = await client.connection(address)
     own = make_nonce()
-    answer = await connection.request(Command(GREETING, ext={"nonce": own.hex()}), _GREETING_TIMEOUT_S)
+    answer = await connection.request(
+        Command(GREETING, ext={"nonce": own.hex(), "version": VERSION}), _GREETING_TIMEOUT_S
+    )
     if answer.code != ResponseCode.SUCCESS:
         raise ConnectError(address, f"the leader takes no requests of other members' clients: {answer.remark}")
+    if (version := answer.ext.get("version", "1")) != VERSION:
+        raise ConnectError(
+            address, f"the leader takes requests of version {version[:20]!r}, this member passes on version {VERSION!r}"
+        )
     return LeaderLink(address, connection, Claims(secrets, own, read_nonce(answer.ext.get("nonce", ""))), limits)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.passing.claims import ClaimChecks, host_of, read_nonce
+from broker.passing.claims import VERSION, ClaimChecks, host_of, read_nonce
 from broker.passing.postponed import Postponed
 from broker.passing.relayed import RelayedClient
 from broker.role import Role
@@ -22,7 +22,7 @@ from ledgermq.remoting.proof import Secrets, make_nonce
 from ledgermq.remoting.refusal import Cause, Refusal
 
 GREETING: Final = 53002
-"""`nonce`: 32 random bytes in hexadecimal. The answer has the leader's `nonce`."""
+"""`nonce`: 32 random bytes in hexadecimal; `version`: `claims.VERSION`. The answer has the leader's, both."""
 
 CLIENT_GONE: Final = 53003
 """One-way: the connection of the client in the claim has ended."""
@@ -60,16 +60,20 @@ class PeerDesk:
         """From now on, requests on this connection are those of a member's clients.
 
         Raises:
-            Refusal: NO_PERMISSION, whoever connects from there is not believed.
+            Refusal: NO_PERMISSION, whoever connects from there is not believed; NOT_SUPPORTED, the member passes
+                requests on in another version of this protocol.
         """
         if not (self.secrets or connection.is_local or self.trusts_all):
             remark = "without a secret, requests are only passed on between members on one machine"
             raise Refusal(Cause.NO_PERMISSION, f"{remark} (dLegerPeerSecretFile or haPeerSecretFile, insecurePeers)")
+        if (version := command.ext.get("version", "1")) != VERSION:
+            remark = f"requests are passed on by version {version[:20]!r}, this member takes version {VERSION!r}"
+            raise Refusal(Cause.NOT_SUPPORTED, f"{remark}: all members must run the same release")
         theirs, own = read_nonce(command.ext.get("nonce", "")), make_nonce()
         checks, handler = ClaimChecks(self.secrets, own, theirs), self._handler()
         handler.on_closed(connection)  # ends what it was before as a client, which the new handler does not know
         connection.serve_by(_PassedOn(self, checks, self._role, handler))
-        connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex()})
+        connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex(), "version": VERSION})
 
 
 class _PassedOn:

@@ -18,7 +18,10 @@ from typing import Any, Final
 from dledger.errors import PeerProtocolError, StrangerError
 from ledgermq.remoting.proof import NONCE_SIZE
 
-PROTOCOL_VERSION: Final = 3
+SEALED_FRAMES: Final = b"frames"
+"""`purpose` of the seals between members of a Raft group."""
+PROTOCOL_VERSION: Final = 4
+"""Members of different versions refuse each other. 4: frames are sealed by AES-GCM; 3: by SHA-256 and BLAKE2b."""
 SIZE_LIMIT: Final = 4096
 _NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from dledger.config import PeerAddress
 from dledger.errors import PeerError, PeerProtocolError, RefusedError, StrangerError, UnprovenError
 from dledger.peers.frame_stream import FrameStream
-from dledger.peers.hello import SIZE_LIMIT, Hello, decode_hello
+from dledger.peers.hello import SEALED_FRAMES, SIZE_LIMIT, Hello, decode_hello
 from dledger.peers.wire import CHALLENGE, HELLO, REFUSAL, open_sealed, seal, unseal
 from ledgermq.remoting.proof import (
     DIALER,
@@ -299,7 +299,7 @@ class Dialed:
         self._is_challenged = True
         self.notice_key = notice_key(self._secret, self._nonce, challenge)
         if self._secret:
-            self.seals = FrameSeal(self._secret, self._nonce, challenge)
+            self.seals = FrameSeal(SEALED_FRAMES, self._secret, self._nonce, challenge)
         hello = replace(self._owner.hello, to=self._address.node_id, nonce=self._nonce.hex()).encode()
         self.transport.write(seal(HELLO, hello, prove(self._secret, DIALER, challenge, hello)))
 
@@ -390,7 +390,7 @@ class Accepted:
         self.stream.frame_limit = _FRAME_LIMIT
         own_hello = replace(owner.hello, to=other.node_id, nonce=self._nonce.hex()).encode()
         if secret:
-            self._seals = FrameSeal(secret, dialer_nonce, self._nonce)
+            self._seals = FrameSeal(SEALED_FRAMES, secret, dialer_nonce, self._nonce)
         own_proof = prove(secret, LISTENER, dialer_nonce, own_hello)
         self._transport.write(seal(HELLO, own_hello, own_proof, is_response=True))
 

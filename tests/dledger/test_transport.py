@@ -190,6 +190,7 @@ async def test_a_peer_whose_process_ends_is_lost_at_once_and_joins_again(pair: P
         ({"group": "Other"}, "group", "'Other'"),
         ({"node_id": "n7"}, "node id", "'n7'"),
         ({"version": 1}, "protocol version", "1"),
+        ({"version": 3}, "protocol version", "3"),
         ({"members": "n0;n1;n2"}, "dLegerPeers", "'n0;n1;n2'"),
         ({"data_file_size": 8192}, "data file size", "8192"),
     ],

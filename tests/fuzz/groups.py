@@ -26,6 +26,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.peers import wire
+from dledger.peers.hello import SEALED_FRAMES
 from ledgermq.remoting.proof import NONCE_SIZE
 from ledgermq.remoting.serving.frame_seal import FrameSeal
 from tests.fuzz import peers
@@ -82,7 +83,7 @@ def _said(values: Values, to: int, challenge: bytes) -> bytes:
     member = f"n{(to + values.random.choice((1, 2))) % 3}"
     nonce = values.random.randbytes(NONCE_SIZE)
     data = peers.hello(values, 0.2, challenge, node_id=member, to=f"n{to}", nonce=nonce.hex())
-    encoder, seals = wire.Encoder(), FrameSeal(PEER_SECRET, nonce, challenge)
+    encoder, seals = wire.Encoder(), FrameSeal(SEALED_FRAMES, PEER_SECRET, nonce, challenge)
     for _ in range(values.random.randrange(5)):
         if values.chance(0.6):
             sealed = b"".join(encoder.encode(_message(values, member), seals if values.chance(0.95) else None))

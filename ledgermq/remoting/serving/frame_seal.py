@@ -13,19 +13,24 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 class FrameSeal:
     """The seals of the frames in one direction of one connection: one for each frame, in order.
 
+    The ends refuse each other when they make seals in different ways: whoever changes this raises `PROTOCOL_VERSION` of
+    `dledger.peers.hello` and `VERSION` of `broker.passing.claims`.
+
     A seal covers the frame's number on this connection, its code and its bytes. So a frame that was changed, left out,
     repeated, inserted, or sent on another connection has a wrong one.
 
     Args:
+        purpose: of the connection; different ones have different keys.
         secret: the secret with which both ends proved themselves.
-        dialer_nonce, listener_nonce: of this connection, drawn at random.
+        dialer_nonce, listener_nonce: of this connection, drawn at random; only the dialer seals frames.
     """
 
     SIZE: Final = 16
 
-    def __init__(self, secret: bytes, dialer_nonce: bytes, listener_nonce: bytes) -> None:
-        # The key is of this connection and direction alone, and the number never repeats: no GCM nonce is used twice.
-        self._cipher = AESGCM(hmac.digest(secret, b"frames\0" + dialer_nonce + listener_nonce, "sha256"))
+    def __init__(self, purpose: bytes, secret: bytes, dialer_nonce: bytes, listener_nonce: bytes) -> None:
+        # Each end draws one of the nonces for this connection, so after a reconnection the key is another one. The
+        # number never repeats on a connection. So no GCM nonce is used twice with one key.
+        self._cipher = AESGCM(hmac.digest(secret, purpose + b"\0" + dialer_nonce + listener_nonce, "sha256"))
         self._count = 0
 
     def next(self, code: int, frame: bytes | memoryview) -> bytes:

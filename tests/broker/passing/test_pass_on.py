@@ -9,6 +9,7 @@ import pytest
 from broker.config import BrokerConfig
 from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.passing import pass_on as module
+from broker.passing.claims import VERSION
 from broker.passing.leader_link import LeaderLink
 from broker.passing.pass_on import PassOn
 from broker.passing.peer_desk import CLIENT_GONE, GREETING
@@ -39,7 +40,7 @@ class Leader(NoRequests):
 
     def on_request(self, connection: Connection, command: Command) -> None:
         if command.code == GREETING:
-            connection.respond(command, 0, {"nonce": make_nonce().hex()})
+            connection.respond(command, 0, {"nonce": make_nonce().hex(), "version": VERSION})
         else:
             self.taken.append(bytes(command.body))
             self._serve(connection, command)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.passing import postponed
-from broker.passing.claims import Claims, read_nonce
+from broker.passing.claims import VERSION, Claims, read_nonce
 from broker.passing.peer_desk import GREETING, PeerDesk
 from broker.role import Role
 from ledgermq.remoting.client import NoRequests
@@ -15,6 +15,7 @@ from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import Secrets, make_nonce
+from ledgermq.remoting.refusal import Cause, Refusal
 from tests.broker.conftest import MemoryTransport, eventually, log_state, small_config
 
 SECRET = b"s" * 32
@@ -42,6 +43,7 @@ class Carrier(Connection):
     def __init__(self, desk: PeerDesk) -> None:
         super().__init__(Greeted(desk), Limits(in_flight=4), lambda _: None, lambda _connection, _reason: None)
         self.nonces: list[bytes] = []
+        self.refusals: list[Refusal] = []
         self.connection_made(MemoryTransport(("10.0.0.2", 4000)))
         self.desk = desk
 
@@ -51,9 +53,12 @@ class Carrier(Connection):
         if isinstance(ext, dict) and "nonce" in ext:
             self.nonces.append(read_nonce(ext["nonce"]))
 
+    def refuse(self, command: Command, refusal: Refusal) -> None:
+        self.refusals.append(refusal)
+
     def greet(self) -> Claims:
         own = make_nonce()
-        self.data_received(encode(Command(GREETING, ext={"nonce": own.hex()})))
+        self.data_received(encode(Command(GREETING, ext={"nonce": own.hex(), "version": VERSION})))
         return Claims(self.desk.secrets, own, self.nonces[-1])
 
     def pass_on(self, claims: Claims, client: str, body: bytes = b"", *, is_oneway: bool = False) -> None:
@@ -122,6 +127,16 @@ async def test_without_a_secret_a_member_is_in_the_quotas_of_its_address(tmp_pat
     carrier.pass_on(carrier.greet(), "10.0.0.7:1")
     carrier.throttle(5.0)
     assert (len(served.served), carrier.is_throttled) == (1, True)
+
+
+@pytest.mark.parametrize("version", [{}, {"version": "1"}, {"version": "x" * 5000}])
+async def test_a_member_of_another_release_is_told_so(tmp_path: Path, version: dict[str, str]) -> None:
+    _, carrier = made(tmp_path)
+    carrier.data_received(encode(Command(GREETING, ext={"nonce": make_nonce().hex()} | version)))
+    (refusal,) = carrier.refusals
+    assert refusal.cause is Cause.NOT_SUPPORTED
+    assert "all members must run the same release" in refusal.remark
+    assert not (carrier.nonces or carrier.is_closed)
 
 
 async def throttled_client(served: Served, carrier: Carrier, claims: Claims) -> Connection:

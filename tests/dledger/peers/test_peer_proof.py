@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from broker.passing import claims
 from dledger.core.messages import InstallRequest, TransferRequest
-from dledger.peers.hello import PROTOCOL_VERSION, Hello
+from dledger.peers.hello import PROTOCOL_VERSION, SEALED_FRAMES, Hello
 from dledger.peers.transport import Transport
 from dledger.peers.wire import CHALLENGE, HELLO, REFUSAL, CopyRequest, CopyResponse, Encoder, PeerMessage, seal, unseal
 from ledgermq.message.crc import crc32
@@ -345,7 +346,7 @@ def with_another_term(data: bytes) -> bytes:
 
 
 def seal_with_a_guess() -> bytes:
-    seals = FrameSeal(OTHER_SECRET, bytes(NONCE_SIZE), bytes(NONCE_SIZE))
+    seals = FrameSeal(SEALED_FRAMES, OTHER_SECRET, bytes(NONCE_SIZE), bytes(NONCE_SIZE))
     return b"".join(map(bytes, Encoder().encode(TransferRequest(9, "n0"), seals)))
 
 
@@ -358,6 +359,54 @@ async def test_frames_of_every_kind_are_heard_through_their_seals(pair: Pair) ->
         zero.send("n1", message)
     await until(lambda: len(ear1.messages) == 3, "heard")
     assert [(m.index, m.term) for _, m in ear1.messages if isinstance(m, CopyRequest)] == [(3, 4)]
+
+
+def test_another_way_of_sealing_needs_another_version() -> None:
+    """Members that seal in different ways must refuse each other's hello or greeting, which name the version."""
+    values = (b"s" * 32, b"d" * NONCE_SIZE, b"l" * NONCE_SIZE)
+    frame, claim = (FrameSeal(purpose, *values).next(52008, b"bytes").hex() for purpose in (SEALED_FRAMES, b"claims"))
+    assert (PROTOCOL_VERSION, frame) == (4, "94519fa862cf1ec5f969c8635f103286")
+    assert (claims.VERSION, claim) == ("2", "e464658aaf62aff4ff2952d992c41de9")
+
+
+def test_no_two_frames_have_one_key_and_number() -> None:
+    """A nonce of GCM, the number and code of a frame, must not be used twice with one key."""
+    secret, one, other = b"s" * 32, b"a" * NONCE_SIZE, b"b" * NONCE_SIZE
+    connections = [(one, other), (other, one), (one, one), (other, other)]  # the other direction; a nonce drawn anew
+    made = [FrameSeal(purpose, secret, *nonces) for purpose in (SEALED_FRAMES, b"claims") for nonces in connections]
+    seals = [seal.next(52008, b"") for seal in made for _ in range(3)]
+    assert len(set(seals)) == len(seals)
+
+
+async def test_frames_that_were_recorded_are_worth_nothing_after_a_reconnection(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The listener and the dialer draw new values: the first frame of the new connection has another key."""
+    one, ear1 = await pair.start("n1", secrets=(SECRET,))
+    recorded: list[bytes] = []
+
+    def record_or_repeat(data: bytes) -> bytes:
+        recorded.append(data)
+        return recorded[0]
+
+    (port,) = free_ports(1)
+    async with await Meddler(record_or_repeat).start(port, pair.ports["n1"]):
+        pair.ports["n1"] = port
+        zero, _ = await pair.start("n0", secrets=(SECRET,))
+        link = zero.links["n1"]
+        await until(lambda: link.is_open, "dialed through the meddler")
+        first = link.seals
+        zero.send("n1", TransferRequest(1, "n0"))
+        await until(lambda: ear1.messages, "heard")
+        assert link._dialed is not None
+        link._dialed.abort()
+        await until(lambda: link.is_open and link.seals is not first, "dialed again")
+        assert not one.refused_count
+        zero.send("n1", TransferRequest(1, "n0"))
+        await until(lambda: one.refused_count, "found out")
+        await zero.close()
+    assert len(ear1.messages) == 1
+    assert "this frame was not sent by the peer as it came here" in caplog.text
 
 
 # ---- replacing the secret
