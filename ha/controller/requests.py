@@ -28,7 +28,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.serving.live_settings import LiveSettings
 
 Quick = Callable[[Connection, Command], Answer]
-Slow = Callable[[Command], Awaitable[Answer]]
+Slow = Callable[[Connection, Command], Awaitable[Answer]]
 
 GUARDED: Final = frozenset(
     {
@@ -109,6 +109,7 @@ class ControllerRequests:
             holds_lease=boolean(ext, "holdsLease"),
             ha_address=ext.get("haServerAddr", "")[:_ADDRESS_MAX],
         )
+        self._check_lives_once(connection, beat.name, beat.broker_id, beat.address)
         if not self._live.hear(beat, self._now_ms(), connection):
             raise Refusal(Cause.BUSY, f"{len(self._live)} brokers are alive, no more are taken")
         granted_s = self._leadership.heard(beat, time.monotonic())
@@ -152,7 +153,7 @@ class ControllerRequests:
 
     # ---- the leading controller
 
-    async def _alter(self, command: Command) -> Answer:
+    async def _alter(self, connection: Connection, command: Command) -> Answer:
         ext, name = command.ext, _name(command.ext, "brokerName")
         body = json_body(command.body, "the in-sync set")
         alter = AlterSet(
@@ -167,11 +168,13 @@ class ControllerRequests:
         group = _accepted(await self._quorum.submit(alter))
         return Answer({"newSyncStateSetEpoch": str(group.set_epoch)}, set_body(group))
 
-    async def _elect(self, command: Command) -> Answer:
+    async def _elect(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext
         name, designated, asker = _name(ext, "brokerName"), boolean(ext, "designateElect"), long(ext, "brokerId")
         resigned_epoch = integer(ext, "resignedEpoch") if "resignedEpoch" in ext else None
-        outcome = None
+        group, outcome = self._machine.groups.get(name), None
+        # only the master knows that it uses its lease no more: others who may elect are not believed in that
+        is_by_master = group is not None and self._live.speaks_on(connection, name, group.master_id)
         if designated and resigned_epoch is None:
             outcome = await self._leadership.hand_over(name, asker)
         if outcome is None:
@@ -181,7 +184,7 @@ class ControllerRequests:
                 designated=designated,
                 seen_epoch=resigned_epoch,
                 new_process=boolean(ext, "newProcess"),
-                has_resigned=resigned_epoch is not None,
+                has_resigned=resigned_epoch is not None and is_by_master,
             )
         if outcome.cause is Cause.CONTROLLER_MASTER_STILL_EXISTS and outcome.group is not None:
             fields, body = master_fields(outcome.group), election_body(outcome.group, is_new=False)
@@ -189,13 +192,10 @@ class ControllerRequests:
         group = _accepted(outcome)
         return Answer(master_fields(group), election_body(group, is_new=True))
 
-    async def _register(self, command: Command) -> Answer:
+    async def _register(self, connection: Connection, command: Command) -> Answer:
         ext, name = command.ext, _name(command.ext, "brokerName")
         address, broker_id = _bounded(ext, "brokerAddress", _ADDRESS_MAX), long(ext, "brokerId")
-        other = self._live.last(name, broker_id)
-        if other is not None and other.address != address and self._live.is_alive(name, broker_id, self._now_ms()):
-            remark = f"broker {broker_id} of {name} lives at {other.address}: is its store used twice, from a copy?"
-            raise Refusal(Cause.CONTROLLER_ID_INVALID, remark)
+        self._check_lives_once(connection, name, broker_id, address)
         register = Register(name=name, broker_id=broker_id, address=address)
         group = _accepted(await self._quorum.submit(register))
         fields = {"clusterName": filled(ext, "clusterName"), "brokerName": name}
@@ -203,7 +203,16 @@ class ControllerRequests:
             fields |= master_fields(group)
         return Answer(fields, set_body(group))
 
-    async def _replica_info(self, command: Command) -> Answer:
+    def _check_lives_once(self, connection: Connection, name: str, broker_id: int, address: str) -> None:
+        """Refuse a broker while another process has its id; on one connection its address may change."""
+        other = self._live.last(name, broker_id)
+        if other is None or other.address == address or self._live.speaks_on(connection, name, broker_id):
+            return
+        if self._live.is_alive(name, broker_id, self._now_ms()):
+            remark = f"broker {broker_id} of {name} lives at {other.address}: is its store used twice, from a copy?"
+            raise Refusal(Cause.CONTROLLER_ID_INVALID, remark)
+
+    async def _replica_info(self, connection: Connection, command: Command) -> Answer:
         await self._read()
         group = self._machine.groups.get(_name(command.ext, "brokerName"))
         if group is None:
@@ -214,7 +223,7 @@ class ControllerRequests:
             fields["haServerAddr"] = beat.ha_address  # RocketMQ's brokers learn it from a nameserver
         return Answer(fields, set_body(group))
 
-    async def _sync_state_data(self, command: Command) -> Answer:
+    async def _sync_state_data(self, connection: Connection, command: Command) -> Answer:
         await self._read()
         names = request_json(command)
         if not isinstance(names, list) or not names or len(names) > _NAMES_MAX:
@@ -223,7 +232,7 @@ class ControllerRequests:
         now_ms = self._now_ms()
         return Answer(body=replicas_body(groups, lambda name, one: self._live.is_alive(name, one, now_ms)))
 
-    async def _clean(self, command: Command) -> Answer:
+    async def _clean(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext
         even_living = boolean(ext, "isCleanLivingBroker") or boolean(ext, "cleanLivingBroker")
         ids = _listed_ids(ext.get("brokerControllerIdsToClean", ""))
@@ -232,7 +241,7 @@ class ControllerRequests:
             raise Refusal(outcome.cause, outcome.remark)
         return Answer()
 
-    async def _next_id(self, command: Command) -> Answer:
+    async def _next_id(self, connection: Connection, command: Command) -> Answer:
         await self._read()
         name = _name(command.ext, "brokerName")
         group = self._machine.groups.get(name)
@@ -240,7 +249,7 @@ class ControllerRequests:
         cluster = filled(command.ext, "clusterName")
         return Answer({"clusterName": cluster, "brokerName": name, "nextBrokerId": str(next_id)})
 
-    async def _apply_id(self, command: Command) -> Answer:
+    async def _apply_id(self, connection: Connection, command: Command) -> Answer:
         ext, name, cluster = command.ext, _name(command.ext, "brokerName"), _name(command.ext, "clusterName")
         code = _bounded(ext, "registerCheckCode", _ADDRESS_MAX)
         grant = GrantId(name=name, cluster=cluster, broker_id=long(ext, "appliedBrokerId"), check_code=code)

@@ -182,7 +182,7 @@ class Controller:
 
     async def _serve(self, connection: Connection, command: Command, handler: Slow) -> None:
         try:
-            answer = await handler(command)
+            answer = await handler(connection, command)
         except Refusal as refusal:
             self._refuse(connection, command, refusal, {})
         except Exception as error:

@@ -85,6 +85,11 @@ class LiveBrokers:
         entry = self._entries.get((name, broker_id))
         return None if entry is None else entry.beat
 
+    def speaks_on(self, connection: object, name: str, broker_id: int | None) -> bool:
+        """Whether this connection brought the last heartbeat of a broker in the table; nobody has the id None."""
+        entry = None if broker_id is None else self._entries.get((name, broker_id))
+        return entry is not None and entry.connection is connection
+
     def is_alive(self, name: str, broker_id: int | None, now_ms: int) -> bool:
         """Whether this broker is alive; nobody has the id None."""
         entry = None if broker_id is None else self._entries.get((name, broker_id))
