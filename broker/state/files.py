@@ -135,7 +135,10 @@ def load_state(directory: Path) -> ReplicatedState:
         is_older |= found.is_older
     if is_older:
         state.applied_offset = 0
-    state.newer = NewerNames(newer[TOPICS_FILE], newer[GROUPS_FILE], newer[OFFSETS_FILE] | newer[DELAY_FILE])
+    offsets = newer[OFFSETS_FILE] | newer[DELAY_FILE]
+    state.newer = NewerNames(newer[TOPICS_FILE], newer[GROUPS_FILE], offsets, newer[MODES_FILE])
+    resets = {key: state.newer.resets_without(key, queues) for key, queues in state.resets.items()}
+    state.resets = {key: queues for key, queues in resets.items() if queues}
     return state
 
 
@@ -300,11 +303,12 @@ def _modes(members: _Json) -> _Table:
 
 
 def _pop_table(members: _Json, read: Callable[[_Json], PopChange]) -> _Table:
+    """The keys are those of modes: checkpoints and orders are written by this program only."""
     try:
         change = read(members)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    return _Table(members, frozenset(), lambda state: state.pop.apply(change))
+    return _Table(members, change.modes.keys(), lambda state: state.pop.apply(change))
 
 
 _TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {

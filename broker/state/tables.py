@@ -7,7 +7,7 @@ Uncommitted changes are not here; the leader keeps them in `metadata` and `offse
 """
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -23,6 +23,7 @@ OFFSET_KEY_SEPARATOR = "@"
 REMOVED_MAX = 100_000
 
 _V = TypeVar("_V")
+_R = TypeVar("_R", int, int | None)
 
 
 class StateFormatError(ValueError):
@@ -110,19 +111,21 @@ class NewerNames:
     """Names whose values in the files are newer than the log's records, since a Java broker wrote the files last.
 
     Attributes:
-        offsets: by `topic@group` and queue id.
+        offsets: by `topic@group` and queue id. A move of the group that the log tells of is older, too.
+        modes: of requests, by `topic@group`.
     """
 
     topics: Set[str] = frozenset()
     groups: Set[str] = frozenset()
     offsets: Set[tuple[str, int]] = frozenset()
+    modes: Set[str] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.topics or self.groups or self.offsets)
+        return bool(self.topics or self.groups or self.offsets or self.modes)
 
     def without(self, change: StateChange) -> StateChange:
         """The part of `change` that is about other names."""
-        keys = {key for key, _ in self.offsets}
+        keys, pop = {key for key, _ in self.offsets}, change.pop
         offsets: dict[str, Mapping[int, int] | None] = {}
         for key, queues in change.offsets.items():
             if queues is not None:
@@ -133,12 +136,16 @@ class NewerNames:
             topics={name: value for name, value in change.topics.items() if name not in self.topics},
             groups={name: value for name, value in change.groups.items() if name not in self.groups},
             offsets=offsets,
-            resets=change.resets,
+            resets={key: self.resets_without(key, queues) for key, queues in change.resets.items()},
             forbidden={name: value for name, value in change.forbidden.items() if name not in self.groups},
-            pop=change.pop,
+            pop=replace(pop, modes={key: mode for key, mode in pop.modes.items() if key not in self.modes}),
             users=change.users,
             acls=change.acls,
         )
+
+    def resets_without(self, key: str, queues: Mapping[int, _R]) -> dict[int, _R]:
+        """The moves of a group in a topic, by queue id, without those of queues whose offsets are newer."""
+        return {number: value for number, value in queues.items() if (key, number) not in self.offsets}
 
 
 ChangeDone = Callable[[Refusal | None], None]

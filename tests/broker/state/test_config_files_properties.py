@@ -1,5 +1,6 @@
 """Any tables, written and read, are the same; any damage is told or healed from the backup, never silently empty."""
 
+import json
 import logging
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.state.files import DELAY_FILE, GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, encode_files, load_state, write_files
+from broker.state.files import (
+    DELAY_FILE,
+    GROUPS_FILE,
+    MODES_FILE,
+    OFFSETS_FILE,
+    TOPICS_FILE,
+    encode_files,
+    load_state,
+    write_files,
+)
+from broker.state.pop_tables import PopChange, RequestMode
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state.tables import NewerNames, ReplicatedState, StateChange
 from store.errors import StoreFormatError
@@ -119,3 +130,25 @@ def test_what_another_program_wrote_since_is_never_taken_back(found: ReplicatedS
     for key, queues in before[2].items():
         assert queues.items() <= found.offsets[key].items()
     assert told.topics.keys() <= found.topics.keys()
+
+
+def test_a_java_broker_s_modes_and_offsets_are_newer_than_the_log_s_modes_and_moves(tmp_path: Path) -> None:
+    """Else a group would be moved back at its next pull, and be served in the mode that it had before."""
+    state, pair = ReplicatedState(), "T@g"
+    pull = StateChange(pop=PopChange(modes={pair: RequestMode("PULL", 0), "U@g": RequestMode("PULL", 0)}))
+    state.apply(pull, 1)
+    state.offsets, state.resets = {pair: {0: 7, 1: 7}, "U@g": {0: 1}}, {pair: {0: 3}}
+    write_files(tmp_path, encode_files(state))
+    row = {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0, "topic": "T"}
+    by_java = {  # without `writtenBy`
+        OFFSETS_FILE: {"offsetTable": {pair: {"0": 9}}},
+        MODES_FILE: {"messageRequestModeMap": {"T": {"g": row}}},
+    }
+    for name, members in by_java.items():
+        (tmp_path / name).write_text(json.dumps(members))
+    loaded = load_state(tmp_path)
+    assert (loaded.resets, loaded.pop.modes[pair].mode) == ({}, "POP")
+    old = StateChange(offsets={pair: {0: 7}}, resets={pair: {0: 3, 1: 4}, "U@g": {0: 1}}, pop=pull.pop)
+    loaded.apply(loaded.newer.without(old), 1)
+    assert (loaded.offsets[pair], loaded.resets) == ({0: 9}, {pair: {1: 4}, "U@g": {0: 1}})
+    assert [loaded.pop.modes[key].mode for key in (pair, "U@g")] == ["POP", "PULL"]

@@ -298,8 +298,7 @@ async def test_a_second_process_with_an_id_is_refused_and_gets_no_lease(group: l
     code = RequestCode.CONTROLLER_REGISTER_BROKER
     refused = await copy.ask(code, brokerId=1, brokerAddress=copy.address)
     assert refused.code == 2014 and group[0].address in (refused.remark or "")
-    beat = {"brokerAddr": copy.address, "brokerId": "1", "holdsLease": "true"}
-    heard = await copy.ask(RequestCode.BROKER_HEARTBEAT, **beat)
+    heard = await copy.ask(RequestCode.BROKER_HEARTBEAT, brokerId=1, brokerAddr=copy.address, holdsLease="true")
     assert heard.code == 2014 and "lease" not in heard.ext
     await copy.close()
 
@@ -447,7 +446,9 @@ async def test_a_master_that_has_resigned_is_replaced_without_a_wait(group: list
     assert "lease" in await group[1].beat(holdsLease="true"), "the lease that was given back holds nobody up"
 
 
-async def test_that_a_master_has_resigned_is_believed_only_from_itself(group: list[Broker]) -> None:
+async def test_that_a_master_has_resigned_is_believed_only_from_itself(
+    group: list[Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever else may elect could have two masters acknowledge at one time; the lease is waited for then."""
     async with asyncio.timeout(LIMIT_S):
         while "lease" not in await group[0].beat(holdsLease="true"):
@@ -455,8 +456,14 @@ async def test_that_a_master_has_resigned_is_believed_only_from_itself(group: li
     code = RequestCode.CONTROLLER_ELECT_MASTER
     leading = group[0].cluster.controllers[group[0].cluster.leader or 0]
     given_back: list[tuple[str, int]] = []
-    give_back = leading._leadership._grants.give_back
-    leading._leadership._grants.give_back = lambda *whose: (given_back.append(whose), give_back(*whose))[1]  # type: ignore[method-assign]
+    grants = leading._leadership._grants
+    give_back = grants.give_back
+
+    def note(name: str, master_id: int) -> None:
+        given_back.append((name, master_id))
+        give_back(name, master_id)
+
+    monkeypatch.setattr(grants, "give_back", note)
     won = await group[2].ask(code, designateElect="true", brokerId=2, resignedEpoch=1)
     assert (won.code, won.ext["masterBrokerId"], given_back) == (0, "2", [])
     await group[1].beat(holdsLease="true")
@@ -468,8 +475,8 @@ async def test_that_a_master_has_resigned_is_believed_only_from_itself(group: li
 async def test_a_heartbeat_from_another_address_is_refused_while_the_broker_lives(group: list[Broker]) -> None:
     """A copy of its store, or another process with its id: its lease and its death would count as the broker's."""
     await group[0].beat()
-    ext = {"brokerName": group[0].name, "clusterName": "c", "brokerAddr": "127.0.0.1:29999", "brokerId": "1"}
-    refused = await group[2].ask(RequestCode.BROKER_HEARTBEAT, **ext)
+    elsewhere = "127.0.0.1:29999"
+    refused = await group[2].ask(RequestCode.BROKER_HEARTBEAT, brokerId=1, brokerAddr=elsewhere)
     assert (refused.code, refused.remark) == (
         2014,
         f"broker 1 of {group[0].name} lives at {group[0].address}: is its store used twice, from a copy?",
@@ -478,7 +485,7 @@ async def test_a_heartbeat_from_another_address_is_refused_while_the_broker_live
     await asyncio.sleep(0.1)
     assert await master_of(group[1]) == ("1", "1"), "the end of that connection ends nobody's life"
     await group[0].close()
-    moved = await group[1].ask(RequestCode.BROKER_HEARTBEAT, **ext)
+    moved = await group[1].ask(RequestCode.BROKER_HEARTBEAT, brokerId=1, brokerAddr=elsewhere)
     assert moved.code == 0, "after the end of its connection it may live elsewhere"
 
 
