@@ -162,7 +162,7 @@ class FrontDoor:
         address = self._leave_door(visitor)
         task = self._loop.create_task(self._let_in(visitor, is_tls))
         self._entering.add(task)
-        task.add_done_callback(self._entering.discard)
+        task.add_done_callback(lambda done: self._has_entered(done, visitor))
         if is_tls:
             self._waiting_of[address] += 1
             task.add_done_callback(lambda _: self._waits_no_more(address))
@@ -179,9 +179,11 @@ class FrontDoor:
         except OSError as error:  # SSLError and time-outs are OSErrors
             self._refusals.warning("a connection ends in its TLS handshake: %s", error or type(error).__name__)
             visitor.close()
-        except asyncio.CancelledError:
+
+    def _has_entered(self, task: asyncio.Task[None], visitor: socket.socket) -> None:
+        self._entering.discard(task)
+        if task.cancelled():  # the server closes; the task may not have begun
             visitor.close()
-            raise
 
     def _send_away(self, visitor: socket.socket) -> None:
         self._leave_door(visitor)

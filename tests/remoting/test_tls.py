@@ -14,6 +14,7 @@ import pytest
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RemotingError, TlsFileError
+from ledgermq.remoting.front_door import FrontDoor
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
 from ledgermq.remoting.tls import LOOK_INTERVAL_S, ClientAuth, ClientTls, ReloadedContext, ServerTls
@@ -276,6 +277,32 @@ async def test_closing_the_server_sends_away_those_at_the_door(
     assert await waiting.closed()
     assert await shaking.closed()
     await eventually(lambda: len(handler.closed) == 1)
+
+
+@pytest.mark.parametrize("first", [b"\x16", b"\0"], ids=["TLS", "plain"])
+async def test_closing_the_server_closes_every_socket_that_was_accepted(
+    node: Identity, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    """Also one whose first byte has just arrived, so that its handshake is due and has not begun."""
+    accepted: list[socket.socket] = []
+    welcome = FrontDoor._welcome
+
+    def keep(door: FrontDoor, visitor: socket.socket, address: str) -> None:
+        accepted.append(visitor)
+        welcome(door, visitor, address)
+
+    monkeypatch.setattr(FrontDoor, "_welcome", keep)
+    for turns_before in range(6):
+        server = RemotingServer(Handler(), tls=ReloadedContext(identity(node)))
+        await server.start("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", server.port)) as peer:
+            peer.send(first)
+            for _ in range(turns_before):
+                await asyncio.sleep(0)
+            await server.close()
+        await asyncio.sleep(0)
+        assert not [one for one in accepted if one.fileno() >= 0], turns_before
+    assert accepted
 
 
 async def test_old_versions_of_tls_are_refused(open_end: contextlib.AsyncExitStack, node: Identity) -> None:
