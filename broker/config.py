@@ -495,6 +495,13 @@ class BrokerConfig:
     auth: AuthSettings = section(AuthSettings)
 
     # changes at run time
+    insecure_settings: bool = key(
+        "insecureSettings",
+        BOOL,
+        False,
+        "Let everybody change settings (updateBrokerConfig) where users are not checked, as RocketMQ's broker does.",
+        origin=OURS,
+    )
     config_black_list: tuple[str, ...] = key(
         "configBlackList", WORDS, ("configBlackList", "brokerConfigPath"), "Keys that may not be changed at run time."
     )

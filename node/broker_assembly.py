@@ -211,7 +211,7 @@ class Broker:
     async def _listen(self, hear_of_news: Callable[[], None] | None) -> None:
         config, parts = self._config, self.parts
         limits = config.limits
-        is_super = parts.auth.guard.is_super if parts.auth.guard.is_needed else lambda _: True
+        is_super = parts.auth.guard.is_super if parts.auth.guard.is_needed else None
         live = LiveConfig(config, BROKER_KEYS, self._keep_settings, self._on_changed, is_super)
         parts.handler.serve({RequestCode.UPDATE_BROKER_CONFIG: live.update})
         if hear_of_news is not None:

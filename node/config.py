@@ -21,7 +21,14 @@ from node.addresses import HostChoice
 from node.file_settings import FileSettings
 from node.keys import BROKER_KEYS, CONTROLLER_KEYS, KEYS_OF_FILES, NAMESRV_KEYS
 from node.node_config import NodeConfig
-from node.notices import controller_notices, list_notices, raft_notices, registration_notices, tls_notices
+from node.notices import (
+    controller_notices,
+    list_notices,
+    raft_notices,
+    registration_notices,
+    settings_notices,
+    tls_notices,
+)
 from store.log.flusher import FlushMode
 
 
@@ -50,6 +57,7 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Node
     if config.raft_enable:
         config.notices += tuple(raft_notices(config.raft))
     broker = config.broker
+    config.notices += tuple(settings_notices(broker))
     broker.properties = _properties(config, given) | {
         "advertisedPort": str(broker.advertised_port or broker.listen_port),
         "storePathCommitLog": str(config.commit_log_path),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from broker.config import BrokerConfig
 from ha.controller.config import ControllerConfig
 from ledgermq.remoting.tls import TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
@@ -48,6 +49,12 @@ def raft_notices(raft: RaftKeys) -> Iterator[str]:
     """What the settings of a Raft member do not protect."""
     if raft.peer_secret_file is None and not raft.is_local:
         yield "WARNING: insecurePeers=true: whoever reaches a Raft port of this group can delete its log"
+
+
+def settings_notices(broker: BrokerConfig) -> Iterator[str]:
+    """Who may change this broker's settings, where that is everybody."""
+    if broker.insecure_settings and not broker.auth.authentication_enable:
+        yield "WARNING: insecureSettings=true: whoever reaches this broker can stop it and delete messages"
 
 
 def controller_notices(config: ControllerConfig) -> Iterator[str]:

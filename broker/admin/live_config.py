@@ -1,5 +1,6 @@
 """UPDATE_BROKER_CONFIG (25): changes settings while the broker runs.
 
+    by users, or insecureSettings=true
     properties text -> not black-listed, known, valid, may change at run time? -> all are applied and saved, or none
 
 Changes are saved for the next start in a file beside the store; broker.conf belongs to its author and is not written.
@@ -95,7 +96,7 @@ class LiveConfig:
         keys: all known keys.
         keep: saves the changes, in a thread, before anything is changed.
         on_changed: called with the keys that have changed.
-        is_super: whether the request is a super user's, or users are not checked.
+        is_super: whether the request is a super user's; None where users are not checked.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class LiveConfig:
         keys: Mapping[str, Key],
         keep: Keep,
         on_changed: Callable[[Collection[str]], None],
-        is_super: Callable[[Command], bool] = lambda _: True,
+        is_super: Callable[[Command], bool] | None = None,
     ) -> None:
         self._config = config
         self._keys = keys
@@ -116,9 +117,12 @@ class LiveConfig:
 
     def update(self, connection: Connection, command: Command) -> None:
         """25: apply all settings of the body, or none."""
+        if self._is_super is None and not self._config.insecure_settings:
+            remark = "settings are changed by users only (authenticationEnabled=true)"
+            raise Refusal(Cause.NO_PERMISSION, f"{remark}; insecureSettings=true lets everybody change them")
         texts = _properties(bytes(command.body))
         of_super_users = sorted(_OF_SUPER_USERS.intersection(texts))
-        if of_super_users and not self._is_super(command):
+        if of_super_users and self._is_super is not None and not self._is_super(command):
             raise Refusal(Cause.NO_PERMISSION, f"key {of_super_users[0]} is changed by super users only")
         changes = [read_setting(self._keys, key, value) for key, value in texts.items() if self._may(key)]
         kept = asyncio.get_running_loop().run_in_executor(self._writer, self._keep, texts)

@@ -92,6 +92,7 @@ async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
             transaction_timeout_ms=500,
             transaction_check_interval_ms=100,
             transaction_check_max=1000,
+            insecure_settings=True,
         )
     )
     try:

@@ -33,6 +33,7 @@ _BROKER: Final = {
     "bindAddress": "127.0.0.1",
     "autoCreateTopicEnable": "true",
     "enablePropertyFilter": "true",
+    "insecureSettings": "true",
     "maxTopics": "400",
     "mappedFileSizeCommitLog": "16777216",
     "mappedFileSizeConsumeQueue": "20000",

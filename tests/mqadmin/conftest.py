@@ -75,7 +75,8 @@ def driver(jars: str, places: Mapping[str, str]) -> Iterator[Driver]:
 
 @contextlib.contextmanager
 def _ours(folder: Path) -> Iterator[tuple[str, str]]:
-    settings = [*_SETTINGS, "mappedFileSizeCommitLog=16777216", "insecureRegistration=true"]  # as RocketMQ's nameserver
+    settings = [*_SETTINGS, "mappedFileSizeCommitLog=16777216"]
+    settings += ["insecureRegistration=true", "insecureSettings=true"]  # as RocketMQ's nodes
     if USER:
         name, _, secret = USER.partition(":")
         settings += ["authenticationEnabled=true", "authorizationEnabled=true"]

@@ -63,6 +63,7 @@ async def test_expired_files_of_the_log_go_at_once_when_asked_for(desk: Desk, cl
 async def test_the_cleaner_keeps_to_a_reserved_time_that_was_changed_while_the_broker_runs(
     desk: Desk, client: MemoryClient
 ) -> None:
+    desk.config.insecure_settings = True
     live = LiveConfig(desk.config, BROKER_KEYS, lambda _: None, lambda _: None)
     desk.parts.handler.serve({RequestCode.UPDATE_BROKER_CONFIG: live.update})
     await make_topic(client)

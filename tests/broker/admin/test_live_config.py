@@ -18,6 +18,7 @@ UPDATE = RequestCode.UPDATE_BROKER_CONFIG
 def changed(desk: Desk) -> list[str]:
     """A desk that takes settings; notes what has changed."""
     notes: list[str] = []
+    desk.config.insecure_settings = True
     live = LiveConfig(desk.config, BROKER_KEYS, lambda _: None, notes.extend)
     desk.parts.handler.serve({UPDATE: live.update})
     return notes
@@ -43,6 +44,17 @@ async def test_settings_are_taken_and_shown(desk: Desk, client: MemoryClient, ch
     assert (await update(client, b"brokerPermission=4")).code == 0
     assert changed[2:] == ["brokerPermission"]
     assert desk.config.broker_permission == 4
+
+
+async def test_without_users_nobody_changes_settings_unless_told_so(
+    desk: Desk, client: MemoryClient, changed: list[str]
+) -> None:
+    desk.config.insecure_settings = False
+    for body in (b"transactionCheckMax=14\n", b"fileReservedTime=0\n", b"sendThreadPoolQueueCapacity=5\n", b""):
+        answer = await update(client, body)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "insecureSettings" in (answer.remark or "")
+    assert changed == []
 
 
 async def test_a_key_without_effect_is_taken_and_shown(client: MemoryClient, changed: list[str]) -> None:
@@ -91,6 +103,7 @@ async def test_what_cannot_be_kept_is_not_changed(desk: Desk, client: MemoryClie
     def keep(_: Mapping[str, str]) -> None:
         raise OSError(28, "No space left on device")
 
+    desk.config.insecure_settings = True
     desk.parts.handler.serve({UPDATE: LiveConfig(desk.config, BROKER_KEYS, keep, lambda _: None).update})
     answer = await update(client, b"transactionCheckMax=3")
     assert answer.code == ResponseCode.SYSTEM_ERROR

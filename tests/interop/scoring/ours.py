@@ -59,7 +59,8 @@ def up(kind: str) -> Iterator[Target]:
 @contextlib.contextmanager
 def _running(mode: str, settings: dict[str, str], work: Path) -> Iterator[str]:
     words = [LEDGERMQ, "cluster", "up", "--mode", mode, "--dir", str(work / "cluster"), "--json"]
-    words += ["--conf", "insecureRegistration=true"]  # as RocketMQ's nameserver: the tools' requests are not signed
+    for insecure in ("insecureRegistration", "insecureSettings"):  # as RocketMQ: the tools' requests are not signed
+        words += ["--conf", f"{insecure}=true"]
     for key, value in settings.items():
         words += ["--conf", f"{key}={value}"]
     log = work / "up.log"
