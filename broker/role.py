@@ -79,9 +79,9 @@ class Role:
 
     @property
     def leader_elsewhere(self) -> str | None:
-        """Where the node that leads serves clients, `host:port`; None on that node, or while it is not known."""
+        """Where this node asks the one that leads, `host:port`; None on that node, or while it is not known."""
         leader = self._state.leader
-        return None if self.writable or self.is_elected or leader is None else leader.address
+        return None if self.writable or self.is_elected or leader is None else leader.inside_address or leader.address
 
     def check_writable(self) -> None:
         """Pass when this node may append.

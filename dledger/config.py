@@ -10,6 +10,7 @@ from pathlib import Path
 from dledger.core.settings import RaftSettings
 from dledger.errors import RaftConfigError
 from dledger.log.entry import FILLER_SIZE, HEADER_SIZE, INDEX_UNIT_SIZE
+from ledgermq.remoting.refusal import LeaderHint
 from store.log.flusher import FlushMode
 
 _NODE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -71,6 +72,8 @@ class RaftConfig:
         peers: all members and the addresses at which they listen for each other.
         store_dir: the log is in `dledger-<self_id>` below it.
         client_address: `host:port` that peers give to clients when this node leads.
+        inside_address: `host:port` at which brokers of the group pass requests of clients on to this node; empty: the
+            same.
         store_host: encoded address for the store host field of records: 8 or 20 bytes.
         peer_secrets: secrets one of which members prove to have when they connect; none: no proof is asked for.
         listen_host: host to bind; None: the host in `peers`.
@@ -90,6 +93,7 @@ class RaftConfig:
     store_dir: Path
     client_address: str
     store_host: bytes
+    inside_address: str = ""
     peer_secrets: tuple[bytes, ...] = field(default=(), repr=False)
     listen_host: str | None = None
 
@@ -139,6 +143,11 @@ class RaftConfig:
     def listen_address(self) -> PeerAddress:
         """This node's own entry of `peers`."""
         return next(peer for peer in self.peers if peer.node_id == self.self_id)
+
+    @property
+    def own_hint(self) -> LeaderHint:
+        """Where clients and peers find this node when it leads."""
+        return LeaderHint(self.self_id, self.client_address, self.inside_address)
 
     @property
     def settings(self) -> RaftSettings:

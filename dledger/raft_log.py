@@ -96,7 +96,7 @@ class RaftLog:
         self._loop = loop
         self._store_clock = StoreClock(clock)
         self._report_flush = on_flushed
-        self._peers = PeerBook(files.known_peers, config.self_id, config.client_address)
+        self._peers = PeerBook(files.known_peers, config.own_hint)
         self._removal = FileRemoval(loop)
 
         directory = directory_of(config.store_dir, config.self_id)
@@ -392,5 +392,6 @@ def _hello(config: RaftConfig, files: RaftFiles) -> Hello:
         incarnation=files.identity.incarnation,
         session=secrets.token_hex(8),
         client_address=config.client_address,
+        inside_address=config.inside_address,
         data_file_size=config.data_file_size_bytes,
     )

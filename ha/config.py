@@ -22,6 +22,7 @@ class GroupConfig:
         cluster, name: brokerClusterName, brokerName.
         broker_id: 0 for the master, 1 and up for slaves.
         client_address: `host:port` at which this node serves clients.
+        inside_address: `host:port` at which it serves the brokers of the group; empty: the same.
         file_size: bytes of a file of the log.
         secrets: by which they know each other: the first proves, each is accepted; none: they prove nothing.
         heartbeat_s: longest silence of either side.
@@ -33,6 +34,7 @@ class GroupConfig:
     broker_id: int
     client_address: str
     file_size: int
+    inside_address: str = ""
     secrets: Secrets = field(default=(), repr=False)
     heartbeat_s: float = 5.0
     idle_limit_s: float = 20.0
@@ -78,6 +80,7 @@ class GroupConfig:
             client_address=self.client_address,
             epoch=epoch,
             epochs=to_text(epochs),
+            inside_address=self.inside_address,
             start=start,
             snapshot_size=snapshot_size,
             wants_durable=wants_durable,

@@ -8,6 +8,7 @@ enough, the slave stands still and says so.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -118,7 +119,12 @@ class Slave:
         """
         if epoch != self.epoch:
             self.receiver.address = ""
-        self.epoch, self._hint = epoch, hint
+            self._hint = None
+        if hint is None or self._hint is None:
+            self._hint = hint
+        else:
+            self._hint = dataclasses.replace(hint, inside_address=self._hint.inside_address)
+        self.epoch = epoch
         self.receiver.address = ha_address
 
     def stop_following(self) -> None:
@@ -275,7 +281,9 @@ class Slave:
             if self._wants_durable:
                 log.local.sync(queue.max_offset, self._on_durable)  # what an earlier stream did not ask to be flushed
             if self._history is None:
-                self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address)
+                self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address, welcome.inside_address)
+            elif self._hint is not None:  # the controllers know the address for clients only
+                self._hint = dataclasses.replace(self._hint, inside_address=welcome.inside_address)
         else:
             self._hint = self._hint or LeaderHint(f"{self.config.group.name}/0", self.receiver.address)
         self._is_streaming, self._has_diverged = True, False

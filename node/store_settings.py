@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from broker.config import BrokerConfig
 from dledger.config import RaftConfig
 from ha.config import GroupConfig, MasterConfig, MemberConfig
 from ha.core.copies import ALONE
@@ -47,6 +48,7 @@ def group_config(config: NodeConfig, client_address: str) -> GroupConfig:
         name=broker.broker_name,
         broker_id=broker.broker_id,
         client_address=client_address,
+        inside_address=inside_address(broker),
         file_size=config.log.file_size_bytes,
         secrets=peer_secrets(config),
         heartbeat_s=ha.heartbeat_ms / 1000,
@@ -70,6 +72,11 @@ def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
         is_insecure=config.raft.insecure_peers,
         record_max_bytes=config.broker.max_message_size_bytes,
     )
+
+
+def inside_address(broker: BrokerConfig) -> str:
+    """`host:port` at which the other members of the cluster find a broker; empty where any free port is taken."""
+    return f"{broker.inside_host}:{broker.listen_port}" if broker.listen_port else ""
 
 
 def peer_secrets(config: NodeConfig) -> Secrets:
@@ -117,6 +124,7 @@ def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> R
         store_dir=broker.store.root,
         client_address=client_address,
         store_host=store_host,
+        inside_address=inside_address(broker),
         peer_secrets=peer_secrets(config),
         listen_host=None if raft.is_local else broker.listen_host,  # no other machine needs to reach local peers
         flush_mode=config.log.flush_mode,

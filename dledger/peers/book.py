@@ -1,4 +1,4 @@
-"""What this node knows of its peers from their hellos: who is connected, client addresses and incarnations."""
+"""What this node knows of its peers from their hellos: who is connected, addresses and incarnations."""
 
 import asyncio
 import logging
@@ -11,29 +11,27 @@ _log = logging.getLogger(__name__)
 
 
 class PeerBook:
-    """Client addresses and incarnations by node id.
+    """Addresses and incarnations by node id.
 
     Args:
         known: incarnations from before the last restart.
-        self_id: this node.
-        client_address: address at which clients find this node.
+        own: where clients and peers find this node.
     """
 
-    def __init__(self, known: KnownPeers, self_id: str, client_address: str) -> None:
+    def __init__(self, known: KnownPeers, own: LeaderHint) -> None:
         self._known = known
-        self._addresses = {self_id: client_address}
+        self._hints = {own.node_id: own}
         self._saving = asyncio.Lock()
         self.joined: set[str] = set()
 
     def hint(self, node_id: str | None) -> LeaderHint | None:
-        """Return where clients find a node; None while the node has not sent its address."""
-        address = None if node_id is None else self._addresses.get(node_id)
-        return None if node_id is None or address is None else LeaderHint(node_id, address)
+        """Return where a node is found; None while it has not sent its addresses."""
+        return None if node_id is None else self._hints.get(node_id)
 
     def greet(self, peer_id: str, hello: Hello) -> bool:
         """Take over what a hello says; return whether `save` must be called."""
         self.joined.add(peer_id)
-        self._addresses[peer_id] = hello.client_address
+        self._hints[peer_id] = LeaderHint(peer_id, hello.client_address, hello.inside_address)
         if self._known.incarnations.get(peer_id) == hello.incarnation:
             return False
         if self._known.learn(peer_id, hello.incarnation):

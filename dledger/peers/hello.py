@@ -40,6 +40,7 @@ class Hello:
         incarnation: drawn when the sender's data directory was made.
         session: drawn when the sender's process started.
         client_address: `host:port` to which clients are sent while the sender leads.
+        inside_address: `host:port` at which the other members ask the sender; empty: the same.
         data_file_size: positions are equal on all nodes only if their files have the same size.
     """
 
@@ -53,6 +54,7 @@ class Hello:
     incarnation: str
     session: str
     client_address: str
+    inside_address: str
     data_file_size: int
 
     def encode(self) -> bytes:

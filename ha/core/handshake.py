@@ -130,6 +130,7 @@ class MasterWelcome(_Said):
     Attributes:
         epoch: of the master; 0 where it was appointed.
         epochs: of its log, see `ha.core.epochs.to_text`; empty where it was appointed.
+        inside_address: `host:port` at which brokers of the group pass requests of clients on to it.
         start: offset of the first byte that it will send. If that is not the slave's end, or if a snapshot comes, the
             slave begins anew there; under an elected master it cuts its log there, if it lies in it.
         snapshot_size: bytes of state (topics, groups, offsets) that follow this message, before the stream; for a
@@ -140,6 +141,7 @@ class MasterWelcome(_Said):
 
     epoch: int
     epochs: str
+    inside_address: str
     start: int
     snapshot_size: int
     wants_durable: bool

@@ -73,10 +73,17 @@ class Cause(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
-    """The last known leader: its node id (`n0`) and the address for clients (`host:port`)."""
+    """The last known leader.
+
+    Attributes:
+        node_id: `n0`, or `broker-a/0`.
+        address: `host:port` for clients.
+        inside_address: `host:port` for the other members, where it is known to be another one; else empty.
+    """
 
     node_id: str
     address: str
+    inside_address: str = ""
 
 
 class Refusal(Exception):

@@ -232,6 +232,7 @@ class RaftCluster:
         values: dict[str, Any] = {
             "cluster": "C", "group": "G", "self_id": node_id, "peers": parse_peers(self.peers),
             "store_dir": self.root / node_id, "client_address": f"{node_id}.clients:10911", "store_host": STORE_HOST,
+            "inside_address": f"{node_id}.inside:10911",
             "data_file_size_bytes": 16384, "index_file_size_bytes": 3200, "heartbeat_ms": 50, "election_min_ms": 400,
             "election_max_ms": 800, "checkpoint_interval_ms": 100,
         }  # fmt: skip

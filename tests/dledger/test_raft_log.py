@@ -45,7 +45,7 @@ async def test_logs_are_equal_byte_for_byte_over_many_files(raft_cluster: Make) 
     assert cluster.bodies(leader) == bodies
 
 
-async def test_the_followers_know_where_clients_find_the_leader(raft_cluster: Make) -> None:
+async def test_the_followers_know_where_clients_and_peers_find_the_leader(raft_cluster: Make) -> None:
     cluster = raft_cluster()
     await cluster.start()
     leader = await cluster.elected()
@@ -57,6 +57,7 @@ async def test_the_followers_know_where_clients_find_the_leader(raft_cluster: Ma
         assert refused.value.cause is Cause.NOT_LEADER
         assert refused.value.leader_hint is not None
         assert refused.value.leader_hint.address == f"{leader}.clients:10911"
+        assert refused.value.leader_hint.inside_address == f"{leader}.inside:10911"
 
 
 async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(raft_cluster: Make) -> None:

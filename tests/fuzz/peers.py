@@ -30,7 +30,7 @@ _LIMIT_S: Final = 30.0
 _HELLO: Final[dict[str, Any]] = {
     "version": PROTOCOL_VERSION, "cluster": "DefaultCluster", "group": "g", "members": "n0;n1;n2", "node_id": "n1",
     "to": "n0", "nonce": "00" * NONCE_SIZE, "incarnation": "i", "session": "s", "client_address": "127.0.0.1:1",
-    "data_file_size": 16 << 20,
+    "inside_address": "", "data_file_size": 16 << 20,
 }  # fmt: skip
 
 

@@ -22,7 +22,14 @@ FILE_SIZE = 4096
 SECRET = b"of-this-group" * 3
 LOCAL = (ipaddress.ip_network("127.0.0.1"),)
 GROUP = GroupConfig(
-    cluster="c", name="b", broker_id=0, client_address="m:1", file_size=FILE_SIZE, secrets=(SECRET,), heartbeat_s=0.2
+    cluster="c",
+    name="b",
+    broker_id=0,
+    client_address="m:1",
+    inside_address="m.inside:1",
+    file_size=FILE_SIZE,
+    secrets=(SECRET,),
+    heartbeat_s=0.2,
 )
 
 

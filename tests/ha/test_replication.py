@@ -92,7 +92,7 @@ async def test_a_slave_takes_no_records_and_says_who_does(tmp_path: Path) -> Non
         await eventually(lambda: second.log.state.leader is not None)
         assert second.log.readiness().is_ready
         hint = second.log.state.leader
-        assert hint is not None and hint.address == "m:1"
+        assert hint is not None and (hint.address, hint.inside_address) == ("m:1", "m.inside:1")
 
 
 async def test_a_promise_waits_for_the_slave_and_for_the_own_disk(tmp_path: Path) -> None:

@@ -298,6 +298,17 @@ async def test_a_request_that_comes_back_keeps_its_deadline(
     await deposed.server.close()
 
 
+async def test_the_leader_is_asked_at_its_inside_address(follower: Follower) -> None:
+    """Containers: what clients dial is a port of the host, which another container does not reach."""
+    leader = Leader(accept)
+    hint = LeaderHint("n0", "127.0.0.1:1", await leader.start())
+    follower.role.update(log_state(writable=False, generation=2, leader=hint))
+    follower.pass_on.follow()
+    follower.send(1)
+    assert await follower.answered(1) == [(1, 0, "")]
+    await leader.server.close()
+
+
 async def test_a_slave_makes_no_connection_to_its_master(follower: Follower) -> None:
     master = Leader(accept)
     hint = LeaderHint("b/0", await master.start())

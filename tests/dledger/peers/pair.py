@@ -39,7 +39,8 @@ def hello(node_id: str, **changes: object) -> Hello:
     values = {
         "version": PROTOCOL_VERSION, "cluster": "C", "group": "G", "members": "n0;n1", "node_id": node_id, "to": "",
         "nonce": "00" * NONCE_SIZE, "incarnation": f"i-{node_id}",
-        "session": f"s-{node_id}", "client_address": f"{node_id}:10911", "data_file_size": 4096,
+        "session": f"s-{node_id}", "client_address": f"{node_id}:10911", "inside_address": f"{node_id}.inside:10911",
+        "data_file_size": 4096,
     }  # fmt: skip
     return Hello(**{**values, **changes})  # type: ignore[arg-type]  # the values above have the right types
 

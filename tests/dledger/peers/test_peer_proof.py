@@ -257,7 +257,7 @@ async def test_a_stranger_s_install_and_term_change_nothing(raft_cluster: Callab
     said = Hello(
         version=PROTOCOL_VERSION, cluster="C", group="G", members="n0;n1", node_id=leader, to=follower,
         nonce="00" * NONCE_SIZE, incarnation="i", session="s", client_address=config.client_address,
-        data_file_size=config.data_file_size_bytes,
+        inside_address="", data_file_size=config.data_file_size_bytes,
     ).encode()  # fmt: skip
     install = InstallRequest(soft.term + 5, leader, 500, 1 << 20, soft.term + 4, 1, 0, 0, b"", 0)
     for proof in (b"", bytes(32), prove(OTHER_SECRET, DIALER, bytes(NONCE_SIZE), said)):

@@ -149,7 +149,7 @@ async def replica(
     directory: Path, court: Court, broker_id: int, flush_mode: FlushMode = FlushMode.ASYNC
 ) -> AsyncIterator[Replica]:
     """A process of the broker with this id, in its folder."""
-    group = replace(GROUP, broker_id=broker_id, client_address=f"s:{broker_id}")
+    group = replace(GROUP, broker_id=broker_id, client_address=f"s:{broker_id}", inside_address=f"i:{broker_id}")
     rules = CopyRules(counts_durable=flush_mode is FlushMode.SYNC)
     master = MasterConfig(group=group, listen_host="127.0.0.1", listen_port=0, rules=rules, limit_s=1.0)
     root = directory / str(broker_id)

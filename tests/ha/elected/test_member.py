@@ -7,7 +7,7 @@ import pytest
 from ha.core.epochs import Epoch, decode_file
 from ha.core.standing import Play
 from ha.core.stream import Report
-from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogRole
 from tests.ha.elected.group import Court, in_sync, leads, replica, same, without_lease
@@ -37,6 +37,8 @@ async def test_slaves_join_and_another_one_takes_over_with_everything_acknowledg
         await eventually(lambda: master.log.state.role is LogRole.SLAVE)
         assert successor.log.state.generation == 2
         await in_sync(court, 1, 2, 3)
+        found = LeaderHint(f"b/{successor.broker_id}", f"s:{successor.broker_id}", f"i:{successor.broker_id}")
+        await eventually(lambda: master.log.state.leader == found)
         successor.put(300)
         await same(successor, first, second, third)
     data = (tmp_path / str(successor.broker_id) / "epochFileCheckpoint").read_bytes()
