@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from telemetry.collector import QuietCollector
-from tests.limits import IS_WHOLE, SLOWNESS, TEST_S
+from tests.limits import IS_WHOLE, SLOWNESS, STRANGER_TEST_S, TEST_S
 
 if importlib.util.find_spec("ledgermq_server") is None:
     pytest.exit("the virtual environment is older than the packages: run `make install`", returncode=4)
@@ -35,7 +35,9 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests with processes first, and give each test its limit: its own or `TEST_S`; longer on a slow machine.
+    """Put tests with processes first, and give each test its limit, longer on a slow machine.
+
+    It is `STRANGER_TEST_S` with programs of others, else the test's own or `TEST_S`.
 
     pytest-xdist gives each worker a run of tests, and takes from its end for workers that have done theirs. So tests
     with processes, which wait a lot, stay together in one worker, where they share clusters, and none comes last.
@@ -43,7 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
     for item in items:
         own = item.get_closest_marker("timeout")
-        if own is None:
+        if item.get_closest_marker("java") or item.get_closest_marker("go"):
+            item.add_marker(pytest.mark.timeout(STRANGER_TEST_S), append=False)
+        elif own is None:
             item.add_marker(pytest.mark.timeout(TEST_S))
         elif SLOWNESS > 1:
             item.add_marker(pytest.mark.timeout(own.args[0] * SLOWNESS), append=False)

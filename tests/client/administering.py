@@ -9,8 +9,7 @@ from ledgermq.client import Admin, Consumer, GroupConfig, Message, Producer
 from ledgermq.client.errors import GroupNotFoundError, NotFoundError
 from tests.client.consumer.test_handling import handled
 from tests.client.fake import eventually
-
-LIMIT_S = 40
+from tests.limits import WAIT_S
 
 
 async def topics(namesrv: str, topic: str) -> None:
@@ -58,7 +57,7 @@ async def consumers(namesrv: str, topic: str) -> None:
             raise ValueError("three")
 
     group = f"{topic}-g"
-    async with Admin(namesrv) as admin, Producer(namesrv) as producer, asyncio.timeout(LIMIT_S):
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer, asyncio.timeout(2 * WAIT_S):
         await admin.create_topic(topic, 1)
         sent = [await producer.send(topic, b"%d" % n) for n in range(10)]
         consumer = Consumer(namesrv, group, topic, auto_commit_s=0.1)
@@ -91,7 +90,7 @@ async def consumers(namesrv: str, topic: str) -> None:
 
 async def offsets(namesrv: str, topic: str) -> None:
     """Reset while nobody is there, cloned."""
-    async with Admin(namesrv) as admin, Producer(namesrv) as producer, asyncio.timeout(LIMIT_S):
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer, asyncio.timeout(2 * WAIT_S):
         await admin.create_topic(topic, 1)
         for n in range(5):
             await producer.send(topic, b"%d" % n)
@@ -114,7 +113,7 @@ async def messages(namesrv: str, topic: str) -> None:
     """Found by key, id and time; dead letters listed and sent again."""
     begin = datetime.now(UTC) - timedelta(seconds=5)
     group = f"{topic}-g"
-    async with Admin(namesrv) as admin, Producer(namesrv) as producer, asyncio.timeout(LIMIT_S):
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer, asyncio.timeout(2 * WAIT_S):
         await admin.create_topic(topic, 2)
         sent = [await producer.send(topic, b"%d" % n, keys=["all", f"k{n}"], tags="t") for n in range(5)]
         while len(found := await admin.find_by_key(topic, "all")) < 5:

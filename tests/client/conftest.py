@@ -28,7 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "java_broker" in getattr(item, "fixturenames", ()) and Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.java)
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.timeout(300))
             if no is not None:
                 item.add_marker(pytest.mark.skip(reason=no))
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_block
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "benchmarks" / "peers" / "rocketmq"
@@ -18,8 +19,6 @@ IS_ASKED_FOR = "JAVA_CLIENT" in os.environ
 
 PORTS = 75  # a block, as the launcher takes them
 ARTIFACTS = ("namesrv", "broker", "controller", "tools", "client")
-STOP_S = 60
-PEER_LIMIT_S = 90
 SETTINGS = {
     "recallMessageEnable": "true",
     "traceTopicEnable": "true",
@@ -56,7 +55,7 @@ def run_java_broker(directory: Path) -> Iterator[str]:
             yield str(json.loads(line)["namesrv"])
         finally:
             process.terminate()
-            process.wait(STOP_S)
+            process.wait(STRANGER_WAIT_S)
 
 
 class Peer:
@@ -68,7 +67,7 @@ class Peer:
     async def said(self, word: str) -> str:
         """The rest of the next line that begins with that word."""
         assert self._process.stdout is not None
-        async with asyncio.timeout(PEER_LIMIT_S):
+        async with asyncio.timeout(STRANGER_WAIT_S):
             while line := (await self._process.stdout.readline()).decode():
                 if line.startswith(word):
                     return line.removeprefix(word).strip()
@@ -123,6 +122,6 @@ def _jars() -> str:
     spec = "import peerlib; print(peerlib.maven_jars('rocketmq', '5.3.3', ["
     spec += ", ".join(f"'org.apache.rocketmq:rocketmq-{name}:5.3.3'" for name in ARTIFACTS) + "]))"
     words = [sys.executable, "-c", spec]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=LAUNCHER.parent, timeout=300)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=LAUNCHER.parent, timeout=STRANGER_WAIT_S)
     assert done.returncode == 0, done.stderr
     return f"{done.stdout.strip()}/*"

@@ -3,14 +3,13 @@
 import asyncio
 
 from ledgermq.client import Admin, PoppedMessage, Producer, SimpleConsumer
-
-LIMIT_S = 40
+from tests.limits import WAIT_S
 
 
 async def take(consumer: SimpleConsumer, count: int, *, invisible_s: float = 20.0) -> list[PoppedMessage]:
     """So many messages."""
     messages: list[PoppedMessage] = []
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(2 * WAIT_S):
         while len(messages) < count:
             messages += await consumer.receive(min(32, count - len(messages)), invisible_s=invisible_s, wait_s=5)
     return messages

@@ -16,7 +16,6 @@ TAKEN_OVER_S = 40
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.java,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(
         shutil.which("mvn") is None or shutil.which("java") is None, reason="Java 17 and Maven are not here"
     ),

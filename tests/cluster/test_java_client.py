@@ -13,7 +13,6 @@ CASES = "cluster/master-dies,cluster/fresh-topic-survives,cluster/replicas-catch
 
 @pytest.mark.cluster
 @pytest.mark.java
-@pytest.mark.timeout(600)
 @pytest.mark.skipif(
     shutil.which("mvn") is None or shutil.which("java") is None, reason="Java 17 and Maven are not here"
 )

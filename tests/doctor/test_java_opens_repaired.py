@@ -19,7 +19,7 @@ from ledgermq.message.index_unit import IndexLayout
 from tests.doctor.doctor_support import restore, variants
 from tests.store.support import GOLDEN
 
-pytestmark = [pytest.mark.java, pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.cluster]
 
 ROOT = Path(__file__).parents[2]
 NAMES = [

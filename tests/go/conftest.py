@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import start
+from tests.limits import STRANGER_WAIT_S
 
 __all__ = ["go_client", "start"]
 
 SOURCE = Path(__file__).resolve().parent
-BUILD_LIMIT_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,5 +43,5 @@ def go_client() -> Path:
 def _go(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
     return subprocess.run(
-        ["go", *words], cwd=SOURCE, env=environment, capture_output=True, text=True, timeout=BUILD_LIMIT_S
+        ["go", *words], cwd=SOURCE, env=environment, capture_output=True, text=True, timeout=2 * STRANGER_WAIT_S
     )

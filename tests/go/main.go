@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait: a scenario that sees nothing for so long gives up and tells what it has.
-const patience = 60 * time.Second
+const patience = 180 * time.Second
 
 // scenario does its work on a cluster and returns what it saw, ready for JSON.
 type scenario func(*cluster) (map[string]any, error)

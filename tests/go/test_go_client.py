@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import Cluster
+from tests.limits import STRANGER_WAIT_S
 
 Start = Callable[..., Cluster]
 
 SCENARIOS = ("admin", "broadcast", "delay", "orderly", "send", "share", "transaction")
 CHECK_BACK = ("transactionCheckInterval=1000", "transactionTimeOut=1000", "transactionCheckMax=200")
-LIMIT_S = 300
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1000)]
+pytestmark = pytest.mark.cluster
 
 
 def start_for_go(start: Start, mode: str) -> Cluster:
@@ -41,7 +41,7 @@ def running(program: Path, cluster: Cluster, home: Path, *scenarios: str) -> Ite
 
 def answer_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     """What the program saw, once all its scenarios have finished."""
-    output, _ = process.communicate(timeout=LIMIT_S)
+    output, _ = process.communicate(timeout=STRANGER_WAIT_S)
     answer: dict[str, Any] = json.loads(output.splitlines()[-1])
     assert process.returncode == 0, {name: seen.get("error") for name, seen in answer.items()}
     return answer

@@ -27,7 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="make java-store runs these; JAVA_STORE=one the short ones"))
             item.add_marker(pytest.mark.java)
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

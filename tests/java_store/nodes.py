@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.java_store.wire import Wire
+from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_ports
 
-LIMIT_S = 90.0
 _OPENS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -43,12 +43,12 @@ SMALL = {
 }
 
 
-def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Poll until it holds; fails the test with `what` otherwise."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + STRANGER_WAIT_S
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {limit_s:g} s: {what}")
+            pytest.fail(f"not within {STRANGER_WAIT_S:g} s: {what}")
         time.sleep(0.1)
 
 
@@ -121,11 +121,11 @@ class Seat:
             return
         self._process.send_signal(how)
         try:
-            self._process.wait(LIMIT_S)
+            self._process.wait(STRANGER_WAIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(LIMIT_S)
-            pytest.fail(f"the {self.who} broker did not end within {LIMIT_S:g} s of {how.name}")
+            self._process.wait(STRANGER_WAIT_S)
+            pytest.fail(f"the {self.who} broker did not end within {STRANGER_WAIT_S:g} s of {how.name}")
         finally:
             self._process = None
 
@@ -190,7 +190,7 @@ class Group:
         self.kill()
         if self._nameserver is not None:
             self._nameserver.kill()
-            self._nameserver.wait(LIMIT_S)
+            self._nameserver.wait(STRANGER_WAIT_S)
 
 
 READY = "JavaStoreReady"

@@ -106,7 +106,7 @@ class Relay:
             return Counter(keys_in(take_picture(wire), LATE))
 
         expected = {key for key in due if self._ended.get(key, 1)}
-        wait_until(lambda: expected <= set(arrived()), f"{expected} are delivered", 30)
+        wait_until(lambda: expected <= set(arrived()), f"{expected} are delivered")
         found = arrived()
         assert set(found) == expected
         if not self._was_killed:
@@ -127,7 +127,7 @@ class Relay:
             )
             return has_topics and has_group and has_offsets
 
-        wait_until(written, f"tables are on the disk of {seat.home.name}", 45)
+        wait_until(written, f"tables are on the disk of {seat.home.name}")
 
 
 def _on_disk(seat: Seat, file: str, name: str) -> dict[str, dict[str, int]]:

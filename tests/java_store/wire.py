@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledgermq.remoting.codec.lenient_json import loads
-
-LIMIT_S = 30.0
+from tests.limits import WAIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Answer:
 class Wire:
     """A connection to one broker, `127.0.0.1:port`."""
 
-    def __init__(self, port: int, limit_s: float = LIMIT_S) -> None:
+    def __init__(self, port: int, limit_s: float = WAIT_S) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), limit_s)
         self._opaque = 0
 

@@ -5,13 +5,15 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.java_store.nodes import LIMIT_S
+from tests.limits import STRANGER_WAIT_S
 from tests.mixed.nodes import Street
+from tests.mqadmin.driver import Driver
 
 PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 NEWEST, OLD, GRPC_CLIENT = "5.3.3", "4.9.7", "5.0.7"
@@ -28,7 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="make mixed runs these; MIXED=one the short ones"))
             item.add_marker(pytest.mark.java)
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.timeout(600))
 
 
 def maven_jars(version: str, *parts: str) -> Path:
@@ -67,9 +68,16 @@ def grpc_client_jars() -> Path:
     return maven_jars(GRPC_CLIENT, "client-java")
 
 
+@pytest.fixture(scope="session")
+def mqadmin(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """RocketMQ's mqadmin, one JVM for all tests."""
+    with contextlib.closing(Driver(f"{jars}/*", "none", tmp_path_factory.mktemp("mqadmin"))) as driver:
+        yield driver
+
+
 @pytest.fixture
-def street(tmp_path: Path, jars: Path) -> Iterator[Street]:
-    with contextlib.closing(Street(tmp_path, jars)) as nodes:
+def street(tmp_path: Path, jars: Path, mqadmin: Driver) -> Iterator[Street]:
+    with contextlib.closing(Street(tmp_path, jars, mqadmin)) as nodes:
         yield nodes
 
 
@@ -81,12 +89,14 @@ def eventually(street: Street) -> Callable[[Condition, str], Awaitable[None]]:
     """`eventually(condition, what)`: returns when it holds; fails with `what` when it does not, or when a node ends."""
 
     async def wait(condition: Condition, what: str) -> None:
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(STRANGER_WAIT_S):
                 while not await condition():
                     street.check()
                     await asyncio.sleep(0.1)
+            print(f"{time.monotonic() - began:.1f} s until {what}")
         except TimeoutError:
-            pytest.fail(f"not within {LIMIT_S:g} s: {what}")
+            pytest.fail(f"not within {STRANGER_WAIT_S:g} s: {what}")
 
     return wait

@@ -1,7 +1,6 @@
 """Nameservers, brokers and tools, RocketMQ's and ours, side by side on this machine; each is a process of its own."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -10,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.java_store.nodes import LIMIT_S
+from tests.limits import STRANGER_WAIT_S
+from tests.mqadmin.driver import Driver
 from tests.ports import free_ports
 
 Conf = Mapping[str, object]
 NOTHING: Conf = {}
-CLIENT_LIMIT_S = 400.0
 CLUSTER = "DefaultCluster"
 JVM = (
     *("-Xms192m", "-Xmx192m", "-XX:MaxDirectMemorySize=192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -26,7 +25,6 @@ JVM = (
 )
 """A short life: compile little, keep little."""
 
-_NOISE = re.compile(r"SLF4J|RocketMQLog|^WARNING: |\|-(INFO|WARN|ERROR) in org\.apache\.rocketmq\.logging")
 _SMALL_FILES = {
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 60_000,
@@ -38,7 +36,13 @@ _SMALL_FILES = {
     "brokerClusterName": CLUSTER,
     "autoCreateTopicEnable": "true",
     "reviveQueueNum": 1,
+    "registerNameServerPeriod": 10_000,
 }
+"""A slave of RocketMQ's learns of another master's HA address when it registers next: every 10 s is the most often."""
+_PATIENT_CONTROLLER: Conf = {"controllerElectionTimeout": 2500}
+_PATIENT_CONTROLLED: Conf = {"controllerHeartBeatTimeoutMills": 120_000, "clientCloseSocketIfTimeout": "false"}
+"""A busy machine elects nobody: a process that gets no processor for seconds is not dead, and a late answer does not
+close the connection, which controllers take for a broker's death. A killed process is found by its connection."""
 
 
 class Node:
@@ -84,11 +88,11 @@ class Node:
             return
         process.send_signal(how)
         try:
-            process.wait(LIMIT_S)
+            process.wait(STRANGER_WAIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(LIMIT_S)
-            pytest.fail(f"{self.name} did not end within {LIMIT_S:g} s of {how.name}")
+            process.wait(STRANGER_WAIT_S)
+            pytest.fail(f"{self.name} did not end within {STRANGER_WAIT_S:g} s of {how.name}")
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -100,11 +104,13 @@ class Street:
 
     Args:
         jars: RocketMQ's, of the newest version.
+        mqadmin: runs commands.
     """
 
-    def __init__(self, folder: Path, jars: Path) -> None:
+    def __init__(self, folder: Path, jars: Path, mqadmin: Driver) -> None:
         self._folder = folder
         self._jars = jars
+        self._mqadmin = mqadmin
         self._nodes: list[Node] = []
 
     def our_nameserver(self, conf: Conf = NOTHING) -> Node:
@@ -151,7 +157,7 @@ class Street:
         secret.touch(0o600)
         secret.write_text("c" * 64)
         conf = {"controllerDLegerPeers": members, "controllerSecretFile": secret, "healthPort": "off"}
-        conf |= {"controllerStorePath": secret.parent, "controllerQuorumPortOffset": 1}
+        conf |= {"controllerStorePath": secret.parent, "controllerQuorumPortOffset": 1, **_PATIENT_CONTROLLER}
         return [
             self._started(home, port, _ours("controller", home, {**conf, "controllerDLegerSelfId": f"n{number}"}))
             for number, port in enumerate(ports)
@@ -161,7 +167,7 @@ class Street:
     def java_controlled_group(self, name: str, namesrv: Node, controllers: Sequence[Node]) -> list[Node]:
         """Three started brokers of RocketMQ's, whose master is appointed by controllers."""
         conf = {"brokerId": -1, "brokerRole": "SLAVE", "enableControllerMode": "true", "allAckInSyncStateSet": "true"}
-        conf |= {"controllerAddr": ";".join(node.address for node in controllers)}
+        conf |= {"controllerAddr": ";".join(node.address for node in controllers), **_PATIENT_CONTROLLED}
         return [self.java_broker(name, namesrv, conf) for _ in range(3)]
 
     def proxy(self, namesrv: Node, jars: Path) -> Node:
@@ -182,16 +188,12 @@ class Street:
         """What `ProxyClient.java` prints of these cases."""
         program = Path(__file__).with_name("ProxyClient.java")
         argv = [*_java_command(jars, self._home("client")), str(program), proxy.address, *cases]
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=CLIENT_LIMIT_S)
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=STRANGER_WAIT_S)
         return done.stdout + done.stderr
 
     def mqadmin(self, namesrv: Node, *words: str) -> str:
         """What RocketMQ's mqadmin prints."""
-        home = self._home("admin")
-        argv = [*_java_command(self._jars, home), f"-Drocketmq.namesrv.addr={namesrv.address}"]
-        argv += ["org.apache.rocketmq.tools.command.MQAdminStartup", *words]
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=home)
-        return "\n".join(line for line in (done.stdout + done.stderr).splitlines() if not _NOISE.search(line))
+        return self._mqadmin.ask([*words, "-n", namesrv.address], int(STRANGER_WAIT_S * 1000))
 
     def check(self) -> None:
         """Fails the test when a node has ended by itself."""

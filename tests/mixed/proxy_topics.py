@@ -6,6 +6,7 @@ from ledgermq.client import Admin
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from tests.limits import STRANGER_WAIT_S
 from tests.mixed.nodes import Node
 
 TYPES = {
@@ -26,7 +27,7 @@ GROUPS = (
 
 async def prepare(namesrv: Node) -> None:
     """At the leaders of all broker names."""
-    async with Admin(namesrv.address, deadline_s=60.0) as admin:
+    async with Admin(namesrv.address, deadline_s=STRANGER_WAIT_S) as admin:
         leaders = (await admin.cluster()).leaders().values()
     client = RemotingClient()
     for leader in leaders:

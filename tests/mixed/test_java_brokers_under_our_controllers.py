@@ -43,11 +43,15 @@ async def test_java_brokers_elect_replicate_and_fail_over_under_our_controllers(
     seen: dict[str, Any] = {}
 
     async def has(in_sync: int, epoch: int, alive: int = 3) -> bool:
+        """Whether so many brokers are in sync and so many alive, `epoch` masters or more having been elected."""
+        found = await state(controllers)
+        if found != seen:
+            print(f"the controllers tell of {found}")
         seen.clear()
-        seen.update(await state(controllers))
-        replicas = [*seen.get("inSyncReplicas", ()), *seen.get("notInSyncReplicas", ())]
-        living = sum(one["alive"] for one in replicas)
-        return [len(seen.get("inSyncReplicas", ())), seen.get("masterEpoch"), living] == [in_sync, epoch, alive]
+        seen.update(found)
+        members = seen.get("inSyncReplicas", ())
+        living = sum(one["alive"] for one in (*members, *seen.get("notInSyncReplicas", ())))
+        return (len(members), living) == (in_sync, alive) and seen["masterEpoch"] >= epoch
 
     async def is_routed() -> bool:
         master: str = seen["masterAddress"]
@@ -67,39 +71,63 @@ async def test_java_brokers_elect_replicate_and_fail_over_under_our_controllers(
     first.start()
     await eventually(lambda: has(3, 2), "the old master follows")
 
-    leader = await leading(controllers)
+    leader = await leading(controllers, eventually)
     leader.kill()
     others = [node for node in controllers if node is not leader]
     back = next(one for one in seen["inSyncReplicas"] if one["brokerAddress"] == first.address)["brokerId"]
     await eventually(lambda: has(3, 2), "another controller leads and hears all brokers")
     words = ("-a", others[0].address, "-b", str(back), "-bn", NAME, "-c", CLUSTER)
-    assert f"#BrokerMasterAddr\t{first.address}" in street.mqadmin(namesrv, "electMaster", *words)
-    await eventually(lambda: has(3, 3), "the others follow the master that an administrator named")
-    shown = street.mqadmin(namesrv, "getSyncStateSet", "-a", others[1].address, "-b", NAME)
-    assert re.search(rf"#MasterBrokerId\t{back}\n", shown), shown
-    refused = street.mqadmin(namesrv, "cleanBrokerMetadata", *words)
-    assert f"CODE: 2009  DESC: Broker [{NAME},  {back}] is still alive, clean up failure" in refused
+    assert seen["masterAddress"] != first.address
+    await eventually(says(street, namesrv, f"#BrokerMasterAddr\t{first.address}", "electMaster", *words), "it is named")
+
+    async def follow_named() -> bool:
+        return await has(3, 3) and seen["masterAddress"] == first.address
+
+    await eventually(follow_named, "the others follow the master that an administrator named")
+    asked = ("getSyncStateSet", "-a", others[1].address, "-b", NAME)
+    await eventually(says(street, namesrv, f"#MasterBrokerId\t{back}\n", *asked), "mqadmin shows that master")
+    refusal = f"CODE: 2009  DESC: Broker [{NAME},  {back}] is still alive, clean up failure"
+    await eventually(says(street, namesrv, refusal, "cleanBrokerMetadata", *words), "a living broker is not removed")
 
 
-async def leading(controllers: Sequence[Node]) -> Node:
-    client = RemotingClient()
-    try:
-        answer = await client.request(controllers[0].address, Command(RequestCode.CONTROLLER_GET_METADATA_INFO))
-    finally:
-        await client.close()
-    return next(node for node in controllers if node.address == answer.ext["controllerLeaderAddress"])
+def says(street: Street, namesrv: Node, text: str, *words: str) -> Callable[[], Awaitable[bool]]:
+    """Whether mqadmin prints that; it waits for an answer for 3 to 5 s only."""
+
+    async def asked() -> bool:
+        printed = street.mqadmin(namesrv, *words)
+        if text not in printed:
+            print(f"mqadmin {words[0]} prints {printed}")
+        return text in printed
+
+    return asked
+
+
+async def leading(controllers: Sequence[Node], eventually: Eventually) -> Node:
+    """The controller that leads the others."""
+    found: list[Node] = []
+
+    async def is_known() -> bool:
+        client = RemotingClient()
+        try:
+            answer = await client.request(controllers[0].address, Command(RequestCode.CONTROLLER_GET_METADATA_INFO))
+        except RemotingError:
+            return False
+        finally:
+            await client.close()
+        found.extend(node for node in controllers if node.address == answer.ext.get("controllerLeaderAddress"))
+        return bool(found)
+
+    await eventually(is_known, "a controller leads")
+    return found[0]
 
 
 async def test_mqadmin_shows_and_changes_controllers(street: Street, eventually: Eventually) -> None:
     namesrv, controllers = street.our_nameserver(), street.our_controllers()
     addresses = ";".join(node.address for node in controllers)
 
-    async def one_leads() -> bool:
-        shown = street.mqadmin(namesrv, "getControllerMetaData", "-a", controllers[0].address)
-        return "#ControllerLeaderId\tn" in shown
-
-    await eventually(one_leads, "a controller leads")
-    words = ("-a", addresses, "-k", "enableElectUncleanMaster", "-v", "true")
-    assert "update controller config success" in street.mqadmin(namesrv, "updateControllerConfig", *words)
-    shown = street.mqadmin(namesrv, "getControllerConfig", "-a", addresses)
-    assert len(re.findall(r"enableElectUncleanMaster +=  true", shown)) == 3
+    shown = ("getControllerMetaData", "-a", controllers[0].address)
+    await eventually(says(street, namesrv, "#ControllerLeaderId\tn", *shown), "a controller leads")
+    words = ("updateControllerConfig", "-a", addresses, "-k", "enableElectUncleanMaster", "-v", "true")
+    await eventually(says(street, namesrv, "update controller config success", *words), "all take the change")
+    config = street.mqadmin(namesrv, "getControllerConfig", "-a", addresses)
+    assert len(re.findall(r"enableElectUncleanMaster +=  true", config)) == 3, config

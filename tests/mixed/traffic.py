@@ -5,8 +5,7 @@ from collections import Counter
 from typing import Protocol
 
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
-
-LIMIT_S = 60.0
+from tests.limits import STRANGER_WAIT_S
 
 
 class Door(Protocol):
@@ -29,13 +28,13 @@ async def brokers(namesrv: Door) -> dict[str, dict[int, str]]:
 
 async def create_topic(namesrv: Door, topic: str) -> None:
     """On all brokers, four queues each."""
-    async with Admin(namesrv.address, deadline_s=LIMIT_S) as admin:
+    async with Admin(namesrv.address, deadline_s=STRANGER_WAIT_S) as admin:
         await admin.create_topic(topic, 4)
 
 
 async def send(namesrv: Door, topic: str, bodies: list[bytes]) -> Counter[str]:
     """Send them; how many each broker name has taken."""
-    async with Producer(namesrv.address, deadline_s=LIMIT_S) as producer:
+    async with Producer(namesrv.address, deadline_s=STRANGER_WAIT_S) as producer:
         results = await asyncio.gather(*(producer.send(topic, body) for body in bodies))
     return Counter(result.queue.broker for result in results)
 
@@ -43,7 +42,7 @@ async def send(namesrv: Door, topic: str, bodies: list[bytes]) -> Counter[str]:
 async def consume(namesrv: Door, topic: str, group: str, count: int) -> set[bytes]:
     """As many different bodies of the topic, from its beginning."""
     found: set[bytes] = set()
-    async with asyncio.timeout(LIMIT_S), Consumer(namesrv.address, group=group, topics=[topic]) as consumer:
+    async with asyncio.timeout(STRANGER_WAIT_S), Consumer(namesrv.address, group=group, topics=[topic]) as consumer:
         while len(found) < count:
             found |= {message.body for message in await consumer.get_many(100, wait_s=1.0)}
     return found

@@ -28,7 +28,7 @@ class Case:
     numbers: bool = True
     only: str = ""
     sorted: bool = False
-    limit_ms: int = 20_000
+    limit_ms: int = 60_000
     until: str = ""
     in_raft: str = ""
 
@@ -95,7 +95,7 @@ CASES = (
     Case("consumeMessage -t MqaTopic -b {broker} -i 7 -o 0 -c 2"),
     Case("checkMsgSendRT -t MqaTopic -a 3 -s 16", numbers=False),
     Case("sendMsgStatus -b {broker} -s 16 -c 2", numbers=False),
-    Case("clusterRT -a 2 -s 16 -i 30", numbers=False, limit_ms=_ENDLESS_MS),
+    Case("clusterRT -a 2 -s 16 -i 30", numbers=False, limit_ms=_ENDLESS_MS, until="{cluster} +{broker}"),
     Case("queryCq -b {address} -t MqaTopic -q 0 -i 0 -c 2", numbers=False),
     Case(
         "queryCq -b {address} -t MqaTopic -q 0 -i 99 -c 2", differs="the bounds are told, so that mqadmin does not fail"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import STRANGER_WAIT_S, WAIT_S
 from tests.mqadmin.driver import Driver
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -20,7 +21,6 @@ IS_JAVA = os.environ.get("MQADMIN_AGAINST") == "java"
 MODE = os.environ.get("MQADMIN_MODE", "standalone")
 USER = os.environ.get("MQADMIN_USER", "")
 """`name:secret` of a super user: the cluster asks who its clients are, and all commands are signed."""
-_LIMIT_S = 60.0
 _SETTINGS = ("traceTopicEnable=true", "transactionCheckMax=15")
 
 
@@ -32,7 +32,9 @@ def jars() -> str:
     spec = "import peerlib; print(peerlib.maven_jars('rocketmq', '5.3.3', ["
     spec += ", ".join(f"'org.apache.rocketmq:rocketmq-{name}:5.3.3'" for name in _ARTIFACTS) + "]))"
     peers = PROJECT / "benchmarks" / "peers"
-    done = subprocess.run([sys.executable, "-c", spec], capture_output=True, text=True, cwd=peers, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", spec], capture_output=True, text=True, cwd=peers, timeout=STRANGER_WAIT_S
+    )
     if done.returncode:
         pytest.skip(f"Maven has not got RocketMQ's jars: {done.stderr.strip()[-200:]}")
     return f"{done.stdout.strip()}/*"
@@ -105,7 +107,7 @@ def _ours(folder: Path) -> Iterator[tuple[str, str]]:
         yield answer["namesrv"], answer["leader"]["address"] if "leader" in answer else _master(answer)
     finally:
         up.send_signal(signal.SIGTERM)
-        up.wait(_LIMIT_S)
+        up.wait(WAIT_S)
         if up.stdout is not None:
             up.stdout.close()
 
@@ -120,10 +122,10 @@ def _java(folder: Path) -> Iterator[tuple[str, str]]:
     tool = [sys.executable, str(PROJECT / "benchmarks" / "peers" / "rocketmq")]
     where = ["--dir", str(folder / "java")]
     up = [*tool, "up", "single", *where, "--base-port", "26500", "--heap", "512m", *words]
-    done = subprocess.run(up, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(up, capture_output=True, text=True, timeout=STRANGER_WAIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     try:
         answer = json.loads(done.stdout)
         yield answer["namesrv"], _master(answer)
     finally:
-        subprocess.run([*tool, "down", *where], capture_output=True, timeout=120, check=False)
+        subprocess.run([*tool, "down", *where], capture_output=True, timeout=STRANGER_WAIT_S, check=False)

@@ -5,16 +5,16 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.limits import WAIT_S
 from tests.mqadmin.cases import Case
 
 _HERE = Path(__file__).parent
 _JVM = ("-Djava.security.manager=allow", "-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _NETWORK = "-Djava.net.preferIPv4Stack=true"  # message ids are short then
 _AGAIN_S = 0.5
-_UNTIL_S = 20.0
 _MASKS = (
     (r"(?m)^\s+(at |\.\.\. \d+ more|Suppressed:).*\n?", ""),
     (r"(?m)^WARNING: .*\n?", ""),
@@ -37,6 +37,8 @@ class Driver:
     """The JVM; `close` ends it.
 
     Args:
+        jars: the class path of mqadmin.
+        namesrv: `host:port` of the nameserver that commands without `-n` ask.
         work: a folder for what commands read and write.
     """
 
@@ -67,10 +69,10 @@ class Driver:
 
     def run(self, case: Case, values: Mapping[str, str]) -> str:
         """What the command printed; asked again until it has settled, if the case says how that looks."""
-        deadline = time.monotonic() + _UNTIL_S
+        deadline = time.monotonic() + WAIT_S
         while True:
             began = time.monotonic()
-            printed = self._ask(case, values)
+            printed = self.ask(case.words.format(**values).split(), case.limit_ms)
             if os.environ.get("MQADMIN_TIMES"):
                 print(f"{time.monotonic() - began:6.2f} s {case.words}")
             settled = not case.until or re.search(case.until.format(**values), printed)
@@ -78,11 +80,11 @@ class Driver:
                 return printed
             time.sleep(_AGAIN_S)
 
-    def _ask(self, case: Case, values: Mapping[str, str]) -> str:
-        words = case.words.format(**values).split()
+    def ask(self, words: Sequence[str], limit_ms: int) -> str:
+        """Return what one command printed, interrupted after `limit_ms`. No word may hold a tab or a line end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\t".join([str(case.limit_ms), *words]) + "\n")
+        self._process.stdin.write("\t".join([str(limit_ms), *words]) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, f"the JVM ended at {words}"

@@ -19,7 +19,6 @@ _OURS_TITLE = "# What it prints on LedgerMQ where that differs; why is in cases.
 
 @pytest.mark.cluster
 @pytest.mark.java
-@pytest.mark.timeout(900)
 def test_every_sub_command_prints_what_it_prints_on_rocketmq(
     driver: Driver, places: Mapping[str, str], request: pytest.FixtureRequest
 ) -> None:

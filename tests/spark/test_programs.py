@@ -16,7 +16,7 @@ from tests.spark.conftest import SETTINGS, RunningBroker, patiently
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import outgoing
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.java
 PROJECT = Path(__file__).parents[2]
 _numbers = itertools.count()
 

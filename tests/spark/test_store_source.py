@@ -12,7 +12,7 @@ from tests.spark.logs import record, write_log
 from tests.spark.test_parts import overwrite
 from tests.store.support import GOLDEN, golden
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.java
 
 
 def test_a_directory_of_java_is_read_whole_and_by_columns(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from tests.client import taking
 from tests.client.consumer.test_handling import handled
 from tests.client.fake import eventually
 from tests.client.reading import fresh
-
-LIMIT_S = 40
+from tests.limits import STRANGER_WAIT_S
 
 
 async def test_failures_come_again_and_at_last_are_dead_letters(java_broker: str) -> None:
@@ -32,7 +31,10 @@ async def test_failures_come_again_and_at_last_are_dead_letters(java_broker: str
             await producer.send(topic, body)
         async with handled(Consumer(java_broker, group, topic), handle, tries_max=1):
             await eventually(lambda: len(tries[b"never"]) == 2 and len(tries) == 3)
-            async with Consumer(java_broker, f"{topic}-dead", f"%DLQ%{group}") as dead, asyncio.timeout(LIMIT_S):
+            async with (
+                Consumer(java_broker, f"{topic}-dead", f"%DLQ%{group}") as dead,
+                asyncio.timeout(STRANGER_WAIT_S),
+            ):
                 letters = {(await anext(dead)).body for _ in range(2)}
         assert letters == {b"hopeless", b"never"}
         assert tries == {b"fine": [0], b"hopeless": [0], b"never": [0, 1]}
@@ -69,7 +71,7 @@ async def test_in_broadcasting_each_member_gets_everything_once(java_broker: str
                 consumer = Consumer(
                     java_broker, f"{topic}-g", topic, mode="broadcasting", offsets_dir=tmp_path / member
                 )
-                async with consumer, asyncio.timeout(LIMIT_S):
+                async with consumer, asyncio.timeout(STRANGER_WAIT_S):
                     assert sorted([int((await anext(consumer)).body) for _ in range(10)]) == list(range(10)), life
 
 
@@ -80,7 +82,7 @@ async def test_a_condition_chooses_messages(java_broker: str) -> None:
         for price in range(10):
             await producer.send(topic, b"%d" % price, properties={"price": str(price)})
         async with Consumer(java_broker, f"{topic}-g", {topic: Sql("price > 6")}) as consumer:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(STRANGER_WAIT_S):
                 assert [(await anext(consumer)).body for _ in range(3)] == [b"7", b"8", b"9"]
 
 

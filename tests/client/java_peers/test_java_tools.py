@@ -12,15 +12,13 @@ from tests.client import java
 from tests.client.consumer.test_handling import handled
 from tests.client.fake import eventually
 from tests.client.reading import fresh
+from tests.limits import STRANGER_WAIT_S
 
 HERE = Path(__file__).parent
-LIMIT_S = 60
-WAIT_S = 40
 
 pytestmark = [
     pytest.mark.java,
     pytest.mark.cluster,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(java.why_not() is not None, reason=java.why_not() or ""),
 ]
 
@@ -30,7 +28,7 @@ async def mqadmin(work: Path, *words: str) -> str:
     command = java.java_command(work, "org.apache.rocketmq.tools.command.MQAdminStartup", *words)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(STRANGER_WAIT_S):
         printed, _ = await process.communicate()
     return printed.decode(errors="replace")
 
@@ -66,7 +64,7 @@ async def look(namesrv: str, work: Path) -> None:
             reset = await mqadmin(work, "resetOffsetByTime", *where, "-t", topic, "-s", "0")
             assert topic in reset, reset
             await asyncio.gather(*(producer.send(topic, b"%d" % n) for n in range(10, 14)))
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(STRANGER_WAIT_S):
                 while {int(body) for body in seen} != set(range(14)):
                     await asyncio.sleep(0.05)
 
@@ -95,13 +93,13 @@ async def java_member(work: Path, *arguments: str) -> AsyncIterator[list[str]]:
 
     reading = asyncio.ensure_future(read(process.stdout))
     try:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(STRANGER_WAIT_S):
             while "ready" not in lines:
                 await asyncio.sleep(0.05)
         yield lines
     finally:
         process.stdin.close()
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(STRANGER_WAIT_S):
             await process.wait()
         await reading
 
@@ -123,7 +121,7 @@ async def test_a_java_and_a_python_member_share_a_group(namesrv: str, tmp_path: 
             async with java_member(tmp_path, namesrv, "g", "T") as lines:
                 await eventually(lambda: ours() == 2, "two of four queues each")
                 await asyncio.gather(*(producer.send("T", b"%d" % n) for n in range(200)))
-                async with asyncio.timeout(WAIT_S):
+                async with asyncio.timeout(STRANGER_WAIT_S):
                     while set(seen) | set(lines[1:]) < {str(n) for n in range(200)}:
                         await asyncio.sleep(0.05)
                 assert set(seen), "some are ours"

@@ -18,10 +18,10 @@ from tests.interop.scoring.suite import (
     await_brokers,
     fault_options,
 )
+from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_ports
 
 LEDGERMQ = str(PROJECT / ".venv" / "bin" / "ledgermq") if (PROJECT / ".venv").exists() else "ledgermq"
-STOP_LIMIT_S = 60.0
 _WITH_FAULTS = ("raft", "async", "controller", "two-brokers")
 """Clusters of which nodes are killed and started again."""
 
@@ -78,7 +78,7 @@ def _running(mode: str, settings: dict[str, str], work: Path) -> Iterator[str]:
 def _end(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
-        process.wait(STOP_LIMIT_S)
+        process.wait(STRANGER_WAIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
 

@@ -13,13 +13,13 @@ from typing import TextIO
 from ledgermq.client.admin import Admin
 from ledgermq.client.errors import LedgerMQError
 from tests.interop.scoring.outcomes import Outcome, Results, read_results
+from tests.limits import STRANGER_WAIT_S
 
 PROJECT = Path(__file__).resolve().parents[3]
 RUN = PROJECT / "tests" / "interop" / "run"
 
 # What the suite asks of a broker, and RocketMQ's defaults leave off.
 SETTINGS = {"enablePropertyFilter": "true", "recallMessageEnable": "true", "traceTopicEnable": "true"}
-REGISTER_LIMIT_S = 60.0
 AGAIN_MAX = 20  # so many time-outs are no accident of a busy machine
 TIMED_OUT = re.compile(r"within [\d.]+ s\b|time-?d? ?-?out|SendRequestException: send request to", re.IGNORECASE)
 """The reason of a case that waited in vain; a loss or wrong content is never asked for twice.
@@ -87,10 +87,10 @@ def await_brokers(namesrv: str, count: int) -> None:
     Raises:
         NotRunError: they have not registered in time.
     """
-    deadline = time.monotonic() + REGISTER_LIMIT_S
+    deadline = time.monotonic() + STRANGER_WAIT_S
     while asyncio.run(_leaders(namesrv)) < count:
         if time.monotonic() > deadline:
-            raise NotRunError(f"{count} brokers have not registered at {namesrv} in {REGISTER_LIMIT_S:g} s")
+            raise NotRunError(f"{count} brokers have not registered at {namesrv} in {STRANGER_WAIT_S:g} s")
         time.sleep(0.2)
 
 
