@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import json
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
 from cli.cluster.child import our_argv
@@ -78,29 +80,31 @@ async def local_cluster(directory: Path, *shape: str) -> AsyncIterator[LocalFabr
     """
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
     words = ["cluster", "up", *shape, "--dir", str(directory), "--json"]
-    up = await asyncio.create_subprocess_exec(
-        *our_argv(*words),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        await _await_description(up)
-        yield LocalFabric(directory)
-    finally:
-        await _stop(up)
+    with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would stop it when it is full
+        up = await asyncio.create_subprocess_exec(
+            *our_argv(*words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            await _await_description(up, errors)
+            yield LocalFabric(directory)
+        finally:
+            await _stop(up)
 
 
-async def _await_description(up: asyncio.subprocess.Process) -> None:
+async def _await_description(up: asyncio.subprocess.Process, errors: BinaryIO) -> None:
     assert up.stdout is not None, "stdout is a pipe"
     try:
         json.loads(await asyncio.wait_for(up.stdout.readline(), _START_LIMIT_S))
     except (TimeoutError, ValueError):
         with contextlib.suppress(ProcessLookupError):
             up.terminate()
-        _, errors = await up.communicate()
-        raise CommandError(f"the cluster did not come up: {errors.decode(errors='replace').strip()}") from None
+        await up.communicate()
+        errors.seek(0)
+        raise CommandError(f"the cluster did not come up: {errors.read().decode(errors='replace').strip()}") from None
 
 
 async def _stop(up: asyncio.subprocess.Process) -> None:

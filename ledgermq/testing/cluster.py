@@ -90,20 +90,22 @@ class Cluster:
         """
         me = [sys.executable, "-P", "-m", "ledgermq_server", "--die-with-parent", str(os.getpid())]
         words = ["cluster", "up", *self._words, "--links", "auto", "--dir", str(self.directory), "--json"]
-        self._process = subprocess.Popen(
-            [*me, *words, "--wait", str(_START_LIMIT_S)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None, "stdout is a pipe"
-        line = self._process.stdout.readline()
-        if not line:
-            _, errors = self._process.communicate()
-            self._process = None
-            raise ClusterError(f"the cluster did not start: {errors.strip()}")
+        with tempfile.TemporaryFile("w+", errors="replace") as errors:  # a pipe that nobody reads would stop it
+            self._process = subprocess.Popen(
+                [*me, *words, "--wait", str(_START_LIMIT_S)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+            assert self._process.stdout is not None, "stdout is a pipe"
+            line = self._process.stdout.readline()
+            if not line:
+                self._process.communicate()
+                self._process = None
+                errors.seek(0)
+                raise ClusterError(f"the cluster did not start: {errors.read().strip()}")
         description: dict[str, Any] = json.loads(line)
         self.namesrv = str(description["namesrv"])
 
