@@ -1,23 +1,30 @@
 """`ledgermq`: parses a command and runs it. Every error reaches the user as one line and an exit code.
 
-Sub-commands import their modules when they run, so that `ledgermq cluster kill leader` starts fast.
+Only the command that is asked for is imported, and its modules when it runs: each node of a cluster starts so.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
-from cli.acl.command import add_parser as add_acl
-from cli.chaos import add_parser as add_chaos
-from cli.cluster.command import add_parser as add_cluster
-from cli.demo.command import add_parser as add_demo
-from cli.drill import add_parser as add_drill
 from cli.lifeline import die_with_parent
-from cli.pipeline import add_parser as add_pipeline
-from cli.tools import add_parsers as add_tools
-from doctor.command import add_parser as add_store
 from node.errors import CommandError
+
+_MODULES: Final = {
+    "cluster": "cli.cluster.command",
+    "acl": "cli.acl.command",
+    "demo": "cli.demo.command",
+    "drill": "cli.drill",
+    "chaos": "cli.chaos",
+    "health": "cli.tools",
+    "log": "cli.tools",
+    "config": "cli.tools",
+    "store": "doctor.command",
+    "pipeline": "cli.pipeline",
+}
+"""The module whose `add_parser` adds a command that runs no node, in the order of the help text."""
 
 _EXAMPLES = """examples:
   ledgermq demo                               the demonstration, with a leader killed meanwhile
@@ -29,7 +36,8 @@ _EXAMPLES = """examples:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code. Raises only for bugs."""
-    arguments = build_parser().parse_args(words)
+    words = sys.argv[1:] if words is None else words
+    arguments = build_parser(_command_in(words)).parse_args(words)
     try:
         if arguments.die_with_parent:
             die_with_parent(arguments.die_with_parent)
@@ -63,8 +71,8 @@ class _PrintVersion(argparse.Action):
         parser.exit()
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands and options."""
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of this command, or of all commands when there is none of that name."""
     parser = argparse.ArgumentParser(
         prog="ledgermq",
         description="A replicated message log that speaks RocketMQ's protocol.",
@@ -74,21 +82,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_PrintVersion)
     parser.add_argument("--die-with-parent", type=int, metavar="PID", help=argparse.SUPPRESS)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, run in (("nameserver", _nameserver), ("broker", _broker), ("controller", _controller)):
+    for name, run in _NODES.items():
         node = commands.add_parser(name, help=f"run one {name} in the foreground")
         node.add_argument("-c", dest="conf", metavar="FILE", help="configuration file with RocketMQ's property names")
         node.add_argument(
             "--set", action="append", default=[], metavar="KEY=VALUE", help="a property that replaces its value in FILE"
         )
         node.set_defaults(run=run)
-    add_cluster(commands)
-    add_acl(commands)
-    add_demo(commands)
-    add_drill(commands)
-    add_chaos(commands)
-    add_tools(commands)
-    add_store(commands)
-    add_pipeline(commands)
+    modules = [] if command in _NODES else [_MODULES[command]] if command in _MODULES else _MODULES.values()
+    for module in dict.fromkeys(modules):
+        import_module(module).add_parser(commands)
     return parser
 
 
@@ -108,3 +111,11 @@ def _controller(arguments: argparse.Namespace) -> int:
     from node.run import run_controller
 
     return run_controller(arguments.conf, arguments.set)
+
+
+_NODES: Final = {"nameserver": _nameserver, "broker": _broker, "controller": _controller}
+
+
+def _command_in(words: Sequence[str]) -> str | None:
+    """Return the first word that is neither an option nor the number that `--die-with-parent` takes."""
+    return next((word for word in words if not word.startswith("-") and not word.isdecimal()), None)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 
-def add_parsers(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the three commands to the parser."""
     health = commands.add_parser("health", help="ask a node's health port; exit 1 when the node is not healthy")
     health.add_argument("url", metavar="URL", help="http://HOST:PORT/readyz or /livez")
