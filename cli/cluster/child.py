@@ -13,6 +13,34 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
+
+
+class Process(Protocol):
+    """What is asked of a process that was started."""
+
+    @property
+    def pid(self) -> int:
+        """Its number until `wait` has returned, also after its end."""
+
+    def wait(self) -> int:
+        """Return the exit code, negative for a signal, once the process has ended."""
+
+
+Launch = Callable[[Path], Process]
+"""Starts a process that appends its output to a file and reads nothing."""
+
+
+def program(argv: Sequence[str]) -> Launch:
+    """Return what starts a program, in a session of its own."""
+
+    def launch(log_path: Path) -> Process:
+        with log_path.open("ab") as log:
+            return subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    return launch
 
 
 def our_argv(*words: str) -> list[str]:
@@ -42,19 +70,19 @@ class Child:
 
     Args:
         name: for messages.
-        argv: the command and its arguments.
+        launch: starts the process. It is called on the loop's thread, since the process ends when that thread ends.
         log_path: the process's output is appended to it.
         on_exit: called on the loop with this child when the process has ended, for any reason.
     """
 
-    def __init__(self, name: str, argv: Sequence[str], log_path: Path, on_exit: Callable[["Child"], None]) -> None:
+    def __init__(self, name: str, launch: Launch, log_path: Path, on_exit: Callable[["Child"], None]) -> None:
         self.name = name
         self.log_path = log_path
         self.state = ChildState.DOWN
         self.exit_code: int | None = None
-        self._argv = list(argv)
+        self._launch = launch
         self._on_exit = on_exit
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._ended = asyncio.Event()
 
     @property
@@ -63,12 +91,9 @@ class Child:
         return self._process.pid if self._process and self.state is not ChildState.DOWN else None
 
     def start(self) -> None:
-        """Start the process. Call it on the loop's thread: the child ends when that thread ends."""
+        """Start the process. Errors as those of `launch`."""
         self._ended.clear()
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+        self._process = self._launch(self.log_path)
         self.state, self.exit_code = ChildState.UP, None
         pidfd = os.pidfd_open(self._process.pid)
         asyncio.get_running_loop().add_reader(pidfd, self._reap, pidfd)
@@ -116,7 +141,7 @@ class Child:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self.state is not ChildState.DOWN:
-            self._process.send_signal(number)
+            os.kill(self._process.pid, number)  # its number is nobody else's before `_reap`
 
     def _reap(self, pidfd: int) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)

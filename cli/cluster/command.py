@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.cluster.control import ask
+from telemetry.collector import without_collections
 
 _VERBS = {
     "kill": "SIGKILL a node",
@@ -160,8 +161,15 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    from cli.cluster.up import Shape, run_cluster  # not at the top: the other verbs do not need it and must be fast
+    # not at the top: the other verbs do not need it and must be fast
+    with without_collections():
+        from cli.cluster.template import fork_template
+        from cli.cluster.up import Shape, run_cluster
+        from cli.main import main
 
+    template = fork_template(main)
+    if isinstance(template, int):
+        return template  # this is a node, which has ended
     shape = Shape(
         mode=arguments.mode,
         node_count=arguments.nodes,
@@ -173,4 +181,7 @@ def _up(arguments: argparse.Namespace) -> int:
         links=arguments.links,
         groups=arguments.groups,
     )
-    return asyncio.run(run_cluster(shape, arguments.wait))
+    try:
+        return asyncio.run(run_cluster(shape, arguments.wait, template))
+    finally:
+        template.close()

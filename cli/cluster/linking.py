@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from cli.cluster.child import Child
+from cli.cluster.child import Child, program
 from cli.cluster.plan import ClusterPlan
 from node.errors import CommandError
 
@@ -56,7 +56,7 @@ class Linking:
         host, _, port = plan.links_api.rpartition(":")
         server = [module.find_server(), "-host", host, "-port", port]
         argv = [sys.executable, "-P", "-c", _RUN, _ROOMS, str(os.getpid()), *server]
-        self.child = Child("toxiproxy", argv, plan.directory / "toxiproxy.log", on_exit)
+        self.child = Child("toxiproxy", program(argv), plan.directory / "toxiproxy.log", on_exit)
         self._links: Links = module.Links(plan.links_api, plan.links)
         self._one_at_a_time = asyncio.Lock()
 

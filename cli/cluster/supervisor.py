@@ -11,9 +11,10 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
-from cli.cluster.child import Child, ChildState, our_argv, process_state
+from cli.cluster.child import Child, ChildState, process_state
 from cli.cluster.control import ControlServer
 from cli.cluster.linking import Linking
 from cli.cluster.plan import HOST, NAMESERVER, ClusterMode, ClusterPlan, NodePlan
@@ -25,6 +26,7 @@ from cli.cluster.roles import (
     ask_copies,
     transfer_leadership,
 )
+from cli.cluster.template import Template
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
@@ -46,6 +48,7 @@ class Supervisor:
 
     Args:
         plan: the nodes to run; their folders exist and their configuration files are written.
+        template: starts them.
         say: called with a line for each event that the user should see.
         tls: for connections to the nodes; None: plain.
         credentials: for requests to brokers that check users.
@@ -54,6 +57,7 @@ class Supervisor:
     def __init__(
         self,
         plan: ClusterPlan,
+        template: Template,
         say: Callable[[str], None],
         tls: ContextSource | None = None,
         credentials: Credentials | None = None,
@@ -63,7 +67,8 @@ class Supervisor:
         self._client = RemotingClient(tls=tls, credentials=credentials)
         self._control = ControlServer(plan.directory, self._carry_out)
         self._children = {
-            node.name: Child(node.name, our_argv(*node.arguments), node.log_path, self._ended) for node in plan.nodes
+            node.name: Child(node.name, partial(template.start, node.arguments), node.log_path, self._ended)
+            for node in plan.nodes
         }
         self._linking = Linking(plan, self._ended) if plan.links else None
         self._expected_to_end: set[str] = set()

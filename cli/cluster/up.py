@@ -16,6 +16,7 @@ from cli.cluster.linking import has_toxiproxy, require_toxiproxy
 from cli.cluster.plan import ClusterMode, ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
 from cli.cluster.ports import PortBlock, reserve_block
 from cli.cluster.supervisor import Supervisor
+from cli.cluster.template import Template
 from ledgermq.remoting.errors import TlsFileError
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource, TlsMode
@@ -48,8 +49,13 @@ class Shape:
     groups: int = 1
 
 
-async def run_cluster(shape: Shape, limit_s: float) -> int:
+async def run_cluster(shape: Shape, limit_s: float, template: Template) -> int:
     """Start the cluster, print one JSON object once it is writable, wait for SIGTERM or SIGINT, and stop it.
+
+    Args:
+        shape: the user's choices.
+        limit_s: seconds until the cluster must be writable.
+        template: starts the nodes; not owned.
 
     Returns:
         0 when every node stopped in order, else 1.
@@ -60,7 +66,7 @@ async def run_cluster(shape: Shape, limit_s: float) -> int:
     """
     plan, connecting, _held = _prepare(shape)
     stopped = stop_signal()
-    supervisor = Supervisor(plan, _say, *connecting)
+    supervisor = Supervisor(plan, template, _say, *connecting)
     try:
         started = asyncio.ensure_future(supervisor.start(limit_s))
         await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)

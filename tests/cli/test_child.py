@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster.child import Child, ChildState
+from cli.cluster.child import Child, ChildState, program
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
@@ -36,7 +36,7 @@ async def until_it_printed(child: Child) -> None:
 
 
 def make(tmp_path: Path, argv: list[str], ended: list[str]) -> Child:
-    return Child("n0", argv, tmp_path / "log", lambda child: ended.append(child.name))
+    return Child("n0", program(argv), tmp_path / "log", lambda child: ended.append(child.name))
 
 
 async def test_the_end_of_a_child_is_noticed_with_its_exit_code_and_last_line(tmp_path: Path) -> None:

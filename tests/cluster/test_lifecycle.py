@@ -26,6 +26,8 @@ def test_up_tells_of_a_writable_raft_cluster_sigterm_leaves_no_process_and_up_ag
     assert sorted(node["role"] for node in nodes) == ["master", "slave", "slave"]
     assert len({node["address"] for node in nodes}) == 3
     assert all(alive(pid) for pid in cluster.pids)
+    shown = Path(f"/proc/{nodes[0]['pid']}/cmdline").read_bytes()
+    assert shown.startswith(b"ledgermq\0broker\0-c\0"), "ps shows which node it is"
     assert cluster.stop() == 0
     assert not any(alive(pid) for pid in cluster.pids)
     again = start("--mode", "raft", directory=tmp_path / "kept")
