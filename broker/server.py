@@ -71,8 +71,7 @@ class BrokerRequestHandler:
         self._metadata = metadata
         self._quotas = quotas
         self._of_user = Counter[str]()  # open connections
-        self._counted = 0  # of what was created since the start: by requests, each once
-        self._long = LongRequests(turns, self._fail, self._uncounted, self._count_created)
+        self._long = LongRequests(turns, self._fail, lambda: metadata.uncounted, self._count_created)
         self.refusals: Counter[str] = Counter()
         self.client_closed: Callable[[Connection], None] = lambda _: None
 
@@ -94,7 +93,7 @@ class BrokerRequestHandler:
 
     def serve_again(self, connection: Connection, command: Command) -> None:
         """Serve a request that was diverted, now or later; a refusal is answered here. It was checked before."""
-        uncounted = self._uncounted()
+        uncounted = self._metadata.uncounted
         try:
             steps = self._served[command.code](connection, command)
             if steps is not None:
@@ -102,7 +101,7 @@ class BrokerRequestHandler:
         except Exception as error:
             self._fail(connection, command, error)
         finally:
-            if self._uncounted() != uncounted:
+            if self._metadata.uncounted != uncounted:
                 self._count_created(connection, uncounted)
 
     @property
@@ -115,7 +114,7 @@ class BrokerRequestHandler:
 
     def on_request(self, connection: Connection, command: Command) -> None:
         """Serve one request. Refusals, those of the disk too, are counted here and answered by the connection."""
-        uncounted = self._uncounted()
+        uncounted = self._metadata.uncounted
         try:
             if self._guard is not None and (user := self._guard.check(command, connection.peer[0])) != connection.user:
                 self._signed_by(connection, user)
@@ -131,7 +130,7 @@ class BrokerRequestHandler:
         except _DISK_ERRORS as error:
             raise self._disk_refusal(connection, command, error) from error
         finally:
-            if self._uncounted() != uncounted:
+            if self._metadata.uncounted != uncounted:
                 self._count_created(connection, uncounted)
 
     def _signed_by(self, connection: Connection, user: str | None) -> None:
@@ -165,14 +164,13 @@ class BrokerRequestHandler:
             if not self._of_user[user]:
                 del self._of_user[user]
 
-    def _uncounted(self) -> int:
-        """How much was created that is not counted yet; a long request counts its first slice inside `on_request`."""
-        return self._metadata.created_count - self._counted
-
     def _count_created(self, connection: Connection, before: int) -> None:
-        """Count what the connection's request has created since `_uncounted` was `before`."""
-        count = self._uncounted() - before
-        self._counted += count
+        """Count what the connection's request has created since `Metadata.uncounted` was `before`.
+
+        A long request counts its first slice inside `on_request`, which then finds nothing more to count.
+        """
+        count = self._metadata.uncounted - before
+        self._metadata.uncounted = before
         connection.throttle(self._quotas.created(connection.block, connection.user, count, time.monotonic()))
 
     def _fail(self, connection: Connection, command: Command, error: Exception) -> None:

@@ -28,14 +28,14 @@ def stamp(config: BrokerConfig) -> bytes:
     return f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{config.cluster_name}\x02".encode()
 
 
-def waits(properties: bytes) -> bool:
-    """Whether the sender waits for more than the place of its message: for the flush and for other nodes.
+def waits(properties: str) -> bool:
+    """Whether the sender of a message waits for more than its place in the log: for the flush and for other nodes.
 
     `WAIT` that is not `true` says no, as Java reads it (`Message.isWaitStoreMsgOK`).
     """
-    if b"WAIT\x01" not in properties or b"WAIT\x01true" in properties:
+    if "WAIT\x01true" in properties or "WAIT\x01" not in properties:
         return True
-    value = find_property(properties, b"WAIT")
+    value = find_property(properties.encode(), b"WAIT")
     return value is None or value.lower() == b"true"
 
 

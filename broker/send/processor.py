@@ -184,7 +184,7 @@ class SendProcessor:
         if command.is_oneway:
             return
         key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
-        if not waits(fields.get("i", "").encode()):
+        if not waits(fields.get("i", "")):
             self._answer_when_placed((connection, command, draft, key))
         elif target.is_new:
             self._answer_when_known(fields["b"], (connection, command, draft, key))
@@ -303,7 +303,7 @@ class SendProcessor:
         appender.drafts.append(draft)
         if command.flag & ONEWAY_FLAG:
             return
-        if not waits(properties):
+        if not waits(text):
             self._answer_when_placed((connection, command, draft, key))
         elif target.is_new:
             self._answer_when_known(fields["b"], (connection, command, draft, key))
@@ -342,7 +342,7 @@ class SendProcessor:
             topic = target.topic.decode()
             self._new_topics.then(topic, lambda: self._answer_all.answer_parked(answer, outcome, since, more))
 
-        is_waited_for = waits(draft.properties)
+        is_waited_for = waits(draft.properties.decode(errors="replace"))
         self._appender.add(draft, None if command.is_oneway else done, waits=is_waited_for)
 
     def _answer_when_placed(self, answer: Answer) -> None:

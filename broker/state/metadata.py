@@ -42,7 +42,8 @@ class Metadata:
     Attributes:
         on_changed: called when look-ups may have other results than before.
         before_removal: appends gathered progress, so that a topic's progress is before its removal in the log.
-        created_count: queues and groups whose creation, change or removal was proposed since the start.
+        uncounted: queues and groups whose creation, change or removal was proposed and is not counted for a quota:
+            what this broker did by itself, and what the request did that is being served.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Metadata:
         self.on_changed: Callable[[], None] = lambda: None
         self._built_in = {topic.name: topic for topic in _built_in_topics(config)}
         self.before_removal: Callable[[], None] = lambda: None
-        self.created_count = 0
+        self.uncounted = 0
         self._proposed_topics: dict[str, TopicConfig | None] = {}
         self._proposed_groups: dict[str, GroupConfig | None] = {}
         self._proposed_forbidden: dict[str, Mapping[str, int]] = {}
@@ -262,7 +263,7 @@ class Metadata:
     def _change(self, change: StateChange, done: ChangeDone | None) -> None:
         if None in change.topics.values() or None in change.groups.values():
             self.before_removal()
-        self.created_count += sum(map(_queue_count, change.topics.values())) + len(change.groups)
+        self.uncounted += sum(map(_queue_count, change.topics.values())) + len(change.groups)
         self._proposed_topics.update(change.topics)
         self._proposed_groups.update(change.groups)
         if change.topics or change.groups:

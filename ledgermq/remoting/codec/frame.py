@@ -210,11 +210,12 @@ class FrameParser:
                     fields = _loads(header)
                     code, opaque, flag, version = fields["code"], fields["opaque"], fields["flag"], fields["version"]
                     ext, remark, language = fields.get("extFields"), fields.get("remark"), fields["language"]
-                    # three C calls that fail unless these are four 32-bit ints, and all text
+                    # two C calls that fail unless these are four 32-bit ints, and all text
                     _INTS.pack(code, opaque, flag, version)
-                    _join((language, remark or ""))
                     if ext is not None:
                         _join(ext.values())
+                    if type(language) is not str or (remark is not None and type(remark) is not str):
+                        raise TypeError("language and remark must be text")
                     command = Command(code, opaque, flag, ext, body, remark, language, version)
                 except (ValueError, TypeError, KeyError, AttributeError, struct.error):
                     command = self._decode_odd(header, base + at, body)
