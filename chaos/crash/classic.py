@@ -235,9 +235,7 @@ def _damaged(log: CommitLog) -> Iterator[int]:
 
 def _encoded(draft: QueuedDraft) -> bytes:
     """What lies in the log of a placed draft."""
-    buffer = bytearray(draft.size)
-    draft.write(buffer, 0, _HOST)
-    return bytes(buffer)
+    return b"".join(draft.pieces(_HOST))
 
 
 async def judge_classic(root: Path, settings: ClassicSettings, ledger: Ledger, *, again: bool) -> int:

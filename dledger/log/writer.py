@@ -19,8 +19,6 @@ from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeEr
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 
-_SCRATCH_BYTES = 1 << 20
-
 
 class LogWriter:
     """Writes behind the last entry. It knows files, and nothing of what is durable or committed.
@@ -34,8 +32,6 @@ class LogWriter:
         self._data = data
         self._units = units
         self._store_host = store_host
-        self._scratch = bytearray(_SCRATCH_BYTES)
-        self._scratch_view = memoryview(self._scratch)
 
     def append_drafts(self, drafts: Sequence[RecordDraft], first_index: int, term: int, now_ms: int) -> None:
         """Encode and write the drafts, all or none, and set their times and physical offsets.
@@ -44,10 +40,10 @@ class LogWriter:
             RecordTooLargeError: one of them fits into no file.
             DiskFullError, DiskFailedError, AllocationPendingError: no room; nothing was changed.
         """
-        file, size_bytes = self._prepare(drafts)
+        file = self._prepare(drafts)
         start = self._data.max_offset
         try:
-            self._encode(drafts, first_index, term, now_ms, file, size_bytes)
+            self._encode(drafts, first_index, term, now_ms, file)
         except BaseException:
             self._undo(start)
             raise
@@ -75,48 +71,45 @@ class LogWriter:
         if self._data.max_offset != end:
             self._data.truncate_to(end)
 
-    def _encode(
-        self, drafts: Sequence[RecordDraft], index: int, term: int, now_ms: int, file: MappedFile, size_bytes: int
-    ) -> None:
+    def _encode(self, drafts: Sequence[RecordDraft], index: int, term: int, now_ms: int, file: MappedFile) -> None:
         """Encode prepared drafts one after the other, with one write for each file."""
         units, at = self._units.slot(index)
         unit_buffer = units.buffer
-        store_host, pack_header, pack_unit = self._store_host, HEADER.pack_into, INDEX_UNIT.pack_into
-        buffer, view = self._room(size_bytes)
-        base, limit = file.start_offset + file.write_position, file.end_offset - FILLER_SIZE
-        position = 0
+        store_host, pack_header, pack_unit = self._store_host, HEADER.pack, INDEX_UNIT.pack_into
+        position, limit = file.start_offset + file.write_position, file.end_offset - FILLER_SIZE
+        pieces: list[bytes] = []
         for draft in drafts:
             body_size = draft.size
-            body = position + HEADER_SIZE
-            end = body + body_size
-            if base + end > limit:
-                file = self._next_file(file, view[:position])
-                base, limit = file.start_offset, file.end_offset - FILLER_SIZE
-                position, body, end = 0, HEADER_SIZE, HEADER_SIZE + body_size
-            absolute = base + position
+            size = HEADER_SIZE + body_size
+            if position + size > limit:
+                file = self._next_file(file, b"".join(pieces))
+                position, limit = file.start_offset, file.end_offset - FILLER_SIZE
+                pieces.clear()
             draft.store_timestamp = now_ms
-            draft.physical_offset = base + body
-            draft.write(buffer, body, store_host)
-            crc = crc32(view[body:end])
-            pack_header(buffer, position, MAGIC, end - position, index, term, absolute, 0, 0, crc, body_size)
+            draft.physical_offset = position + HEADER_SIZE
+            record = b"".join(draft.pieces(store_host))
+            pieces += (
+                pack_header(MAGIC, size, index, term, position, 0, 0, crc32(record), body_size),
+                record,
+            )
             if at == units.size_bytes:
                 units, at = self._units.slot(index)
                 unit_buffer = units.buffer
-            pack_unit(unit_buffer, at, MAGIC, absolute, end - position, index, term)
+            pack_unit(unit_buffer, at, MAGIC, position, size, index, term)
             at += INDEX_UNIT_SIZE
             units.write_position = at
-            position = end
+            position += size
             index += 1
-        file.write(view[:position])
+        file.write(memoryview(b"".join(pieces)))
 
-    def _prepare(self, drafts: Sequence[RecordDraft]) -> tuple[MappedFile, int]:
-        """Return the file for the first draft, with room for all of them, and their total size with headers."""
+    def _prepare(self, drafts: Sequence[RecordDraft]) -> MappedFile:
+        """Make room for all drafts; return the file for the first one."""
         size_bytes = sum([draft.size for draft in drafts]) + len(drafts) * HEADER_SIZE
         file = self._data.last()
         self._units.prepare(len(drafts))
         if file is not None and file.write_position + size_bytes + FILLER_SIZE <= file.size_bytes:
             file.ensure_allocated()
-            return file, size_bytes
+            return file
         limit = self._data.file_size - FILLER_SIZE
         position = limit if file is None else file.write_position
         rolls = 0
@@ -129,19 +122,12 @@ class LogWriter:
                 position = 0
             position += size
         self._data.prepare(rolls)
-        return file or self._data.roll(), size_bytes
+        return file or self._data.roll()
 
-    def _room(self, size_bytes: int) -> tuple[bytearray, memoryview]:
-        """Return a buffer for encoding: the reused one, unless the batch is larger."""
-        if size_bytes <= len(self._scratch):
-            return self._scratch, self._scratch_view
-        buffer = bytearray(size_bytes)
-        return buffer, memoryview(buffer)
-
-    def _next_file(self, file: MappedFile, data: memoryview) -> MappedFile:
+    def _next_file(self, file: MappedFile, data: bytes) -> MappedFile:
         """Write `data` at the end of `file`, fill the rest, and return the next file, which is prepared."""
         if data:
-            file.write(data)
+            file.write(memoryview(data))
         left = file.size_bytes - file.write_position
         if left:
             file.write_over(file.write_position, memoryview(FILLER.pack(FILLER_MAGIC, left)))
@@ -159,7 +145,7 @@ class LogWriter:
         if start != next_start or len(span.data) + FILLER_SIZE > self._data.file_size:
             raise misfit(span, self._data)
         self._data.prepare(1)
-        return self._data.roll() if file is None else self._next_file(file, memoryview(b""))
+        return self._data.roll() if file is None else self._next_file(file, b"")
 
 
 def misfit(span: Span, data: MappedFileQueue) -> EntryFormatError:

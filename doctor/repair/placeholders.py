@@ -96,9 +96,7 @@ def _record(
     draft.properties, draft.queue_offset, draft.physical_offset = b"", queue_offset, physical_offset
     draft.size = size
     draft.body = _text(size - record_size(0, len(topic), 0, flags, needs_v2(topic)))
-    data = bytearray(size)
-    draft.write(data, 0, _HOST)
-    return bytes(data)
+    return b"".join(draft.pieces(_HOST))
 
 
 def _text(size: int) -> bytes:

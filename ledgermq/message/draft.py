@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ledgermq.message.buffers import Writable
 from ledgermq.message.crc import CRC_MASK, crc32
-from ledgermq.message.layout import HEAD_SIZES, HEADS, MAGIC_V1, MAGIC_V2, SHORT, TOPIC_LENGTH_V1_MAX
+from ledgermq.message.layout import HEADS, MAGIC_V1, MAGIC_V2, SHORT, TOPIC_LENGTH_V1_MAX
 
 _V1_LENGTHS: Final = tuple(bytes([length]) for length in range(TOPIC_LENGTH_V1_MAX + 1))
 
@@ -91,20 +90,19 @@ class RecordDraft:
         """Return the encoded properties of each record."""
         return (self.properties,)
 
-    def write(self, buffer: Writable, position: int, store_host: bytes) -> None:
-        """Encode the record at `position`: the hot path, nothing checked.
+    def pieces(self, store_host: bytes) -> Sequence[bytes | memoryview]:
+        """Return the encoded record, or records, in pieces of `size` bytes together: the hot path, nothing checked.
 
-        `size` bytes are written. `store_host` has the length that `sys_flag` says (8 or 20).
+        `store_host` has the length that `sys_flag` says (8 or 20).
+
+        Raises:
+            struct.error: a number does not fit into its field.
         """
         body = self.body
         topic = self.topic
         properties = self.properties
         topic_length = len(topic)
-        body_length = len(body)
-        index = (self.sys_flag >> 4) & 3
-        HEADS[index].pack_into(
-            buffer,
-            position,
+        head = HEADS[(self.sys_flag >> 4) & 3].pack(
             self.size,
             MAGIC_V1 if topic_length <= TOPIC_LENGTH_V1_MAX else MAGIC_V2,
             crc32(body) & CRC_MASK,
@@ -119,14 +117,10 @@ class RecordDraft:
             store_host,
             self.reconsume_times,
             self.prepared_transaction_offset,
-            body_length,
+            len(body),
         )
-        start = position + HEAD_SIZES[index]
-        end = start + body_length
-        buffer[start:end] = body
         length_field = _V1_LENGTHS[topic_length] if topic_length <= TOPIC_LENGTH_V1_MAX else SHORT.pack(topic_length)
-        tail = length_field + topic + SHORT.pack(len(properties)) + properties
-        buffer[end : end + len(tail)] = tail
+        return head, body, length_field, topic, SHORT.pack(len(properties)), properties
 
 
 def singles_of(drafts: Sequence[RecordDraft]) -> Sequence[RecordDraft]:

@@ -14,7 +14,6 @@ from itertools import accumulate
 from typing import Any, Final
 
 from ledgermq.message.batch import Cut
-from ledgermq.message.buffers import Writable
 from ledgermq.message.crc import CRC_MASK, crc32
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.layout import MAGIC_V1, MAGIC_V2, SHORT, TOPIC_LENGTH_V1_MAX
@@ -140,8 +139,8 @@ class BatchDraft(QueuedDraft):
         part.queue_offset = queue_offset
         return part
 
-    def write(self, buffer: Writable, position: int, store_host: bytes) -> None:
-        """As `RecordDraft.write`, with the bytes that the single drafts would write."""
+    def pieces(self, store_host: bytes) -> Sequence[bytes | memoryview]:
+        """As `RecordDraft.pieces`, with the bytes of the single drafts."""
         index = (self.sys_flag >> 4) & 3
         pack, pack_short = _HEADS[index].pack, SHORT.pack
         middle = _MIDDLES[index].pack(
@@ -161,4 +160,4 @@ class BatchDraft(QueuedDraft):
             head = pack(size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, offset, middle, end - start)
             pieces += (head, body, topic, pack_short(len(text)), text)
             queue_offset += 1
-        buffer[position : position + self.size] = b"".join(pieces)
+        return pieces

@@ -30,13 +30,12 @@ from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 
 _PREFIX = struct.Struct(">ii")
-_SCRATCH_BYTES = 1 << 20
 _NAME = b"__CRC32#\x01"
 _ROOM = bytes(CRC_PROPERTY_LENGTH)
 
 
 class Placer:
-    """Encodes batches behind the last record of a log, in one reused buffer, and writes each batch in one call.
+    """Encodes batches behind the last record of a log, and writes each batch in one call.
 
     Args:
         queue: the log's files.
@@ -48,7 +47,6 @@ class Placer:
         self._queue = queue
         self._stamps_crc = stamps_crc
         self._store_host = store_host
-        self._scratch = bytearray(_SCRATCH_BYTES)
 
     def place(self, drafts: Sequence[RecordDraft], timestamp: int) -> int:
         """Stamp drafts with physical offset and `timestamp` (ms), encode and write them; return the new end of the log.
@@ -67,7 +65,7 @@ class Placer:
         if file is not None and file.write_position + total + BLANK_SIZE_MIN <= file.size_bytes:
             queue.prepare(0)
             start = file.start_offset + file.write_position
-            self._write(file, drafts, total, timestamp)
+            self._write(file, drafts, timestamp)
             return start + total
         drafts = singles_of(drafts)
         queue.prepare(_count_rolls(queue, drafts))
@@ -87,22 +85,26 @@ class Placer:
             if draft.size + BLANK_SIZE_MIN > left:
                 file.write(memoryview(_PREFIX.pack(left, BLANK_MAGIC)))
                 file = self._queue.roll()
-            self._write(file, (draft,), draft.size, timestamp)
+            self._write(file, (draft,), timestamp)
 
-    def _write(self, file: MappedFile, drafts: Sequence[RecordDraft], size: int, timestamp: int) -> None:
-        buffer = self._scratch if size <= _SCRATCH_BYTES else bytearray(size)
-        start = file.start_offset + file.write_position
+    def _write(self, file: MappedFile, drafts: Sequence[RecordDraft], timestamp: int) -> None:
+        offset = start = file.start_offset + file.write_position
         store_host = self._store_host
-        position = 0
+        pieces: list[bytes | memoryview] = []
         for draft in drafts:
-            draft.physical_offset = start + position
+            draft.physical_offset = offset
             draft.store_timestamp = timestamp
-            draft.write(buffer, position, store_host)
-            position += draft.size
-        if self._stamps_crc:
-            for draft in drafts:
-                _stamp(buffer, draft.physical_offset - start, draft)
-        file.write(memoryview(buffer)[:size])
+            pieces += draft.pieces(store_host)
+            offset += draft.size
+        data = b"".join(pieces)
+        file.write(memoryview(self._stamped(data, drafts, start) if self._stamps_crc else data))
+
+    def _stamped(self, data: bytes, drafts: Sequence[RecordDraft], start: int) -> bytearray:
+        """Return encoded records with their CRCs; the first one lies at offset `start`."""
+        stamped = bytearray(data)
+        for draft in drafts:
+            _stamp(stamped, draft.physical_offset - start, draft)
+        return stamped
 
 
 def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int, memoryview]]:

@@ -59,8 +59,9 @@ class ToyLog:
             raise refusal
         for draft in singles_of(drafts):
             draft.physical_offset, draft.store_timestamp = self.max_offset, 1_700_000_000_000
-            draft.write(self.data, self.max_offset, self.host)
-            self.max_offset += draft.size
+            end = self.max_offset + draft.size
+            self.data[self.max_offset : end] = b"".join(draft.pieces(self.host))
+            self.max_offset = end
         self.waiting.append((self.max_offset, done))
         self.loop.call_soon(self.send)
 

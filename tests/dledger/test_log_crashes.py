@@ -132,12 +132,10 @@ def test_recovery_cuts_where_the_term_falls(entry_log: LogOpener, tmp_path: Path
     assert (again.last_index, again.max_position) == (last, end)
 
 
-def log_record(body: bytes) -> bytearray:
+def log_record(body: bytes) -> bytes:
     draft = make_draft(body)
     draft.store_timestamp, draft.physical_offset = 1000, 0
-    buffer = bytearray(draft.size)
-    draft.write(buffer, 0, STORE_HOST)
-    return buffer
+    return b"".join(draft.pieces(STORE_HOST))
 
 
 def test_what_a_start_finds_is_durable_when_it_returns(

@@ -80,12 +80,10 @@ def test_encodes_back_to_the_same_bytes(golden_case: Case) -> None:
 
 def test_a_draft_of_it_is_written_as_upstream_wrote_it(golden_case: Case) -> None:
     data, _ = golden_case
-    buffer = bytearray(len(data))
-    position = 0
-    for record in decode_records(data):
-        _draft(record).write(buffer, position, encode_host(record.store_host))
-        position += record.size
-    assert bytes(buffer) == data
+    pieces = [
+        piece for record in decode_records(data) for piece in _draft(record).pieces(encode_host(record.store_host))
+    ]
+    assert b"".join(pieces) == data
 
 
 def _draft(record: Record) -> RecordDraft:

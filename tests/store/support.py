@@ -225,10 +225,9 @@ class MemoryLog:
         """Place drafts as a leader's append does, or as bytes that came from one."""
         for draft in drafts:
             start = len(self._data) + self.HEAD
-            self._data += bytes(self.HEAD + draft.size)
             draft.physical_offset = start
             draft.store_timestamp = 1_700_000_000_000 + start
-            draft.write(memoryview(self._data), start, HOST)
+            self._data += bytes(self.HEAD) + b"".join(draft.pieces(HOST))
 
     def confirm(self, offset: int | None = None) -> None:
         self.confirm_offset = self.max_offset if offset is None else offset

@@ -31,9 +31,7 @@ def make_record(queue_offset: int, key: str | None, body: bytes, tags: str | Non
     draft.properties = encode_properties(properties)
     draft.size = record_size(len(body), len(draft.topic), len(draft.properties), 0, v2=False)
     draft.physical_offset, draft.store_timestamp = 10_000 + queue_offset * 1000, 1_700_000_000_000 + queue_offset
-    buffer = bytearray(draft.size)
-    draft.write(buffer, 0, HOST)
-    return memoryview(buffer)
+    return memoryview(b"".join(draft.pieces(HOST)))
 
 
 def place_in(root: Path) -> Place:

@@ -127,9 +127,7 @@ def draft_of(topic: str, properties: str, sys_flag: int, body: bytes, offset: in
 
 
 def record_of(draft: RecordDraft) -> bytes:
-    buffer = bytearray(draft.size)
-    draft.write(buffer, 0, bytes(20 if draft.sys_flag & 0x20 else 8))
-    return bytes(buffer)
+    return b"".join(draft.pieces(bytes(20 if draft.sys_flag & 0x20 else 8)))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40).map(lambda raw: bytes(byte & 127 for byte in raw)), min_size=1))
