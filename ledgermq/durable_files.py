@@ -3,9 +3,14 @@
 NAME.tmp --write, fsync--> NAME.tmp --rename--> NAME --fsync of the directory--> durable
 """
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+
+NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+"""Errors of a process, or machine, that may open no more files; the disk is not concerned, and a later try may work."""
 
 
 def replace_durably(path: Path, content: bytes, *, sync_names: Callable[[Path], None] | None = None) -> None:

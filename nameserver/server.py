@@ -39,6 +39,7 @@ from nameserver.kv_config import KvConfig
 from nameserver.min_broker_notices import MinBrokerNotices
 from nameserver.route_waiters import RouteWaiters
 from telemetry.collector import QuietCollector
+from telemetry.descriptors import DescriptorWatch
 from telemetry.health import HealthServer
 from telemetry.loop_lag import LoopLagMonitor
 from telemetry.metrics import Registry
@@ -66,6 +67,7 @@ class NameServer:
         )
         self._settings = LiveSettings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
+        self._descriptors = DescriptorWatch(self.registry)
         self._collector = QuietCollector()
         self._waiters = RouteWaiters(self.table.version, self._is_led, self._answer_held)
         self._departures = Departures(self.table, self._unregister_capacity, self._now_ms, self._left)
@@ -124,6 +126,7 @@ class NameServer:
         }
         self._notices = MinBrokerNotices(RemotingClient(tls=self._config.tls.outgoing()))
         self._lag.start()
+        self._descriptors.start()
         try:
             await self._server.start(self._config.listen_host, self._config.listen_port)
             if self._config.health_port is not None:
@@ -148,6 +151,7 @@ class NameServer:
         if self._config_requests is not None:
             await self._config_requests.close()
         self._lag.close()
+        self._descriptors.close()
         self._collector.end()
 
     # ---- RequestHandler

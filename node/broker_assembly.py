@@ -41,6 +41,7 @@ from node.node_config import NodeConfig
 from node.store_settings import password_secrets, peer_secrets
 from store.opening import OpenStore
 from telemetry.collector import QuietCollector
+from telemetry.descriptors import DescriptorWatch
 from telemetry.health import HealthServer
 from telemetry.loop_lag import LoopLagMonitor
 from telemetry.metrics import Registry
@@ -86,6 +87,7 @@ class Broker:
         )
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
+        self._descriptors = DescriptorWatch(self.registry)
         self._health = HealthServer(self.metrics_page, self._ready, self._live)
         self._prometheus: HealthServer | None = None
         self._page: MetricsPage | None = None
@@ -147,6 +149,7 @@ class Broker:
         config = self._config
         self._timers = timers = Timers(asyncio.get_running_loop())
         self._lag.start()
+        self._descriptors.start()
         if config.health_port is not None:
             await self._health.start(config.health_host, config.health_port)
         self._port = config.listen_port or _free_port(config.listen_host)
@@ -202,6 +205,7 @@ class Broker:
             if pages is not None:
                 await pages.close()
         self._lag.close()
+        self._descriptors.close()
         self._collector.end()
         self._server = self._vip_server = None
         self._registration = self._timers = self._saver = self._open = self._follower = None

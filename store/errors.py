@@ -90,6 +90,15 @@ class DiskFullError(StoreError):
         self.needed_bytes = needed_bytes
 
 
+class NoDescriptorError(DiskFullError):
+    """This process may open no more files. Treated as a full disk: nothing was changed, a later try may succeed."""
+
+    def __init__(self, file: Path) -> None:
+        StoreError.__init__(self, f"{file}: cannot be opened, no file descriptor is left (ulimit -n)")
+        self.file = file
+        self.needed_bytes = 0
+
+
 class DiskFailedError(StoreError):
     """An input/output error. Dirty pages may be gone and a retry would report success: final for this process."""
 

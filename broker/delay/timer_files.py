@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import BrokerConfig
+from ledgermq.remoting.seldom import SeldomLog
 from store.errors import DiskFailedError, StoreError
 from store.message_store import MessageStore
 from store.timer.metrics import TopicCounts, write_counts
@@ -53,7 +54,8 @@ class DeliveryFiles:
     """Saves the index and the counts.
 
     Attributes:
-        failures: saves that the disk refused. Nothing is lost by them, since the log has everything.
+        failures: saves that the disk refused. Nothing is lost by them, since the log has everything. At most one in
+            ten seconds is logged.
     """
 
     def __init__(self, config: BrokerConfig, index: TimerIndex, counts: TopicCounts, store: MessageStore) -> None:
@@ -68,6 +70,7 @@ class DeliveryFiles:
         self._flushing: asyncio.Future[None] | None = None
         self._saving: asyncio.Future[None] | None = None
         self.failures = 0
+        self._refusals = SeldomLog(log)
 
     def flush_index(self) -> None:
         """Begin to flush the index, unless a flush is running."""
@@ -124,7 +127,7 @@ class DeliveryFiles:
     def _note(self, future: asyncio.Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             self.failures += 1
-            log.error("files of timers or transactions cannot be saved: %s", error)
+            self._refusals.warning("files of timers or transactions cannot be saved, but are in the log: %s", error)
 
 
 def _counts_path(config: BrokerConfig) -> Path:

@@ -28,7 +28,7 @@ class StateSaver:
 
     Attributes:
         saved_offset: `applied_offset` of the tables on disk.
-        failures: saves that the disk refused; each is tried again at the next round.
+        failures: saves that the disk refused; each is tried again at the next round. The first of a row is logged.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class StateSaver:
         self._running: asyncio.Future[None] | None = None
         self.saved_offset = state.applied_offset
         self.failures = 0
+        self._is_failing = False
 
     def save_soon(self) -> None:
         """Copy the tables if they changed; the copy is written when the log is durable up to it. One copy at a time."""
@@ -111,10 +112,15 @@ class StateSaver:
             await self._loop.run_in_executor(self._executor, self._writer.write, copy)
             if self.saved_offset == before:  # otherwise newer tables were installed meanwhile
                 self.saved_offset = copy.applied_offset
+            if self._is_failing:
+                log.info("topics, groups and offsets are saved again")
+            self._is_failing = False
         except (OSError, StoreError) as error:
             self.failures += 1
-            log.error(
-                "topics, groups and offsets cannot be saved to %s, but are in the log: %s", self._directory, error
-            )
+            if not self._is_failing:
+                log.error(
+                    "topics, groups and offsets cannot be saved to %s, but are in the log: %s", self._directory, error
+                )
+            self._is_failing = True
         finally:
             self._running = None

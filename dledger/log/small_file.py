@@ -3,8 +3,8 @@
 import errno
 from pathlib import Path
 
-from ledgermq.durable_files import replace_durably, sync
-from store.errors import DiskFailedError, DiskFullError
+from ledgermq.durable_files import NO_DESCRIPTORS, replace_durably, sync
+from store.errors import DiskFailedError, DiskFullError, NoDescriptorError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -13,7 +13,7 @@ def write_durably(path: Path, content: bytes) -> None:
     """Replace `path` by `content`; on return it is durable.
 
     Raises:
-        DiskFullError: no space; the old content is unchanged.
+        DiskFullError: no space, or no descriptor; the old content is unchanged.
         DiskFailedError: any other disk error; whether the file has the old or the new content is not known.
     """
     try:
@@ -21,6 +21,8 @@ def write_durably(path: Path, content: bytes) -> None:
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise DiskFullError(path, len(content)) from error
+        if error.errno in NO_DESCRIPTORS:
+            raise NoDescriptorError(path) from error
         raise DiskFailedError(path, str(error)) from error
 
 

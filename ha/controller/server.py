@@ -34,6 +34,7 @@ from ledgermq.remoting.serving.authority import Authority, NotAllowedError
 from ledgermq.remoting.serving.live_settings import LiveSettings
 from ledgermq.remoting.signature import CHALLENGE, Credentials, as_secret_key
 from telemetry.collector import QuietCollector
+from telemetry.descriptors import DescriptorWatch
 from telemetry.health import HealthServer
 from telemetry.loop_lag import LoopLagMonitor
 from telemetry.metrics import Registry
@@ -70,6 +71,7 @@ class Controller:
         self._live = LiveBrokers()
         self._settings = LiveSettings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
+        self._descriptors = DescriptorWatch(self.registry)
         self._collector = QuietCollector()
         self._leadership = Leadership(
             self.quorum, self.machine, self._live, config.lease_ms / 1000, self._now_ms, self._present, self._elected
@@ -106,6 +108,7 @@ class Controller:
         """
         self._notices = RoleNotices(RemotingClient(tls=self._config.tls.outgoing(), credentials=self._credentials))
         self._lag.start()
+        self._descriptors.start()
         try:
             self.quorum.start()
             await self._server.start(self._config.listen_host, self._config.listen_port)
@@ -135,6 +138,7 @@ class Controller:
             await self._notices.close()
         await self._health.close()
         self._lag.close()
+        self._descriptors.close()
         self._collector.end()
         if self.quorum.failure is not None:
             raise self.quorum.failure

@@ -13,7 +13,8 @@ import re
 import time
 from pathlib import Path
 
-from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+from ledgermq.durable_files import NO_DESCRIPTORS
+from store.errors import DiskFailedError, DiskFullError, NoDescriptorError, StoreFormatError
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +157,12 @@ def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> No
 
 
 def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> DiskFullError | DiskFailedError:
-    """The error of a failed operation: no room for `size_bytes`, which `no_room` then returns too, or `what` failed."""
+    """The error of a failed operation: no room for `size_bytes`, which `no_room` then returns too, or `what` failed.
+
+    A process without descriptors, which has opened nothing, gets `NoDescriptorError`.
+    """
+    if error.errno in NO_DESCRIPTORS:
+        return NoDescriptorError(path)
     if error.errno in NO_ROOM:
         full = DiskFullError(path, size_bytes)
         if no_room(path.parent) is None:

@@ -17,8 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from store.errors import DiskFailedError, DiskReadError
+from store.errors import DiskReadError
 from store.files import pages
+from store.files.disk import refusal_of_disk
 
 CHUNK_SHIFT = 16
 CHUNK_BYTES = 1 << CHUNK_SHIFT
@@ -108,7 +109,7 @@ class FileMapping:
         """Map the file, if it is not mapped.
 
         Raises:
-            DiskFailedError: no; the process may have too many files open.
+            NoDescriptorError, DiskFailedError: it cannot be mapped.
             ValueError: it was closed.
         """
         if self._is_closed:
@@ -117,7 +118,7 @@ class FileMapping:
             try:
                 buffer = mmap.mmap(self._descriptor(), self.size_bytes)
             except OSError as error:
-                raise DiskFailedError(self.path, f"cannot be mapped: {error}") from error
+                raise refusal_of_disk(self.path, 0, "mapping", error) from error
             self.mapped = memoryview(buffer)
             self.forget_known()
             self._buffer = buffer
@@ -200,7 +201,7 @@ class FileMapping:
         """Keep a descriptor open across a sync, even when the file is closed or deleted meanwhile.
 
         Raises:
-            DiskFailedError: the file cannot be opened; it is not pinned.
+            NoDescriptorError, DiskFailedError: the file cannot be opened; it is not pinned.
         """
         self._descriptor()
         with _CLOSING:
@@ -251,7 +252,7 @@ class FileMapping:
             try:
                 self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
-                raise DiskFailedError(self.path, f"cannot be opened: {error}") from error
+                raise refusal_of_disk(self.path, 0, "opening", error) from error
         return self.fd
 
     def _close_descriptor(self) -> None:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
+from ledgermq.durable_files import NO_DESCRIPTORS
 from ledgermq.store_progress import CHECKPOINT_SIZE, Progress
 from store.directory.checkpoint import IndexProgress, StoreCheckpoint, StoreCheckpointFile
-from store.errors import DiskFailedError, DiskFullError
+from store.errors import DiskFailedError, DiskFullError, NoDescriptorError
 from store.files.disk import NO_ROOM
 from store.queues.queue_ends import QueueEnds, save_ends
 from store.queues.queue_file import QueueFile
@@ -67,6 +68,7 @@ class StoreCheckpointer:
         self._saved_at = loop.time()
         self._saving: Future[None] | None = None
         self._removals = 0
+        self._due: list[QueueFile] = []  # to be synced by the next save; of its thread
 
     def run_every(self, interval_s: float) -> None:
         """Save at this interval (s) from now on, and sooner when `BYTES_BEHIND_MAX` bytes were dispatched.
@@ -177,21 +179,37 @@ class StoreCheckpointer:
         )
 
     def _save(self, files: list[QueueFile], checkpoint: StoreCheckpoint) -> None:
-        """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried."""
+        """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried.
+
+        Where no descriptor is left, nothing was synced: the next save syncs these files, too.
+        """
         if self._has_failed:
             return
+        self._due += files
         try:
-            self._queue_sync.sync(files)
+            self._queue_sync.sync(self._due)
+            self._due = []
             index = self._sync_index() if self._sync_index is not None else None
             if index is not None:
                 checkpoint = replace(checkpoint, index=index, index_timestamp=index.end_timestamp)
-            self._is_full = not self._write(checkpoint)
+            self._note_delay(self._write(checkpoint))
+        except NoDescriptorError as error:
+            self._note_delay(error)
         except (OSError, DiskFailedError) as error:
+            if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
+                self._note_delay(error)
+                return
             self._has_failed = True
             log.error("no checkpoint is written any more: %s", error)
 
-    def _write(self, checkpoint: StoreCheckpoint) -> bool:
-        """Write the checkpoint; return False if the disk has no room for it, and the next save tries again.
+    def _note_delay(self, error: Exception | None) -> None:
+        """Note whether the checkpoint waits for room or descriptors; told once."""
+        if error is not None and not self._is_full:
+            log.warning("the checkpoint is written when there are room and descriptors again: %s", error)
+        self._is_full = error is not None
+
+    def _write(self, checkpoint: StoreCheckpoint) -> OSError | None:
+        """Write the checkpoint; return the error if there is no room for it: then the next save tries again.
 
         Raises:
             OSError: the checkpoint cannot be written.
@@ -201,6 +219,5 @@ class StoreCheckpointer:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            log.warning("the checkpoint is written when the disk has room again: %s", error)
-            return False
-        return True
+            return error
+        return None

@@ -18,22 +18,28 @@ The names of the methods are those that PySyncObj calls.
 import logging
 import os
 import struct
+import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from ha.controller.errors import QuorumFileError
 from ha.controller.quorum.snapshot_file import Entry, Snapshot
-from ledgermq.durable_files import replace_durably, sync
+from ledgermq.durable_files import NO_DESCRIPTORS, replace_durably, sync
 
 JOURNAL: Final = "journal"
 VOTE: Final = "vote"
 _HEAD: Final = b"ledgermq journal 1\n"
 _RECORD: Final = struct.Struct("<II")
 _ENTRY: Final = struct.Struct("<QQ")
+_LOOK_S: Final = 0.1
+_WAIT_S: Final = 60.0
 _log: Final = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class Journal:
@@ -150,10 +156,10 @@ class Journal:
         """Drop the first `count` entries, at once."""
         kept = self._entries[count:]
         records = [_encode(entry) for entry in kept]
-        sync(self._path.parent)  # the snapshot that has the dropped entries, which PySyncObj renamed
-        replace_durably(self._path, b"".join((_HEAD, *records)))
+        _with_descriptors(lambda: sync(self._path.parent))  # the snapshot with them, which PySyncObj renamed
+        _with_descriptors(lambda: replace_durably(self._path, b"".join((_HEAD, *records))))
         self._file.close()
-        self._file = self._path.open("r+b", buffering=0)
+        self._file = _with_descriptors(lambda: self._path.open("r+b", buffering=0))
         self._entries, self._ends = kept, []
         end = len(_HEAD)
         for record in records:
@@ -188,7 +194,7 @@ class Journal:
 
     def _save_vote(self, **changed: Any) -> None:
         vote = self._vote | changed
-        replace_durably(self._vote_path, orjson.dumps(vote))
+        _with_descriptors(lambda: replace_durably(self._vote_path, orjson.dumps(vote)))
         self._vote = vote
 
     # ---- the rest of what PySyncObj calls
@@ -217,3 +223,25 @@ def _write_all(descriptor: int, data: bytes, at: int) -> None:
     while view:
         written = os.pwrite(descriptor, view, at)
         view, at = view[written:], at + written
+
+
+def _with_descriptors(action: Callable[[], _T]) -> _T:
+    """Return the result of `action`, which may be repeated; wait for descriptors, a minute at most.
+
+    This member is silent meanwhile, so that others lead, and /livez tells it after a while.
+
+    Raises:
+        OSError: as `action`.
+    """
+    deadline = time.monotonic() + _WAIT_S
+    is_told = False
+    while True:
+        try:
+            return action()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or time.monotonic() > deadline:
+                raise
+            if not is_told:
+                _log.error("this controller waits until it may open files again: %s", error)
+            is_told = True
+        time.sleep(_LOOK_S)

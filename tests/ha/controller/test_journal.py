@@ -1,5 +1,8 @@
 """The journal of a controller after a crash at any step, and when a file is damaged."""
 
+import contextlib
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from ha.controller.errors import QuorumFileError
 from ha.controller.quorum.journal import JOURNAL, VOTE, Journal
 from ha.controller.quorum.snapshot_file import Entry, Snapshot, encode_snapshot, read_snapshot
+from tests.descriptors import limited_descriptors
 
 
 def entries(first: int, last: int, term: int = 1) -> list[Entry]:
@@ -173,3 +177,16 @@ def test_a_snapshot_comes_back_whole_or_not_at_all(tmp_path: Path) -> None:
         path.write_bytes(data[:at])
         with pytest.raises(QuorumFileError):
             read_snapshot(path)
+
+
+def test_a_vote_waits_for_a_descriptor_and_the_controller_does_not_end(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    with contextlib.ExitStack() as limits:
+        limits.enter_context(limited_descriptors())
+        threading.Timer(0.2, limits.close).start()
+        began = time.monotonic()
+        journal.setCurrentTerm(7, "127.0.0.1:1")
+        assert time.monotonic() - began > 0.1
+    again = reopened(tmp_path, journal)
+    assert again.getCurrentTerm() == 7
+    again._destroy()

@@ -1,0 +1,71 @@
+"""Whether this process may open files: tried once a second, told when it ends and when it works again.
+
+Without descriptors new connections are closed, by the event loop and without a word, and files cannot be opened.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import time
+from typing import Final
+
+from ledgermq.durable_files import NO_DESCRIPTORS
+from telemetry.metrics import Registry
+
+_log: Final = logging.getLogger(__name__)
+
+
+class DescriptorWatch:
+    """Looks from `start()` to `close()`.
+
+    Args:
+        registry: gets `ledgermq_descriptors_exhausted` and `ledgermq_descriptors_exhausted_seconds_total`.
+        interval_s: time between two looks.
+    """
+
+    def __init__(self, registry: Registry, *, interval_s: float = 1.0) -> None:
+        self._interval_s = interval_s
+        self._since: float | None = None
+        self._before_s = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+        registry.gauge("ledgermq_descriptors_exhausted", "1 while this process may open no more files.").function(
+            lambda: int(self._since is not None)
+        )
+        registry.counter(
+            "ledgermq_descriptors_exhausted_seconds_total", "Time in which this process could open no files."
+        ).function(self._exhausted_s)
+
+    def start(self) -> None:
+        """Start to look on the running loop."""
+        self._handle = asyncio.get_running_loop().call_later(self._interval_s, self._look)
+
+    def close(self) -> None:
+        """Stop; the measured values remain."""
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = None
+
+    def _exhausted_s(self) -> float:
+        return self._before_s + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    def _look(self) -> None:
+        self.start()
+        is_exhausted = _is_exhausted()
+        if is_exhausted and self._since is None:
+            self._since = time.monotonic()
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            _log.error(
+                "no file descriptor is left (ulimit -n is %d): new connections are closed, files are not opened", limit
+            )
+        elif not is_exhausted and self._since is not None:
+            _log.warning("files can be opened again, after %.0f s", time.monotonic() - self._since)
+            self._before_s, self._since = self._exhausted_s(), None
+
+
+def _is_exhausted() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno in NO_DESCRIPTORS
+    return False
