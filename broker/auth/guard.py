@@ -19,7 +19,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.seldom import SeldomLog
-from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
+from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, SIGNED_CODE, keyed_signature, signature, strict_key
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ FindAcl = Callable[[str], Acl | None]
 
 _V4_9_3: Final = 399
 _NO_PASSWORD: Final = secrets.token_hex(16)
+_NO_SIGNATURE: Final = secrets.token_hex(32)
 _UNSIGNED_UNTIL_4_9_3: Final = "_UNIQUE_KEY_QUERY"
 
 
@@ -136,12 +137,11 @@ class Guard:
         if not name:
             raise refused("username cannot be null.")
         user = self._find_user(name)
-        left_out = _UNSIGNED_UNTIL_4_9_3 if command.version <= _V4_9_3 else SIGNATURE
         # an unknown user costs as much, and is answered as a wrong signature: names cannot be found out
         password = None if user is None else self._vault.password_of(user)
         if user is not None and password is None:
             self._unreadable.warning("the password of user %r is sealed by a secret that is not known here", name)
-        right = signature(fields, command.body, password or _NO_PASSWORD, left_out=left_out)
+        right = _right_signature(command, password or _NO_PASSWORD)
         given = fields.get(SIGNATURE, "")
         is_right = hmac.compare_digest(right.encode(), given.encode("utf-8", "surrogatepass"))
         if user is None or password is None or not is_right:
@@ -149,3 +149,13 @@ class Guard:
         if user.status == DISABLE:
             raise refused(f"User:{name} is disabled.")
         return user
+
+
+def _right_signature(command: Command, password: str) -> str:
+    """The signature that a request must have: of the kind that its fields show; none is right with another code."""
+    fields = command.ext
+    if SIGNED_CODE in fields:
+        made = keyed_signature(fields, command.body, strict_key(password))
+        return made if fields[SIGNED_CODE] == str(command.code) else _NO_SIGNATURE
+    left_out = _UNSIGNED_UNTIL_4_9_3 if command.version <= _V4_9_3 else SIGNATURE
+    return signature(fields, command.body, password, left_out=left_out)

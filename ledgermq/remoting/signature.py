@@ -5,10 +5,11 @@
 It proves the user, the header fields and the body. It covers neither the time nor the request code: an attacker who can
 read a connection can send the same again, also as another request, which TLS prevents.
 
-`ChallengedSigner` makes another signature, which only LedgerMQ knows. It covers the names of the fields too, and has a
-key of its own, so that neither signature is ever valid as the other:
+Two other signatures, which only LedgerMQ knows, cover the names of the fields too. Each has a key of its own, so that
+none is ever valid as another one. A request for a broker is signed with its code, if the user wishes so (`is_strict`),
+one for a nameserver or controller also with a challenge of the connection and a number (`ChallengedSigner`):
 
-    Signature = base64(HMAC-SHA1(HMAC-SHA256(secret, "challenged"), sorted fields as JSON + body))
+    Signature = base64(HMAC-SHA1(HMAC-SHA256(secret, "strict" or "challenged"), sorted fields as JSON + body))
 
 Source: apache/rocketmq `client/.../acl/common/{AclClientRPCHook,AclUtils,AclSigner}.java`.
 """
@@ -32,11 +33,17 @@ SIGNED_NUMBER: Final = "signedNumber"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user's name, and the secret that signs the user's requests; `repr` does not show the secret."""
+    """A user's name, and the secret that signs the user's requests; `repr` does not show the secret.
+
+    Attributes:
+        is_strict: sign requests together with their code, so that a captured one cannot be sent as another request.
+            LedgerMQ's brokers accept that signature beside RocketMQ's; other servers refuse it.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str = field(default="", repr=False)
+    is_strict: bool = False
 
     def sign(self, command: Command) -> None:
         """Add user name and signature to a request, which must not be changed afterwards."""
@@ -45,7 +52,11 @@ class Credentials:
         ext[ACCESS_KEY] = self.access_key
         if self.security_token:
             ext[SECURITY_TOKEN] = self.security_token
-        ext[SIGNATURE] = signature(ext, command.body, self.secret_key)
+        if self.is_strict:
+            ext[SIGNED_CODE] = str(command.code)
+            ext[SIGNATURE] = keyed_signature(ext, command.body, strict_key(self.secret_key))
+        else:
+            ext[SIGNATURE] = signature(ext, command.body, self.secret_key)
         command.ext = ext
 
 
@@ -68,7 +79,7 @@ class ChallengedSigner:
         self._number += 1
         fields = {CHALLENGE: self._challenge, SIGNED_CODE: str(command.code), SIGNED_NUMBER: str(self._number)}
         ext = {**command.ext, **fields, ACCESS_KEY: self._access_key}
-        command.ext = ext | {SIGNATURE: challenged_signature(ext, command.body, self._key)}
+        command.ext = ext | {SIGNATURE: keyed_signature(ext, command.body, self._key)}
 
 
 def as_secret_key(secret: bytes) -> str:
@@ -96,13 +107,18 @@ def challenged_key(secret: str) -> bytes:
     return hmac.digest(secret.encode(), b"challenged", "sha256")
 
 
-def challenged_signature(fields: Mapping[str, str], body: bytes | memoryview, key: bytes) -> str:
+def strict_key(secret: str) -> bytes:
+    """Return the key of a user's signatures that cover the request code."""
+    return hmac.digest(secret.encode(), b"strict", "sha256")
+
+
+def keyed_signature(fields: Mapping[str, str], body: bytes | memoryview, key: bytes) -> str:
     """Return the signature of these header fields, with their names, and this body.
 
     Args:
         fields: header fields; `Signature` may be among them.
         body: as it is sent.
-        key: see `challenged_key`.
+        key: see `challenged_key` and `strict_key`.
     """
     signed = sorted((name, value) for name, value in fields.items() if name != SIGNATURE)
     made = hmac.new(key, json.dumps(signed).encode(), "sha1")

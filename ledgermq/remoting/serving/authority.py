@@ -29,7 +29,7 @@ from ledgermq.remoting.signature import (
     SIGNED_NUMBER,
     as_secret_key,
     challenged_key,
-    challenged_signature,
+    keyed_signature,
     signature,
 )
 
@@ -98,7 +98,7 @@ class Authority:
         if not claimed:
             return False
         if CHALLENGE in fields:
-            made = [challenged_signature(fields, body, key) for key in self._challenged_keys]
+            made = [keyed_signature(fields, body, key) for key in self._challenged_keys]
         else:
             made = [signature(fields, body, key) for key in self._keys]
         if not any(hmac.compare_digest(right.encode(), claimed) for right in made):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -349,3 +350,26 @@ async def test_settings_that_stop_the_broker_or_delete_messages_are_for_super_us
         assert (answer.code, (answer.remark or "").endswith("is changed by super users only")) == (16, True)
     assert desk.config.transaction_check_max == 14
     assert (await ask(client, ROOT, update, {}, b"brokerPermission=4")).code == 0
+
+
+@checking
+async def test_a_strict_signature_is_of_one_request_code(desk: Desk) -> None:
+    """RocketMQ's covers values only: whoever captures a question can send it as a deletion."""
+    client = await rooted(desk)
+    topic = {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "defaultTopic": "TBW102"}
+    topic |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    assert (await ask(client, ROOT, RequestCode.UPDATE_AND_CREATE_TOPIC, topic)).code == 0
+    question, deletion = RequestCode.GET_TOPIC_CONFIG, RequestCode.DELETE_TOPIC_IN_BROKER
+    strict = replace(ROOT, is_strict=True)
+    asked = Command(question, ext={"topic": "T"})
+    strict.sign(asked)
+    assert (await client.ask(question, asked.ext)).code == 0
+    renamed = {"signedCodf" if name == "signedCode" else name: value for name, value in asked.ext.items()}
+    without = {name: value for name, value in asked.ext.items() if name != "signedCode"}
+    for fields in (asked.ext, asked.ext | {"signedCode": str(deletion)}, renamed, without):
+        refused = await client.ask(deletion, fields)
+        assert (refused.code, refused.remark) == (16, "check signature failed.")
+    assert "T" in desk.parts.context.state.topics
+    captured = Command(question, ext={"topic": "T"})
+    ROOT.sign(captured)
+    assert (await client.ask(deletion, captured.ext)).code == 0, "as in RocketMQ, which the other signature prevents"
