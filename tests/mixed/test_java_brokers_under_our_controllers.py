@@ -78,11 +78,16 @@ async def test_java_brokers_elect_replicate_and_fail_over_under_our_controllers(
     await eventually(lambda: has(3, 2), "another controller leads and hears all brokers")
     words = ("-a", others[0].address, "-b", str(back), "-bn", NAME, "-c", CLUSTER)
     assert seen["masterAddress"] != first.address
-    await eventually(says(street, namesrv, f"#BrokerMasterAddr\t{first.address}", "electMaster", *words), "it is named")
+    name_it = says(street, namesrv, f"#BrokerMasterAddr\t{first.address}", "electMaster", *words)
+
+    async def is_named() -> bool:
+        """The answer may be too late for mqadmin; who is master already is not elected again."""
+        return await name_it() or (await state(controllers)).get("masterAddress") == first.address
 
     async def follow_named() -> bool:
         return await has(3, 3) and seen["masterAddress"] == first.address
 
+    await eventually(is_named, "an administrator names a master")
     await eventually(follow_named, "the others follow the master that an administrator named")
     asked = ("getSyncStateSet", "-a", others[1].address, "-b", NAME)
     await eventually(says(street, namesrv, f"#MasterBrokerId\t{back}\n", *asked), "mqadmin shows that master")
