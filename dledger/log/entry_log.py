@@ -25,7 +25,7 @@ from dledger.log.scrub import LogCare
 from dledger.log.start_file import LogStart, save_start
 from dledger.log.writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
-from store.errors import AllocationPendingError, DiskFullError, DiskReadError
+from store.errors import AllocationPendingError, DiskFullError, DiskReadError, NoDescriptorError
 from store.files.mapped_file import MappedFile
 
 _log = logging.getLogger(__name__)
@@ -145,22 +145,24 @@ class EntryLog:
     def read(self, first_index: int, size_limit_bytes: int) -> Span | None:
         """Return entries from `first_index` on, of one term and file; at least one.
 
-        None past the end or at a damaged one.
+        None past the end, at a damaged one, and while no descriptor is left to map a file.
         """
         if first_index > self._last_index:
             return None
         run = self._run_of(first_index)
         last = self._last_index if run + 1 == len(self._term_runs) else self._term_runs[run + 1].first_index - 1
-        start, _, term = self.units[first_index]
-        file = self.data.file_at(start)
-        assert file is not None, f"entry {first_index} is kept, its file at {start} is not"
-        last = self.units.last_ending_by(first_index, last, min(start + size_limit_bytes, file.end_offset))
-        last = self.care.sound_until(first_index, last)
-        if last < first_index:
-            return None
-        end = self.end_position(last)
         try:
+            start, _, term = self.units[first_index]
+            file = self.data.file_at(start)
+            assert file is not None, f"entry {first_index} is kept, its file at {start} is not"
+            last = self.units.last_ending_by(first_index, last, min(start + size_limit_bytes, file.end_offset))
+            last = self.care.sound_until(first_index, last)
+            if last < first_index:
+                return None
+            end = self.end_position(last)
             return Span(term, first_index, last, start, end, self.data.slice(start, end - start))
+        except NoDescriptorError:
+            return None
         except DiskReadError:
             self.care.examine(first_index, last)
             return None

@@ -1,6 +1,7 @@
 """Raft logs with bad disks, bad files and forgotten promises: nothing acknowledged is lost or served wrong."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -21,6 +22,7 @@ from store.errors import DiskReadError, StoreLockedError
 from store.files.mapped_file import MappedFile
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
+from tests.descriptors import limited_descriptors
 from tests.dledger.conftest import RaftCluster, make_draft, until
 
 Make = Callable[..., RaftCluster]
@@ -271,6 +273,32 @@ async def test_a_full_disk_refuses_and_the_log_goes_on_when_there_is_room(
 
     while not await appended():
         pass
+    await cluster.caught_up()
+
+
+async def test_members_without_descriptors_refuse_and_go_on_when_there_are_some_again(
+    raft_cluster: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither term and vote nor files of the log can be opened; nothing of that is final."""
+    cluster = raft_cluster()
+    leader, _ = await filled(cluster)
+    answers: list[object] = []
+    with limited_descriptors():
+        for _ in range(12):  # the present file, and the one made ahead, which is not mapped yet
+            with contextlib.suppress(Refusal):
+                cluster.logs[leader].append([make_draft(bytes(4000))], answers.append)
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.3)
+    assert "Traceback" not in caplog.text
+    assert not [log.status() for log in cluster.logs.values() if not log._pulse.is_running]
+    deadline = asyncio.get_running_loop().time() + 10
+    while True:
+        assert asyncio.get_running_loop().time() < deadline
+        try:
+            if isinstance(await cluster.append(await cluster.elected(), bytes(4000)), AppendReceipt):
+                break
+        except Refusal:
+            await asyncio.sleep(0.05)
     await cluster.caught_up()
 
 
