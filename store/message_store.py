@@ -252,6 +252,7 @@ class MessageStore:
         """
         self._kept.clear()
         self.queues.restart(starts)
+        self.queues.cleaned(self.log.min_offset)
         self.dispatched_offset = self.log.min_offset
 
     def _pump(self, confirm_offset: int) -> None:

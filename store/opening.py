@@ -20,7 +20,6 @@ from store.directory.store_directory import StoreDirectory
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLog, CommitLogConfig
 from store.message_store import MessageStore
-from store.queues.queue_ends import remove_ends
 from store.queues.queue_table import QueueTable
 from store.recovery.checkpointer import StoreCheckpointer
 from store.recovery.queue_recovery import QueueRecovery, recover_queues, remake_misfits
@@ -61,13 +60,13 @@ class OpenStore:
                 await self.store.index.finish()
             if self.store.compaction is not None:
                 self.store.compaction.finish()
-            log_bounds = self.store.log.min_offset, self.store.log.max_offset
+            log_end = self.store.log.max_offset
             await self.store.log.close()
             self.store.close()
             if self.store.index is not None:
                 await self.store.index.drain()
             is_compaction_durable = await self._close_compaction()
-            is_clean = await self.checkpointer.close(*log_bounds) and is_compaction_durable
+            is_clean = await self.checkpointer.close(log_end) and is_compaction_durable
             if self.store.index is not None:
                 await self.store.index.close()
             self.store.queues.close()
@@ -149,15 +148,22 @@ def _recover(
     """Bring the queues up to the log's confirm offset; in a thread."""
     progress, batches = directory.checkpoint.found.progress, replicated_log.batches()
     ends = believed_ends(config.root, queues, progress, replicated_log)
-    if ends is not None:
-        queues.load_known(ends)
-    else:
+    if ends is not None and not queues.load_known(ends):
+        log.warning("the queues are not as they were saved: all of them are looked through")
+        ends = None
+    if ends is None:
         queues.load()
-    remove_ends(config.root)
-    if ends is not None:
-        return QueueRecovery(ends.dispatched_offset)
-    walk_bytes = config.untrusted_walk_bytes
-    return recover_queues(replicated_log, queues, progress, untrusted_walk_bytes=walk_bytes, batches=batches)
+    queues.ends_file.take_over(ends)
+    recovery = recover_queues(
+        replicated_log,
+        queues,
+        progress,
+        known_offset=None if ends is None else ends.dispatched_offset,
+        untrusted_walk_bytes=config.untrusted_walk_bytes,
+        batches=batches,
+    )
+    queues.cleaned_to = replicated_log.min_offset
+    return recovery
 
 
 def _load_compaction(config: StoreConfig, directory: StoreDirectory) -> CompactionStore | None:

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from unittest import mock
 
 from broker.state.files import write_files
@@ -31,7 +32,7 @@ from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
 from store.opening import OpenStore, open_classic_store
-from store.queues import queue_sync
+from store.queues import queue_ends, queue_sync
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.queues.dispatch import unit_fields
 from store.replicated_log import AppendReceipt
@@ -65,8 +66,17 @@ class ClassicSettings:
     queue_files_synced_singly: int = queue_sync.SINGLY_MAX
 
 
-def open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
-    """A store with small files, whose clock counts calls, so that runs are alike."""
+_boots = count()
+
+
+async def open_small(root: Path, settings: ClassicSettings) -> OpenStore:
+    """A store with small files, whose clock counts calls, so that runs are alike; in a new boot of the machine."""
+    boot = SimpleNamespace(read_text=lambda _: f"boot {next(_boots)}")
+    with mock.patch.object(queue_ends, "_BOOT_ID", boot):
+        return await _open_small(root, settings)
+
+
+def _open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
     ticks = count(_START_MS)
     return open_classic_store(
         StoreConfig(

@@ -151,7 +151,9 @@ class Cleaner:
             time_slice = TimeSlice(SLICE_S)
         for follower in self.followers:
             follower(min_offset)
-        self._cleaned_to = self._cleaned_to if failed else min_offset
+        if failed == 0:
+            self._cleaned_to = min_offset
+            self._store.queues.cleaned(min_offset)
 
     async def clean_expired_queues(self, is_kept: Callable[[str], bool]) -> None:
         """Clean all queues now; those without a message in the log go wholly, unless their topic `is_kept`.

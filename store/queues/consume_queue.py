@@ -126,11 +126,19 @@ class ConsumeQueue:
         self.min_offset = self._files.start
         self._flushed_offset = self.next_offset = self.max_offset = self._files.end
 
-    def load_known(self, min_offset: int, max_offset: int) -> None:
-        """As `load` and `recover`, for a queue whose bounds are known; its files are looked at when they are needed."""
-        self._files.load_later()
+    def load_known(self, min_offset: int, max_offset: int, changed: int) -> None:
+        """As `load` and `recover`, for a queue whose bounds are known; its files are looked at when they are needed.
+
+        `changed` is the time stamp (ns) of its folder.
+        """
+        self._files.load_later(changed)
         self.min_offset = min_offset
         self._flushed_offset = self.next_offset = self.max_offset = max_offset
+
+    @property
+    def folder_changed(self) -> int:
+        """Return the time stamp (ns) of the queue's folder; 0 while there is none. May be called in any thread."""
+        return self._files.changed
 
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Set one unit: the next one, or, when the log is dispatched again, one that may be there already.

@@ -12,6 +12,7 @@ from pathlib import Path
 from store.errors import StoreFormatError
 from store.files.disk import sync_directory
 from store.files.mapped_file import FILE_NAME_DIGITS
+from store.queues.queue_ends import changed_at
 from store.queues.queue_file import QueueFile
 
 
@@ -24,7 +25,7 @@ class QueueFiles:
         unit_size: bytes.
     """
 
-    __slots__ = ("_folder", "_loaded", "_old_file", "file_units", "unit_size")
+    __slots__ = ("_changed", "_folder", "_loaded", "_old_file", "file_units", "unit_size")
 
     def __init__(self, directory: Path | str, file_units: int, unit_size: int) -> None:
         self._folder = str(directory)
@@ -32,6 +33,17 @@ class QueueFiles:
         self.unit_size = unit_size
         self._loaded: list[QueueFile] | None = []
         self._old_file: QueueFile | None = None
+        self._changed = -1
+
+    @property
+    def changed(self) -> int:
+        """Return the time stamp (ns) of the folder after the last file was added or removed here; 0: no folder.
+
+        May be called in any thread. If a file is added meanwhile, the time stamp may be an earlier one.
+        """
+        if self._changed < 0:
+            self._changed = changed_at(self._folder)
+        return self._changed
 
     @property
     def directory(self) -> Path:
@@ -47,9 +59,14 @@ class QueueFiles:
             assert loaded is not None, f"{self._folder} was not loaded"
         return loaded
 
-    def load_later(self) -> None:
-        """Load the directory when a file is first needed; for a queue whose files are known to be sound."""
+    def load_later(self, changed: int) -> None:
+        """Load the directory when a file is first needed; for files that are known to be sound.
+
+        Args:
+            changed: time stamp (ns) of the folder.
+        """
         self._loaded = None
+        self._changed = changed
 
     def __bool__(self) -> bool:
         return bool(self._files)
@@ -77,6 +94,7 @@ class QueueFiles:
                 for behind in files[index:]:
                     behind.delete()
                 self._loaded = files[:index]
+                self._changed = -1
                 return True
         self._loaded = files
         return False
@@ -125,6 +143,7 @@ class QueueFiles:
             assert not self._files or unit // self.file_units * self.file_units == self.end, f"unit {unit} skips a file"
             file = QueueFile(self._folder, start, size)
             self._files.append(file)
+            self._changed = -1
             if len(self._files) > 1:
                 self.keep_mapped(self._files[-2])  # still being filled, perhaps
         return file
@@ -158,6 +177,7 @@ class QueueFiles:
             if len(self._files) == 1 and self._files[0].start_bytes == end * self.unit_size > 0:
                 break
             self._files.pop().delete()
+            self._changed = -1
         if self._files:
             self._files[-1].clear_from(end * self.unit_size - self._files[-1].start_bytes)
 
@@ -179,6 +199,7 @@ class QueueFiles:
         del self._files[: len(taken)]
         if self._old_file in taken:
             self._old_file = None
+        self._changed = -1
         return taken
 
     def clear(self) -> None:
@@ -187,6 +208,7 @@ class QueueFiles:
             file.delete()
         self._files.clear()
         self._old_file = None
+        self._changed = -1
 
     def close(self) -> None:
         """Unmap all files."""

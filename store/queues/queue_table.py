@@ -7,7 +7,8 @@ Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 
 from ledgermq.message.batch_unit import BATCH_UNIT_SIZE
@@ -18,7 +19,7 @@ from store.files.trash import Trash
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_queue import ExtQueue
-from store.queues.queue_ends import QueueEnds, changed_at
+from store.queues.queue_ends import EndsFile, QueueEnds, changed_at
 from store.queues.queue_file import QueueFile
 from store.queues.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
 from store.queues.queue_mapping import MappedQueues
@@ -28,6 +29,9 @@ QueueStarts = dict[str, dict[int, int]]
 
 QUEUE_FILE_SIZE_BYTES = 6_000_000
 TOPIC_LENGTH_MAX = 255
+
+_ROWS_AT_ONCE = 256
+"""Queues of which the bounds are taken while the interpreter is held, some tenths of a millisecond."""
 
 
 class QueueTable:
@@ -47,6 +51,9 @@ class QueueTable:
         changed: queues whose `max_offset` has changed since `take_changed` counted them; the caller that changes it
             adds the queue.
         unit_count: sum of `max_offset` of all queues, each as it was last counted.
+        counted: queues that `take_changed` counted; the checkpointer empties it. Unused if some queues are not plain.
+        ends_file: the file of the queues' bounds.
+        cleaned_to: the min offset of the log at which the min offsets of all queues were set.
     """
 
     def __init__(
@@ -68,6 +75,9 @@ class QueueTable:
         self.removals = 0
         self.changed: dict[ConsumeQueue, None] = {}
         self.unit_count = 0
+        self.counted: list[ConsumeQueue] = []
+        self.ends_file = EndsFile(directory.parent)
+        self.cleaned_to = 0
         self._watched: set[str] = set()
         self._trash = Trash(directory.parent)
         make_folder(directory)
@@ -85,32 +95,56 @@ class QueueTable:
             for topic, queue_id in _folders(self._batch_directory):
                 self._add(topic, queue_id, is_batch=True).load()
 
-    def load_known(self, ends: QueueEnds) -> None:
-        """Open queues whose bounds are known; they need no recovery of their own."""
-        for topic, queue_id, min_offset, max_offset, _ in ends.queues:
-            self._add(topic, queue_id, is_batch=False).load_known(min_offset, max_offset)
+    def load_known(self, ends: QueueEnds) -> bool:
+        """Open queues whose bounds are known, without a look at their files.
 
-    def is_as_left(self, ends: QueueEnds) -> bool:
-        """Return whether no queue's folder was added, removed or changed since `ends` was made."""
-        root = str(self.directory)
-        found = {path.name for path in self.directory.iterdir()}
-        needed = {queue[0] for queue in ends.queues if queue[4]}
-        return (
-            ends.file_units == self._file_units
-            and found == needed
-            and all(changed_at(f"{root}/{topic}/{number}") == changed for topic, number, _, _, changed in ends.queues)
-        )
+        Queues whose folders were changed since, and those of further topics, are loaded and recovered up to the
+        dispatched offset of `ends`. They are in `changed` afterwards, the others are not.
 
-    def ends(self, log_min_offset: int, dispatched_offset: int) -> QueueEnds | None:
-        """Return the bounds of all queues for `load_known`; None if some queues may not be plain."""
-        if self.has_kinds:
-            return None
-        root = str(self.directory)
-        bounds = (
-            (queue.topic, number := queue.queue_id, queue.min_offset, queue.max_offset,
-             changed_at(f"{root}/{queue.topic}/{number}")) for queue in self
-        )  # fmt: skip
-        return QueueEnds(log_min_offset, dispatched_offset, self._file_units, tuple(bounds))
+        Returns:
+            False if the queues have not as many units as `ends` says; then no queue is open.
+
+        Raises:
+            StoreFormatError: a folder or file does not belong to a queue.
+        """
+        if ends.file_units != self._file_units:
+            return False
+        topics = set()
+        for topic, queue_id, min_offset, max_offset, changed in ends.queues:
+            queue = self._add(topic, queue_id, is_batch=False)
+            topics.add(topic)
+            if changed_at(f"{self._root}/{topic}/{queue_id}") == changed:
+                queue.load_known(min_offset, max_offset, changed)
+                queue.counted_units = max_offset
+                del self.changed[queue]
+        for topic, queue_id in _folders(self.directory, without=topics):
+            self._add(topic, queue_id, is_batch=False)
+        self.unit_count = sum(queue.counted_units for queue in self)
+        for queue in self.changed:
+            queue.load()
+            queue.recover(ends.dispatched_offset, scan=False)
+        if self.unit_count + sum(queue.max_offset for queue in self.changed) == ends.unit_count:
+            return True
+        self.close()
+        for table in (self.by_key, self._by_topic, self.changed):
+            table.clear()
+        self.light_count = self.unit_count = 0
+        return False
+
+    def ends(self, dispatched_offset: int, queues: Iterable[ConsumeQueue] | None = None) -> QueueEnds:
+        """Return the bounds of these queues (None: of all) as they were last counted, for `load_known`.
+
+        May be called in any thread. The caller asks for them only while all queues are plain.
+        """
+        if queues is None:
+            queues = [queue for (topic, _), queue in list(self.by_key.items()) if isinstance(topic, str)]
+        rows = []
+        for number, queue in enumerate(queues):
+            if number % _ROWS_AT_ONCE == _ROWS_AT_ONCE - 1:
+                time.sleep(0)  # let the loop's thread go on
+            bounds = queue.min_offset, queue.counted_units
+            rows.append((queue.topic, queue.queue_id, *bounds, queue.folder_changed))
+        return QueueEnds(self.cleaned_to, dispatched_offset, self.unit_count, self._file_units, tuple(rows))
 
     def get(self, topic: bytes | str, queue_id: int) -> ConsumeQueue:
         """Return the queue, which is made if it is missing; on disk it is made with its first unit.
@@ -152,6 +186,7 @@ class QueueTable:
         Raises:
             InvalidTopicError, DiskFullError, DiskFailedError: only some of the queues are restarted.
         """
+        self.ends_file.invalidate()
         for topic, queue_ids in starts.items():
             for queue_id in queue_ids:
                 self.get(topic, queue_id)
@@ -175,7 +210,14 @@ class QueueTable:
             self.unit_count += queue.max_offset - queue.counted_units
             queue.counted_units = queue.max_offset
             files += queue.take_unflushed()
+            if not self.has_kinds:
+                self.counted.append(queue)
         return files
+
+    def cleaned(self, log_min_offset: int) -> None:
+        """Note that the min offsets of all queues were set by this min offset of the log."""
+        self.ends_file.invalidate()
+        self.cleaned_to = log_min_offset
 
     def cut_at(self, physical_offset: int) -> None:
         """Cut every queue, see `ConsumeQueue.cut_at`; a queue that loses all its messages stays, empty.
@@ -183,6 +225,7 @@ class QueueTable:
         Raises:
             DiskFailedError: only some of the queues are cut.
         """
+        self.ends_file.invalidate()
         for queue in self:
             self.changed[queue] = None
             queue.cut_at(physical_offset)
@@ -193,6 +236,7 @@ class QueueTable:
         Raises:
             DiskFailedError: the folder cannot be removed; the queue stays.
         """
+        self.ends_file.invalidate()
         for root in self._roots:
             folder = root / queue.topic / str(queue.queue_id)
             self._trash.take(folder)
@@ -206,6 +250,7 @@ class QueueTable:
         Raises:
             DiskFailedError: the folder cannot be removed; the queues stay.
         """
+        self.ends_file.invalidate()
         for root in self._roots if _topic_fault(topic) is None else ():
             self._trash.take(root / topic)
         for queue in self.of_topic(topic):
@@ -260,25 +305,32 @@ class QueueTable:
     def _make(self, topic: str, queue_id: int, *, is_batch: bool) -> ConsumeQueue:
         folder = f"{topic}/{queue_id}"
         if is_batch:
-            self.has_kinds = True
+            self._has_a_kind()
             units = -(-self.kinds.batch_file_size_bytes // BATCH_UNIT_SIZE)
             return BatchQueue(topic, queue_id, self._batch_directory / folder, units, self._mapped)
-        extensions = self._ext_directory / folder
-        if self._has_ext and extensions.is_dir():
-            self.has_kinds = True
+        if self._has_ext and (extensions := self._ext_directory / folder).is_dir():
+            self._has_a_kind()
             file_bytes = self.kinds.ext_file_size_bytes
             directory = self.directory / folder
             return ExtQueue(topic, queue_id, directory, self._file_units, extensions, file_bytes, self._mapped)
         return ConsumeQueue(topic, queue_id, f"{self._root}/{folder}", self._file_units, self._mapped)
 
+    def _has_a_kind(self) -> None:
+        """Note that a queue is not plain: the file of the bounds tells nothing of such queues."""
+        self.has_kinds = True
+        self.ends_file.invalidate()
+        self.counted.clear()
 
-def _folders(root: Path) -> Iterator[tuple[str, int]]:
-    """Yield topic and queue id of each queue's folder.
+
+def _folders(root: Path, without: Container[str] = ()) -> Iterator[tuple[str, int]]:
+    """Yield topic and queue id of each queue's folder, but for those of some topics.
 
     Raises:
         StoreFormatError: a folder or file does not belong to a queue.
     """
     for topic, is_folder in _entries(str(root)):
+        if topic in without:
+            continue
         fault = _topic_fault(topic) if is_folder else "is not a folder"
         if fault is not None:
             raise StoreFormatError(root / topic, fault)

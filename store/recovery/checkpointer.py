@@ -8,17 +8,20 @@ dispatched bytes, and after an interval in a store with little traffic.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import NamedTuple
 
 from ledgermq.durable_files import NO_DESCRIPTORS
 from ledgermq.store_progress import CHECKPOINT_SIZE, Progress
 from store.directory.checkpoint import IndexProgress, StoreCheckpoint, StoreCheckpointFile
 from store.errors import DiskFailedError, DiskFullError, NoDescriptorError
 from store.files.disk import NO_ROOM
-from store.queues.queue_ends import QueueEnds, save_ends
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_ends import merge_ends, save_ends
 from store.queues.queue_file import QueueFile
 from store.queues.queue_sync import QueueSync
 from store.store_listener import FollowedStore
@@ -32,6 +35,14 @@ _LOOK_S = 1.0
 
 _COUNTED_AT_ONCE = 1000
 """Changed queues that are counted in one turn of the loop, about a millisecond."""
+
+
+class _Counted(NamedTuple):
+    """Queues that were counted for a checkpoint, the lineage of the file of their ends, and `QueueTable.cleaned_to`."""
+
+    queues: list[ConsumeQueue]
+    lineage: int
+    cleaned_to: int
 
 
 class StoreCheckpointer:
@@ -69,6 +80,7 @@ class StoreCheckpointer:
         self._saving: Future[None] | None = None
         self._removals = 0
         self._due: list[QueueFile] = []  # to be synced by the next save; of its thread
+        self._ends_offset = store.dispatched_offset  # at the last capture
 
     def run_every(self, interval_s: float) -> None:
         """Save at this interval (s) from now on, and sooner when `BYTES_BEHIND_MAX` bytes were dispatched.
@@ -103,13 +115,12 @@ class StoreCheckpointer:
         if self._is_full:
             raise DiskFullError(self._file.path, CHECKPOINT_SIZE)
 
-    async def close(self, log_start: int, log_end: int) -> bool:
+    async def close(self, log_end: int) -> bool:
         """Save once more; return whether everything confirmed is dispatched and durable.
 
         Args:
-            log_start: min offset of the log while it was open; a closed log has no files to take it from.
-            log_end: max offset that it had. Records below it may be unconfirmed: what a failed sync left only in the
-                page cache must be written again by the next start.
+            log_end: max offset that the log had while it was open. Records below it may be unconfirmed: what a failed
+                sync left only in the page cache must be written again by the next start.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -119,19 +130,32 @@ class StoreCheckpointer:
         is_saved = not self._has_failed and not self._is_full
         is_clean = is_saved and is_dispatched and store.log.flushed_offset >= log_end
         if is_clean:
-            ends = store.queues.ends(log_start, store.dispatched_offset)
-            await self._loop.run_in_executor(self._executor, self._save_ends, ends)
+            await self._loop.run_in_executor(self._executor, self._save_last_ends, store.dispatched_offset)
         self._executor.shutdown()
         self._queue_sync.close()
         return is_clean
 
-    def _save_ends(self, ends: QueueEnds | None) -> None:
-        """Save the queue ends, in the thread. A failure is only logged: the next start works without them."""
-        try:
-            if ends is not None:
-                save_ends(self._file.path.parent, ends)
-        except (OSError, DiskFailedError) as error:
-            log.warning("the queue ends cannot be saved, so the next start checks every queue: %s", error)
+    def _save_last_ends(self, dispatched_offset: int) -> None:
+        """Save the ends of all queues durably, in the thread."""
+        queues = self._store.queues
+        if not queues.has_kinds:
+            with _without_ends():
+                save_ends(self._file.path.parent, queues.ends(dispatched_offset))
+
+    def _save_ends(self, counted: _Counted, progress: Progress) -> None:
+        """Save the ends of the queues that were counted, or of all if the file has not all, in the thread."""
+        queues = self._store.queues
+        file = queues.ends_file
+        has_all = file.wants_all
+        ends = replace(
+            queues.ends(progress.dispatched_offset, None if has_all else counted.queues),
+            unit_count=progress.unit_count,
+            log_min_offset=counted.cleaned_to,
+        )
+        if has_all and merge_ends([ends]) is None:  # queues were counted meanwhile; the next save tries again
+            return
+        with _without_ends():
+            file.write(ends, counted.lineage, has_all=has_all)
 
     def _look_again(self) -> None:
         self._timer = self._loop.call_later(min(self._interval_s, _LOOK_S), self._save_when_due)
@@ -155,7 +179,7 @@ class StoreCheckpointer:
         self.save()
         self._look_again()
 
-    def _capture(self) -> tuple[list[QueueFile], StoreCheckpoint]:
+    def _capture(self) -> tuple[list[QueueFile], StoreCheckpoint, _Counted | None]:
         store = self._store
         flushed = store.durable_offset
         found = self._file.found
@@ -166,19 +190,28 @@ class StoreCheckpointer:
             log_timestamp = self._dispatched[1] if flushed >= self._dispatched[0] else 0
         self._dispatched = (store.dispatched_offset, timestamp)
         self._removals = store.queues.removals
-        files = self._unsynced + store.queues.take_changed()
+        queues = store.queues
+        files = self._unsynced + queues.take_changed()
         self._unsynced = []
-        return files, StoreCheckpoint(
+        counted = None
+        ends_file = queues.ends_file
+        is_changed = queues.counted or self._ends_offset != store.dispatched_offset or ends_file.wants_all
+        if is_changed and not queues.has_kinds:
+            counted = _Counted(queues.counted, ends_file.lineage, queues.cleaned_to)
+        queues.counted = []
+        self._ends_offset = store.dispatched_offset
+        checkpoint = StoreCheckpoint(
             log_timestamp=log_timestamp,
             queues_timestamp=timestamp,
             index_timestamp=found.index_timestamp,
             master_flushed_offset=found.master_flushed_offset,
             confirm_offset=store.log.confirm_offset,
-            progress=Progress(flushed, store.dispatched_offset, store.queues.unit_count),
+            progress=Progress(flushed, store.dispatched_offset, queues.unit_count),
             index=found.index,
         )
+        return files, checkpoint, counted
 
-    def _save(self, files: list[QueueFile], checkpoint: StoreCheckpoint) -> None:
+    def _save(self, files: list[QueueFile], checkpoint: StoreCheckpoint, counted: _Counted | None) -> None:
         """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried.
 
         Where no descriptor is left, nothing was synced: the next save syncs these files, too.
@@ -189,15 +222,19 @@ class StoreCheckpointer:
         try:
             self._queue_sync.sync(self._due)
             self._due = []
+            if counted is not None and checkpoint.progress is not None:
+                self._save_ends(counted, checkpoint.progress)
             index = self._sync_index() if self._sync_index is not None else None
             if index is not None:
                 checkpoint = replace(checkpoint, index=index, index_timestamp=index.end_timestamp)
             self._note_delay(self._write(checkpoint))
         except NoDescriptorError as error:
             self._note_delay(error)
+            self._store.queues.ends_file.invalidate()  # the queues counted for this save may not be in it
         except (OSError, DiskFailedError) as error:
             if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
                 self._note_delay(error)
+                self._store.queues.ends_file.invalidate()
                 return
             self._has_failed = True
             log.error("no checkpoint is written any more: %s", error)
@@ -221,3 +258,12 @@ class StoreCheckpointer:
                 raise
             return error
         return None
+
+
+@contextlib.contextmanager
+def _without_ends() -> Iterator[None]:
+    """Log a failure only: the next start works without the ends of the queues."""
+    try:
+        yield
+    except (OSError, DiskFailedError) as error:
+        log.warning("the queue ends cannot be saved, so the next start checks every queue: %s", error)

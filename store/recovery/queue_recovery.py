@@ -57,12 +57,14 @@ def recover_queues(
     queues: QueueTable,
     progress: Progress | None,
     *,
+    known_offset: int | None = None,
     untrusted_walk_bytes: int = 1 << 30,
     batches: RecordSource | None = None,
 ) -> QueueRecovery:
     """Bring freshly loaded queues up to the log's confirm offset; blocks, and may run in a thread.
 
-    `batches` reads the log by the batch, faster than `log_.walk`; None if the log has no such reader.
+    With `known_offset` the queues are known to have exactly the units of the records below it. `batches` reads the log
+    by the batch, faster than `log_.walk`; None if the log has no such reader.
 
     Raises:
         DiskFullError, DiskFailedError: the units cannot be stored.
@@ -73,8 +75,10 @@ def recover_queues(
             queue.clear()
         return QueueRecovery(end)
     recovery = QueueRecovery(end)
-    start = cut_to_trusted(log_, queues, progress, end, untrusted_walk_bytes)
-    gapped = {queue for queue in queues if queue.is_gapped}
+    start = known_offset
+    if start is None:
+        start = cut_to_trusted(log_, queues, progress, end, untrusted_walk_bytes)
+    gapped = {queue for queue in queues.changed if queue.is_gapped}
     gapped |= _dispatch_range(log_, queues, batches, (start, end), None, recovery)
     if gapped and (start > log_.min_offset or any(type(queue) is not ConsumeQueue for queue in gapped)):
         log.warning("%d queues lack units below %d: they are filled again from the whole log", len(gapped), start)
@@ -82,7 +86,7 @@ def recover_queues(
             queue.clear()
         _dispatch_range(log_, queues, batches, (log_.min_offset, end), gapped, recovery)
     recovery.rebuilt = len(gapped)
-    for queue in queues:
+    for queue in queues.changed:
         queue.correct_min_offset(log_.min_offset)
         queue.next_offset = queue.max_offset
     return recovery
@@ -117,6 +121,7 @@ def _dispatch_range(
             continue
         if queues.has_kinds:
             entries = _entries_of_kind(queues, offset, log_.read(offset, size), is_sound=is_sound)
+            queues.changed.update(dict.fromkeys(queue for queue, _ in entries))
             lacking |= _put_entries(entries, only, is_whole=is_whole)
             recovery.hidden += () if is_sound else (offset,)
         elif queue_offset > queue.max_offset and not is_whole:
@@ -191,7 +196,7 @@ def _put_entries(
 
 
 class _Finder:
-    """Finds queues by the topic and queue id of records."""
+    """Finds queues by the topic and queue id of records, and notes them as changed."""
 
     def __init__(self, queues: QueueTable) -> None:
         self._queues = queues
@@ -201,6 +206,7 @@ class _Finder:
         """Return the queue, which is made if it is missing; None for a topic that cannot have one."""
         queue = self._find((topic, queue_id))
         if queue is not None:
+            self._queues.changed[queue] = None
             return queue
         try:
             return self._queues.get(topic, queue_id)

@@ -1,6 +1,6 @@
 """Decides which units of the consume queues can be trusted after a stop.
 
-a clean stop               the bounds of all queues are as saved (`queue_ends`); no file is looked at
+a clean stop, or a kill    the bounds of all queues are as saved (`queue_ends`); hardly any file is looked at
 our checkpoint             units of records below the trusted offset, if the sum of the max offsets agrees
 neither (RocketMQ's store, the leading valid units of each queue; the last part of the log is dispatched over them
 or no checkpoint)
@@ -11,24 +11,33 @@ from pathlib import Path
 
 from ledgermq.store_progress import Progress
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.queue_ends import QueueEnds, read_ends
+from store.queues.queue_ends import QueueEnds, boot_id, merge_ends, read_ends
 from store.queues.queue_table import QueueTable
-from store.replicated_log import ReplicatedLog
+from store.replicated_log import LogRole, ReplicatedLog
 
 log = logging.getLogger(__name__)
 
 
 def believed_ends(root: Path, queues: QueueTable, progress: Progress | None, log_: ReplicatedLog) -> QueueEnds | None:
-    """Return the bounds of the queues of a cleanly stopped store; None if each queue has to be looked at."""
-    ends = read_ends(root)
-    if ends is None or progress is None or queues.has_kinds:
+    """Return the bounds of the queues as saved last; None if each queue has to be looked at.
+
+    Without `progress` another program may have changed the queues. A master or slave may cut its log below what was
+    dispatched before the process ended, and would leave units of the records behind the cut.
+    """
+    if progress is None or queues.has_kinds:
         return None
+    parts = read_ends(root)
+    while parts and parts[-1].dispatched_offset > log_.confirm_offset:  # a Raft node knows less of what is committed
+        parts.pop()
+    ends = merge_ends(parts)
+    if ends is None or ends.log_min_offset != log_.min_offset:
+        return None
+    if ends.boot:
+        may_be_cut = log_.state.role in {LogRole.MASTER, LogRole.SLAVE}
+        return ends if ends.boot == boot_id() and not may_be_cut else None
     agrees = (
         ends.dispatched_offset == progress.dispatched_offset <= progress.flushed_offset
         and ends.unit_count == progress.unit_count
-        and ends.log_min_offset == log_.min_offset
-        and ends.dispatched_offset <= log_.confirm_offset
-        and queues.is_as_left(ends)
     )
     return ends if agrees else None
 

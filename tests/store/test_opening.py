@@ -220,9 +220,9 @@ async def test_the_ends_of_queues_over_a_trimmed_log_are_believed(tmp_path: Path
     store = await open_classic(tmp_path)
     start = store.store.log.trim(8192)
     assert start > 0
+    await store.cleaner.clean_queues()
     await store.close()
-    ends = read_ends(tmp_path)
-    assert ends is not None
+    (ends,) = read_ends(tmp_path)
     assert ends.log_min_offset == start
 
 

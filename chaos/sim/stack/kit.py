@@ -51,7 +51,8 @@ class StackKit:
         self.replaced = replaced = Replaced(Random(f"world {seed}"), self._now)
         for name, made in _OF_A_RAFT_LOG.items():
             replaced.classes[f"dledger.raft_log.{name}"] = partial(self._make, made)
-        replaced.classes["dledger.log.identity._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot_id())
+        for room in ("dledger.log.identity", "store.queues.queue_ends"):
+            replaced.classes[f"{room}._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot_id())
         replaced.begin()
         logging.disable(logging.CRITICAL)
 

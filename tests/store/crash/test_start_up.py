@@ -1,7 +1,10 @@
 """What a start looks at: after a clean stop next to nothing, however large the store; after a crash what is behind."""
 
+import asyncio
 import os
 import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ from store.directory.checkpoint import StoreCheckpoint, StoreCheckpointFile
 from store.files.mapped_file import MappedFile
 from store.log.commit_log import CommitLog
 from store.opening import OpenStore
-from store.queues.queue_ends import FILE_NAME, QueueEnds, decode_ends, encode_ends
+from store.queues import queue_ends
+from store.queues.queue_ends import FILE_NAME, decode_ends, encode_ends, read_ends
 from store.queues.queue_file import QueueFile
 from tests.store.support import bodies_of, fast_directory, open_classic, put_all, queued
 
@@ -76,7 +80,7 @@ async def damage_and_reopen(root: Path, damage: object) -> list[bytes]:
     await store.close()
     damage(root)  # type: ignore[operator]
     store = await open_classic(root)
-    assert not (root / FILE_NAME).exists(), "believed once only"
+    assert all(ends.boot for ends in read_ends(root)), "a clean stop is believed once only"
     bodies = bodies_of(store, store.store.queues.get("T1", 0))
     await store.close()
     return bodies
@@ -103,10 +107,9 @@ def checkpoint_lost(root: Path) -> None:
 
 
 def ends_of_another_time(root: Path) -> None:
-    ends = decode_ends((root / FILE_NAME).read_bytes())
-    assert ends is not None
+    (ends,) = decode_ends((root / FILE_NAME).read_bytes())
     older = tuple((topic, number, low, high - 1, changed) for topic, number, low, high, changed in ends.queues)
-    (root / FILE_NAME).write_bytes(encode_ends(QueueEnds(0, ends.dispatched_offset, ends.file_units, older)))
+    (root / FILE_NAME).write_bytes(encode_ends(replace(ends, queues=older, unit_count=ends.unit_count - len(older))))
 
 
 def a_copy(root: Path) -> None:
@@ -119,3 +122,145 @@ def a_copy(root: Path) -> None:
 )
 async def test_where_anything_has_changed_each_queue_is_looked_at(tmp_path: Path, damage: object) -> None:
     assert await damage_and_reopen(tmp_path, damage) == [b"%d" % number for number in range(30)]
+
+
+async def checkpoint(store: OpenStore) -> None:
+    store.checkpointer.save()
+    saving = store.checkpointer._saving
+    assert saving is not None
+    await asyncio.wrap_future(saving)
+
+
+def image(store: OpenStore, root: Path) -> Path:
+    """What is there if the process is killed now: stores into mappings are in the page cache."""
+    return Path(shutil.copytree(store.directory.root, root))
+
+
+def numbers(store: OpenStore) -> dict[str, list[bytes]]:
+    return {f"{queue.topic}/{queue.queue_id}": bodies_of(store, queue) for queue in store.store.queues}
+
+
+Step = Callable[[OpenStore], Awaitable[object]]
+
+
+async def more(store: OpenStore) -> None:
+    await write(store, 3, 2)
+
+
+async def many_more(store: OpenStore) -> None:
+    await write(store, 2, 30)  # ten units a file
+
+
+async def a_new_topic(store: OpenStore) -> None:
+    await put_all(store, [queued(store.store.queues.get("New", 3), b"new") for _ in range(25)])
+
+
+async def a_topic_removed(store: OpenStore) -> None:
+    store.store.queues.delete_topic("T2")
+
+
+async def a_topic_made_again(store: OpenStore) -> None:
+    await a_topic_removed(store)
+    await put_all(store, [queued(store.store.queues.get("T2", 0), b"again")])
+
+
+async def removed_checkpointed_and_made_again(store: OpenStore) -> None:
+    await a_topic_removed(store)
+    await checkpoint(store)
+    await more(store)
+
+
+async def two_checkpoints(store: OpenStore) -> None:
+    await more(store)
+    await checkpoint(store)
+    await many_more(store)
+    await checkpoint(store)
+    await more(store)
+
+
+@pytest.mark.parametrize("is_same_boot", [True, False])
+@pytest.mark.parametrize("step", [more, many_more, a_new_topic, removed_checkpointed_and_made_again, two_checkpoints])
+async def test_a_start_after_a_kill_opens_hardly_a_queue(
+    tmp_path: Path, touched: list[str], monkeypatch: pytest.MonkeyPatch, step: Step, is_same_boot: bool
+) -> None:
+    store = await open_classic(tmp_path / "live", queue_file_size=200)
+    await write(store, 200, 3)
+    await checkpoint(store)
+    await step(store)
+    root = image(store, tmp_path / "image")
+    expected = numbers(store)
+    await store.close()
+    if not is_same_boot:
+        monkeypatch.setattr(queue_ends, "_BOOT_ID", tmp_path / "boot")
+        (tmp_path / "boot").write_text("another\n")
+    touched.clear()
+    store = await open_classic(root, queue_file_size=200)
+    opened = {Path(name).parent.parent.name for name in touched if "consumequeue" in name}
+    assert len(opened) <= 3 if is_same_boot else len(opened) >= 199
+    assert numbers(store) == expected
+    await write(store, 4, 12)
+    assert all(numbers(store)[f"T{number}/0"][-12:] == [b"%d" % body for body in range(12)] for number in range(4))
+    await store.close()
+
+
+@pytest.mark.parametrize("step", [a_topic_removed, a_topic_made_again])
+async def test_bounds_of_a_queue_that_lost_units_are_not_believed(tmp_path: Path, step: Step) -> None:
+    store = await open_classic(tmp_path / "live", queue_file_size=200)
+    await write(store, 5, 30)
+    await checkpoint(store)
+    assert read_ends(tmp_path / "live")
+    await step(store)
+    assert not read_ends(tmp_path / "live")
+    await store.close()
+
+
+async def test_a_cut_of_queues_is_not_undone_by_saved_bounds(tmp_path: Path) -> None:
+    store = await open_classic(tmp_path / "live")
+    await write(store, 5, 10)
+    middle = store.store.log.max_offset
+    await write(store, 5, 10)
+    await checkpoint(store)
+    store.store.queues.cut_at(middle)
+    root = image(store, tmp_path / "image")  # the log is cut last
+    await store.close()
+    store = await open_classic(root)
+    assert numbers(store) == {
+        f"T{number}/0": [b"%d" % body for body in [*range(10), *range(10)]] for number in range(5)
+    }
+    await store.close()
+
+
+async def test_a_file_of_bounds_that_ends_within_a_part_is_believed_up_to_there(
+    tmp_path: Path, touched: list[str]
+) -> None:
+    store = await open_classic(tmp_path / "live")
+    await write(store, 20, 3)
+    await checkpoint(store)
+    await more(store)
+    await checkpoint(store)
+    root = image(store, tmp_path / "image")
+    expected = numbers(store)
+    await store.close()
+    first, second = read_ends(root)
+    assert (len(first.queues), len(second.queues)) == (20, 3)
+    (root / FILE_NAME).write_bytes((root / FILE_NAME).read_bytes()[:-1])
+    touched.clear()
+    store = await open_classic(root)
+    assert len({name for name in touched if "consumequeue" in name}) == 3
+    assert numbers(store) == expected
+    await store.close()
+
+
+async def test_the_bounds_are_written_anew_when_the_file_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_ends, "_GROWTH_BYTES", 100)
+    store = await open_classic(tmp_path)
+    counts = []
+    for _ in range(12):
+        await more(store)
+        await checkpoint(store)
+        counts.append(len(read_ends(tmp_path)))
+    assert max(counts) <= 5
+    assert counts.count(1) >= 2
+    await store.close()
