@@ -86,6 +86,7 @@ class Slave:
         self._found_end = 0  # where recovery found the end, or where the log began anew
         self._master_confirmed = 0
         self._is_streaming = False
+        self._has_heard = False  # on this stream, how far the master has confirmed
         self._has_diverged = False
         self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS_MAX)  # ends of frames, and of the records in them
         self._durable = 0
@@ -144,6 +145,11 @@ class Slave:
         self._ends_at(self._found_end)
         self._master_confirmed = self._attached.confirm_offset
         self.trouble, self._has_diverged = None, False
+
+    @property
+    def heard(self) -> int | None:
+        """How far the master that is copied now has confirmed; None while it has not said so."""
+        return self._master_confirmed if self._is_streaming and self._has_heard else None
 
     @property
     def lacks_state(self) -> bool:
@@ -286,7 +292,7 @@ class Slave:
                 self._hint = dataclasses.replace(self._hint, inside_address=welcome.inside_address)
         else:
             self._hint = self._hint or LeaderHint(f"{self.config.group.name}/0", self.receiver.address)
-        self._is_streaming, self._has_diverged = True, False
+        self._is_streaming, self._has_diverged, self._has_heard = True, False, False
         self.trouble, self._logged = None, ""
         _log.info("copies the log of the master at %s from %d on", self.receiver.address, queue.max_offset)
         log.tell_role()
@@ -306,6 +312,7 @@ class Slave:
             self._find_record_end(end)
             self._marks.append((end, self._record_end))
         self._master_confirmed = end if header.confirm_offset is None else header.confirm_offset
+        self._has_heard = True
         if header.size and self._wants_durable and log.config.flush_mode is FlushMode.ASYNC:
             log.local.sync(end, self._on_durable)
         if not header.size:

@@ -10,6 +10,7 @@ from chaos.elections.network import Faults, Network
 from ha.controller.core.model import Candidate
 from ha.controller.core.outcome import Outcome
 from ha.core.copies import Copy, CopyRules
+from ha.core.doubt import Doubt
 from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import Epochs, begun, common_end, number_at, up_to
 from ha.core.lease import Lease
@@ -22,6 +23,7 @@ _SILENCE_S: Final = 0.3
 _ANSWER_S: Final = 0.5
 _ASK_S: Final = 0.1
 _FRAME_MAX: Final = 20
+_NEWER_THAN_ALL: Final = 1 << 30
 _RULES: Final = CopyRules(catch_up_s=0.5, gap_max_bytes=1000)
 
 
@@ -62,7 +64,8 @@ class SimBroker:
     """A process that ends and starts again with its log. All its times are by its own clock.
 
     Attributes:
-        log: records; what was acknowledged of them stays.
+        log: records; what was acknowledged of them stays, but for a power cut.
+        doubt: whether the end of the log may be missing.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class SimBroker:
         self._rate = network.rate()
         self._life = self._links = 0
         self._is_up = False
+        self.doubt = Doubt()
         self._paused_until_s = 0.0
         self._forget()
 
@@ -103,12 +107,24 @@ class SimBroker:
             self._forget()
             end = len(self.log)
             self.epochs = up_to(self.epochs, end)
-            self._standing.log_epoch = number_at(self.epochs, end)
+            self._standing.log_epoch = self.doubt.epoch or number_at(self.epochs, end)
             self._tick(self._life)
 
     def kill(self) -> None:
         """End it; what is written stays."""
         self._is_up = False
+
+    def cut_power(self) -> None:
+        """End it; the end of its log is lost, but neither the epochs nor a doubt."""
+        self.kill()
+        if self.epochs and self.doubt.epoch is None:
+            self.doubt = Doubt(self.epochs[-1].number)
+        del self.log[self._network.random.randint(0, len(self.log)) :]
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it runs and believes that it leads."""
+        return self._is_up and self._is_master
 
     def pause(self, seconds: float) -> None:
         """Stop it for a while; what arrives meanwhile waits."""
@@ -177,7 +193,12 @@ class SimBroker:
         network.send(self.name, name, asked)
 
     def _beat(self, name: str, asked_s: float) -> None:
-        candidate = Candidate(self.broker_id, number_at(self.epochs, len(self.log)), len(self.log), 5)
+        end, doubt_epoch = len(self.log), self.doubt.epoch
+        if self._network.faults.trusts_cut_logs:
+            doubt_epoch = None
+        elif doubt_epoch is not None and self._network.faults.trusts_any_set:
+            doubt_epoch = _NEWER_THAN_ALL
+        candidate = Candidate(self.broker_id, number_at(self.epochs, end), end, 5, doubt_epoch)
 
         def question() -> Callable[[], None]:
             epoch, set_epoch, lease_s = self._controllers.beat(name, candidate)
@@ -220,6 +241,7 @@ class SimBroker:
     def _lead(self, known: Decided) -> None:
         end = len(self.log)
         self.epochs = begun(up_to(self.epochs, end), known.master_epoch, end)
+        self.doubt.leads()
         self._lease.give_up()
         self._is_master, self._is_open, self._link, self._asked = True, False, None, None
         self._successor = None
@@ -371,6 +393,7 @@ class SimBroker:
         link.heard_s = self._now_s
         self.log += records
         self._confirmed = max(self._confirmed, min(confirmed, len(self.log)))
+        self.doubt.heard(link.epoch, 0 if self._network.faults.trusts_too_early else confirmed, len(self.log))
         end, life = len(self.log), master._life
         report = partial(master.on_report, self.broker_id, number, end)
         self._network.send(self.name, master.name, partial(master.arrive, life, report))

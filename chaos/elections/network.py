@@ -25,6 +25,9 @@ class Faults:
         counts_old_set: while a set grows, only the set that was agreed on counts.
         counts_new_set: while a set shrinks, only the set that was asked for counts.
         elects_anybody: a master may come from outside the in-sync set.
+        trusts_cut_logs: a replica whose power was cut is a candidate like any other.
+        trusts_any_set: it is one if it is all of its set, though it never was the master that the set began with.
+        trusts_too_early: its doubt ends when it hears of a master, whatever it lacks.
     """
 
     ignores_lease: bool = False
@@ -33,6 +36,9 @@ class Faults:
     counts_old_set: bool = False
     counts_new_set: bool = False
     elects_anybody: bool = False
+    trusts_cut_logs: bool = False
+    trusts_any_set: bool = False
+    trusts_too_early: bool = False
 
 
 @dataclass

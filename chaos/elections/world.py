@@ -64,9 +64,11 @@ class World:
             network.isolate(network.random.choice(network.names))
         elif chosen < 0.65:
             network.heal()
-        elif chosen < 0.8:
+        elif chosen < 0.75:
             broker.kill()
             network.at(network.random.uniform(0.05, 1.0), broker.start)
+        elif chosen < 0.8:
+            self._cut_power(broker)
         elif chosen < 0.9:
             broker.pause(network.random.uniform(0.05, 1.5))
         elif chosen < 0.95:
@@ -75,3 +77,10 @@ class World:
         else:
             self._controllers.change_leader()
         network.at(network.random.uniform(*_FAULT_S), self._fault)
+
+    def _cut_power(self, broker: SimBroker) -> None:
+        """Of a slave, while another member of the set has everything: what all lose is lost without a fault of ours."""
+        others = self._controllers.group.in_sync - {broker.broker_id}
+        if not broker.is_master and any(self._brokers[other].doubt.epoch is None for other in others):
+            broker.cut_power()
+            self._network.at(self._network.random.uniform(0.05, 1.0), broker.start)

@@ -108,6 +108,7 @@ class ControllerRequests:
             priority=integer(ext, "electionPriority", PRIORITY),
             holds_lease=boolean(ext, "holdsLease"),
             ha_address=ext.get("haServerAddr", "")[:_ADDRESS_MAX],
+            doubt_epoch=integer(ext, "doubtEpoch") if "doubtEpoch" in ext else None,
         )
         self._check_lives_once(connection, beat.name, beat.broker_id, beat.address)
         if not self._live.hear(beat, self._now_ms(), connection):

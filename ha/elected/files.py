@@ -1,10 +1,10 @@
 """What an elected replica keeps beside its log: the epochs, and the id that the controllers gave to it.
 
     epochFileCheckpoint    which master wrote which part of the log     brokerIdentity       cluster#name#id
-                                                                        brokerIdentity-temp  cluster#name#id#check code
+    ledgermq.boot          boot of the machine, doubt of the log        brokerIdentity-temp  cluster#name#id#check code
 
-All of them are RocketMQ's. Each is replaced as a whole and durable on return. RocketMQ's file of epochs is overwritten
-in place.
+All but `ledgermq.boot` are RocketMQ's. Each is replaced as a whole and durable on return. RocketMQ's file of epochs is
+overwritten in place.
 
 Source: apache/rocketmq `store/.../ha/autoswitch/{EpochFileCache,BrokerMetadata,TempBrokerMetadata}.java` (5.3.3).
 """
@@ -12,22 +12,32 @@ Source: apache/rocketmq `store/.../ha/autoswitch/{EpochFileCache,BrokerMetadata,
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import orjson
+
 from ha.core.epochs import Epochs, begun, decode_file, encode_file, up_to
 from ha.errors import EpochFileError
+from store.directory.abort_file import AbortFile
 from store.directory.config_file import write_config
 
 _EPOCHS: Final = "epochFileCheckpoint"
 _IDENTITY: Final = "brokerIdentity"
 _CANDIDATE: Final = "brokerIdentity-temp"
+_BOOT: Final = "ledgermq.boot"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_ID: Final = 1
 
 
 class EpochFile:
-    """The epochs of the log in `directory`, the store's root; empty before `load`."""
+    """The epochs of the log in `directory`, the store's root; empty before `load`.
+
+    Attributes:
+        newest: number of the newest epoch that the file had, also if all its records are gone; 0: none.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _EPOCHS
         self.epochs: Epochs = ()
+        self.newest = 0
 
     def load(self, end: int) -> None:
         """Read the file; epochs that begin behind `end`, the end of the log, are of bytes that are gone.
@@ -38,7 +48,9 @@ class EpochFile:
         """
         if self._path.exists():
             try:
-                self.epochs = up_to(decode_file(self._path.read_bytes()), end)
+                epochs = decode_file(self._path.read_bytes())
+                self.newest = epochs[-1].number if epochs else 0
+                self.epochs = up_to(epochs, end)
             except EpochFileError as error:
                 raise EpochFileError(f"{self._path}: {error}") from error
 
@@ -56,6 +68,42 @@ class EpochFile:
         if epochs != self.epochs:
             write_config(self._path, encode_file(epochs))
             self.epochs = epochs
+
+
+class BootFile:
+    """In which boot of the machine this replica last ran, and whether its log is in doubt, see `ha.core.doubt`.
+
+    Args:
+        directory: the store's root, not opened yet.
+        boot_id: id of this boot; None reads the kernel's.
+    """
+
+    def __init__(self, directory: Path, boot_id: str | None = None) -> None:
+        self._path = directory / _BOOT
+        self._boot_id = boot_id or _BOOT_ID.read_text("ascii").strip()
+        self._is_open = AbortFile(directory).was_present
+        self._written = b""
+
+    def has_lost_power(self) -> bool:
+        """Whether records that the run before had reported before they were durable may be missing.
+
+        A file that cannot be read has not survived the end of the machine.
+        """
+        if not self._path.exists():
+            return False
+        try:
+            before = orjson.loads(self._path.read_bytes())
+            boot_id, was_durable, in_doubt = before["boot"], before["durable"], before["doubt"]
+        except (ValueError, KeyError, TypeError):
+            boot_id, was_durable, in_doubt = "", False, True
+        return bool(in_doubt or (self._is_open and not was_durable and boot_id != self._boot_id))
+
+    def write(self, *, is_durable: bool, in_doubt: bool) -> None:
+        """Note how this run reports records, and whether the log is in doubt. Raises `StoreError`, `OSError`."""
+        content = orjson.dumps({"boot": self._boot_id, "durable": is_durable, "doubt": in_doubt})
+        if content != self._written:
+            write_config(self._path, content)
+            self._written = content
 
 
 class Identity(NamedTuple):

@@ -16,12 +16,13 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ha.config import MemberConfig, SlaveConfig
+from ha.core.doubt import Doubt
 from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import number_at
 from ha.core.lease import Lease
 from ha.core.standing import NOTHING, Decided, Election, Play, Standing
 from ha.elected.controllers import Controllers, NoControllerError
-from ha.elected.files import EpochFile
+from ha.elected.files import BootFile, EpochFile
 from ha.errors import HaError, HaProtocolError
 from ha.master import Master
 from ha.slave import Slave
@@ -51,7 +52,12 @@ class Member:
     """`store.log.part.Part` of an elected replica. `attach` its log, then `start`."""
 
     def __init__(
-        self, config: MemberConfig, loop: asyncio.AbstractEventLoop, machine: StateMachine, controllers: Controllers
+        self,
+        config: MemberConfig,
+        loop: asyncio.AbstractEventLoop,
+        machine: StateMachine,
+        controllers: Controllers,
+        boot_id: str | None = None,
     ) -> None:
         group = config.master.group
         self.config = config
@@ -60,6 +66,9 @@ class Member:
         self._controllers = controllers
         self._copies = ElectedCopies(config.master.rules)
         self._history = EpochFile(config.root)
+        self._boot = BootFile(config.root, boot_id)
+        self._has_lost_power = self._boot.has_lost_power()
+        self._doubt = Doubt()
         self.master = Master(config.master, loop, machine, self._copies)
         self.slave = Slave(SlaveConfig(group=group), loop, machine, self._history)
         self.master.on_judged = self._propose_if_needed
@@ -89,10 +98,18 @@ class Member:
         Raises:
             OSError: the port is taken, or the address is not ours.
             EpochFileError: the file of epochs is damaged.
+            StoreError: the disk refused.
         """
         end = self._attached.max_offset
         self._history.load(end)
         self._standing.log_epoch = number_at(self._history.epochs, end)
+        if self._has_lost_power:
+            self._doubt = Doubt(self._history.newest)
+            self._standing.log_epoch = self._history.newest
+            _log.warning(
+                "the machine has stopped, and the end of the log may be missing: no candidate until it is copied"
+            )
+        self._note_doubt()
         await self.master.start()
         self.slave.start()
         self._spawn(self._govern())
@@ -257,7 +274,13 @@ class Member:
 
     def _heartbeat(self) -> Mapping[str, object]:
         log, group, config = self._attached, self.config.master.group, self.config
-        return {
+        confirmed = self.slave.heard if self._acting is self.slave else None
+        if confirmed is not None and self._doubt.heard(self.slave.epoch, confirmed, log.max_offset):
+            _log.info("the log has what the master of epoch %d confirmed: no longer in doubt", self.slave.epoch)
+            with contextlib.suppress(StoreError, OSError):  # then the next process is in doubt, for a moment
+                self._note_doubt()
+        doubt = {} if self._doubt.epoch is None else {"doubtEpoch": self._doubt.epoch}
+        return doubt | {
             "brokerId": group.broker_id,
             "brokerAddr": group.client_address,
             "epoch": number_at(self._history.epochs, log.max_offset),
@@ -325,6 +348,8 @@ class Member:
         self.slave.stop_following()
         end = log.max_offset
         self._history.begin(known.master_epoch, end)
+        self._doubt.leads()
+        self._note_doubt()
         self._lease.give_up()
         self._is_open = False
         self._copies.begin(self._standing.own_id, known.ids, known.set_epoch, end)
@@ -335,6 +360,10 @@ class Member:
         log.local.sync(end, lambda _: log.settle())
         for hurry in self._beats.values():
             hurry.set()
+
+    def _note_doubt(self) -> None:
+        is_durable = self.config.master.rules.counts_durable
+        self._boot.write(is_durable=is_durable, in_doubt=self._doubt.epoch is not None)
 
     def _open(self, epoch: int) -> None:
         if self._acting is self.master and self.master.epoch == epoch and not self._is_open:

@@ -25,6 +25,7 @@ _STORE_NAMES = frozenset(
         "epochFileCheckpoint",
         "index",
         "ledgermq.abort",
+        "ledgermq.boot",
         "ledgermq.json",
         "lock",
         "rocksdbstore",

@@ -11,7 +11,7 @@ Source: apache/rocketmq `controller/.../impl/manager/ReplicasInfoManager.java`,
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -169,7 +169,8 @@ class Elect(Command):
     """Appoint a master, if there is none that lives.
 
     The first election of a group is won by the broker that asks. Later the candidates are the living members of the
-    in-sync set; only with `unclean`, and when none of those is left, all living replicas. Of the candidates a
+    in-sync set whose log is not in doubt; if it is everybody's, all of the set must live and have known its master.
+    Only with `unclean`, and when none of those is left, all living replicas are candidates. Of the candidates a
     designated one wins, else the present master, else the one of best rank.
 
     Attributes:
@@ -214,6 +215,7 @@ class Elect(Command):
             master_epoch=group.master_epoch + 1,
             in_sync=frozenset({chosen}),
             set_epoch=group.set_epoch + 1,
+            elected_epoch=group.master_epoch + 1,
         )
         return group, Outcome(group=group)
 
@@ -221,7 +223,7 @@ class Elect(Command):
         return self.new_process and self.asker == group.master_id
 
     def _choose(self, group: Group) -> int | None:
-        pools = [[one for one in self.alive if one.broker_id in group.in_sync]]
+        pools = [self._trusted(group)]
         if self.unclean:
             pools.append([one for one in self.alive if one.broker_id in group.replicas])
         is_designated = self.designated and self.asker != BY_CONTROLLER
@@ -235,6 +237,18 @@ class Elect(Command):
             elif pool:
                 return min(pool, key=lambda one: one.rank).broker_id
         return None
+
+    def _trusted(self, group: Group) -> Sequence[Candidate]:
+        """Return the living members of the in-sync set among whom is one with everything acknowledged.
+
+        When the power of all of them was cut, no other has more; but one that was elected while it was down, and does
+        not know it, is alone in its set, and others may have more.
+        """
+        members = [one for one in self.alive if one.broker_id in group.in_sync]
+        sound = [one for one in members if one.doubt_epoch is None]
+        if sound or len(members) < len(group.in_sync):
+            return sound
+        return members if all((one.doubt_epoch or 0) >= group.elected_epoch for one in members) else []
 
     def _without_master(self, group: Group) -> Applied:
         """Nobody can be appointed. That the master is lost is noted only if this is why the controller asks."""

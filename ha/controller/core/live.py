@@ -32,6 +32,7 @@ class Heartbeat:
         end_offset: end of its log; -1 likewise.
         holds_lease: whether it acknowledges only while it holds a lease. RocketMQ's own brokers do not.
         ha_address: `host:port` at which it listens to slaves; empty when it did not say.
+        doubt_epoch: see `Candidate`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Heartbeat:
     priority: int = PRIORITY
     holds_lease: bool = False
     ha_address: str = ""
+    doubt_epoch: int | None = None
 
 
 @dataclass(slots=True)
@@ -102,4 +104,6 @@ class LiveBrokers:
     def candidates(self, name: str, ids: Iterable[int], now_ms: int) -> tuple[Candidate, ...]:
         """The living ones as candidates, by id."""
         beats = (self._entries[name, broker_id].beat for broker_id in sorted(self.alive(name, ids, now_ms)))
-        return tuple(Candidate(beat.broker_id, beat.epoch, beat.end_offset, beat.priority) for beat in beats)
+        return tuple(
+            Candidate(beat.broker_id, beat.epoch, beat.end_offset, beat.priority, beat.doubt_epoch) for beat in beats
+        )

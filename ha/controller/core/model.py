@@ -43,6 +43,7 @@ class Group:
         master_epoch: grows by one with each master, and when a master is lost; 0 before the first.
         in_sync: ids of the replicas that hold everything acknowledged.
         set_epoch: grows by one with each change of `in_sync`, so that no two sets have one epoch.
+        elected_epoch: of the last master that was elected; `in_sync` began with it.
     """
 
     cluster: str
@@ -53,6 +54,7 @@ class Group:
     master_epoch: int = 0
     in_sync: frozenset[int] = frozenset()
     set_epoch: int = 0
+    elected_epoch: int = 0
 
     def address_of(self, broker_id: int | None) -> str | None:
         """The replica's address; None for an id that is not there."""
@@ -70,6 +72,7 @@ class Group:
             "masterEpoch": self.master_epoch,
             "inSync": sorted(self.in_sync),
             "setEpoch": self.set_epoch,
+            "electedEpoch": self.elected_epoch,
         }
 
     @classmethod
@@ -88,6 +91,7 @@ class Group:
             master_epoch=value["masterEpoch"],
             in_sync=frozenset(value["inSync"]),
             set_epoch=value["setEpoch"],
+            elected_epoch=value.get("electedEpoch", value["masterEpoch"]),
         )
 
 
@@ -99,12 +103,15 @@ class Candidate:
         epoch: of its last record.
         end_offset: end of its log.
         priority: smaller is preferred among equals.
+        doubt_epoch: newest epoch that it knew when a power cut may have taken the end of its log, of which it has not
+            got back yet what was acknowledged; None: no such doubt. See `ha.core.doubt`.
     """
 
     broker_id: int
     epoch: int
     end_offset: int
     priority: int
+    doubt_epoch: int | None = None
 
     @property
     def rank(self) -> tuple[int, int, int, int]:

@@ -196,6 +196,32 @@ def test_of_the_living_members_the_best_wins(
     assert (three.group.in_sync, three.group.set_epoch) == (frozenset({winner}), 3)
 
 
+def doubtful(broker_id: int, epoch: int) -> Candidate:
+    """A replica with a long log whose power was cut when it knew this epoch."""
+    return Candidate(broker_id, 1, 999, 1, epoch)
+
+
+def test_a_log_in_doubt_is_no_candidate_while_another_is_sound_or_unknown(three: Desk) -> None:
+    assert three.elect(alive=[doubtful(2, 1)], seen_epoch=1).cause is Cause.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert three.elect(2, alive=[doubtful(2, 1)], designated=True).cause is Cause.CONTROLLER_ELECTION_FAILED
+    assert three.elect(2, alive=[doubtful(2, 1), doubtful(3, 1)]).cause is Cause.CONTROLLER_ELECTION_FAILED
+    assert three.elect(2, alive=[doubtful(2, 1), 3]).cause is None
+    assert three.group.master_id == 3
+
+
+def test_when_the_whole_set_lost_its_power_the_longest_log_wins(three: Desk) -> None:
+    assert three.elect(1, alive=[doubtful(1, 1), Candidate(2, 1, 1000, 5, 1), doubtful(3, 1)], new_process=True)
+    assert three.group.master_id == 2
+
+
+def test_one_that_was_elected_while_it_was_down_and_lost_its_power_has_less_than_others(three: Desk) -> None:
+    assert three.elect(alive=[Candidate(2, 1, 999, 1), 3], seen_epoch=1).cause is None
+    assert (three.group.master_id, three.group.in_sync) == (2, frozenset({2}))
+    again = three.elect(2, alive=[doubtful(2, 1), 1, 3], new_process=True)
+    assert again.cause is Cause.CONTROLLER_ELECTION_FAILED
+    assert three.elect(2, alive=[doubtful(2, 2), 1, 3], new_process=True).cause is None, "it had begun as master"
+
+
 def test_a_designated_member_wins_over_a_living_master(three: Desk) -> None:
     assert three.elect(3, alive=[1, 2, 3], designated=True).cause is None
     assert three.group.master_id == 3

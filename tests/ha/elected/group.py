@@ -59,7 +59,10 @@ class Court:
 
     def elect(self, asker: int = BY_CONTROLLER, *, designated: bool = False, new_process: bool = False) -> Outcome:
         """An election among those that have sent a heartbeat."""
-        alive = tuple(Candidate(one, int(b["epoch"]), int(b["maxOffset"]), 5) for one, b in self.beats.items())
+        alive = tuple(
+            Candidate(one, int(b["epoch"]), int(b["maxOffset"]), 5, b.get("doubtEpoch"))
+            for one, b in self.beats.items()
+        )
         elect = Elect(name=NAME, asker=asker, designated=designated, alive=alive, unclean=False,
                       new_process=new_process)  # fmt: skip
         return self.do(elect)
@@ -146,9 +149,9 @@ class Replica:
 
 @contextlib.asynccontextmanager
 async def replica(
-    directory: Path, court: Court, broker_id: int, flush_mode: FlushMode = FlushMode.ASYNC
+    directory: Path, court: Court, broker_id: int, flush_mode: FlushMode = FlushMode.ASYNC, boot_id: str = "boot-1"
 ) -> AsyncIterator[Replica]:
-    """A process of the broker with this id, in its folder."""
+    """A process of the broker with this id, in its folder; unclean if the store's `abort` is there."""
     group = replace(GROUP, broker_id=broker_id, client_address=f"s:{broker_id}", inside_address=f"i:{broker_id}")
     rules = CopyRules(counts_durable=flush_mode is FlushMode.SYNC)
     master = MasterConfig(group=group, listen_host="127.0.0.1", listen_port=0, rules=rules, limit_s=1.0)
@@ -157,7 +160,7 @@ async def replica(
     config = MemberConfig(master=master, ha_host="127.0.0.1", root=root, controllers=("court:1",), silence_ms=3000,
                           priority=5, poll_s=0.2)  # fmt: skip
     loop = asyncio.get_running_loop()
-    member = Member(config, loop, State(), ToCourt(court, broker_id))
+    member = Member(config, loop, State(), ToCourt(court, broker_id), boot_id)
     log = make_log(root / "commitlog", member, flush_mode, StoreCheckpoint())  # type: ignore[arg-type]
     await member.start()
     try:

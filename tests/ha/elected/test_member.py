@@ -7,6 +7,7 @@ import pytest
 from ha.core.epochs import Epoch, decode_file
 from ha.core.standing import Play
 from ha.core.stream import Report
+from ha.elected.files import BootFile
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogRole
@@ -199,6 +200,55 @@ async def test_a_member_that_lacks_its_tables_does_not_lead_and_goes_on(tmp_path
         await eventually(lambda: first.member._standing.play is Play.NEITHER)
         first.member.slave._lacks_state = False
         await leads(first)
+
+
+async def test_a_replica_whose_power_was_cut_leads_only_when_it_has_again_what_was_acknowledged(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            first.put(100, 200)
+            await same(first, first, second)
+            court.is_away = True  # the set stays as it is
+    court.is_away = False
+    (tmp_path / "2" / "abort").touch()
+    for path in (tmp_path / "2" / "commitlog").iterdir():
+        path.unlink()
+    async with replica(tmp_path, court, 2, boot_id="boot-2") as second:
+        await eventually(lambda: court.beats.get(2, {}).get("doubtEpoch") == 1)
+        assert court.group.in_sync == {1, 2}
+        assert court.elect(2).cause is Cause.CONTROLLER_ELECTION_FAILED
+    async with replica(tmp_path, court, 2, boot_id="boot-2") as second:
+        await eventually(lambda: court.beats.get(2, {}).get("doubtEpoch") == 1)
+        assert not second.is_writable
+        async with replica(tmp_path, court, 1) as first:
+            await leads(first)
+            await same(first, first, second)
+            await eventually(lambda: "doubtEpoch" not in court.beats[2])
+    async with replica(tmp_path, court, 2, boot_id="boot-2"):
+        await eventually(lambda: 2 in court.beats and "doubtEpoch" not in court.beats[2])
+
+
+@pytest.mark.parametrize(
+    ("is_durable", "abort", "boot_id", "lost"),
+    [
+        (False, True, "boot-2", True),
+        (False, True, "boot-1", False),
+        (False, False, "boot-2", False),
+        (True, True, "boot-2", False),
+    ],
+)
+def test_power_is_lost_where_a_run_that_was_not_durable_ended_with_the_machine(
+    tmp_path: Path, *, is_durable: bool, abort: bool, boot_id: str, lost: bool
+) -> None:
+    assert not BootFile(tmp_path, "boot-1").has_lost_power()
+    BootFile(tmp_path, "boot-1").write(is_durable=is_durable, in_doubt=False)
+    if abort:
+        (tmp_path / "abort").touch()
+    assert BootFile(tmp_path, boot_id).has_lost_power() is lost
+    (tmp_path / "ledgermq.boot").write_bytes(b"")
+    assert BootFile(tmp_path, boot_id).has_lost_power()
 
 
 async def test_a_master_hands_over_when_all_is_confirmed_and_refuses_nothing_that_it_took(tmp_path: Path) -> None:
