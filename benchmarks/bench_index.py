@@ -43,6 +43,7 @@ async def open_at(root: Path, *, is_indexed: bool) -> OpenStore:
 
 def make_draft(queues: QueueTable, number: int, body: bytes, keys: int) -> QueuedDraft:
     draft = QueuedDraft()
+    draft.messages = 1
     user_keys = " ".join(f"order{number}-{key}" for key in range(keys))
     properties = f"UNIQ_KEY\x01FD000000000000000000000000000002{number:024X}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
     if user_keys:

@@ -87,6 +87,7 @@ def make_batch(store: MessageStore, queue_id: int, topics: Sequence[bytes] = (TO
     drafts = []
     for number in range(first, first + BATCH):
         draft = QueuedDraft()
+        draft.messages = 1
         draft.topic, draft.queue_id, draft.flag, draft.sys_flag = topics[number % len(topics)], queue_id, 0, 0
         draft.born_timestamp, draft.born_host, draft.reconsume_times = 1_700_000_000_000, HOST, 0
         draft.prepared_transaction_offset, draft.body, draft.properties = 0, BODY, PROPERTIES

@@ -14,19 +14,19 @@ class Role:
     Attributes:
         writable: sends and changes are taken.
         generation: Raft term, epoch of an elected master, or 0.
+        is_slave: this node copies a master.
     """
 
     def __init__(self, config: BrokerConfig, state: LogState) -> None:
         self._config = config
-        self._state = state
-        self.writable = state.writable
-        self.generation = state.generation
+        self.update(state)
 
     def update(self, state: LogState) -> None:
         """Take over what the log says."""
         self._state = state
         self.writable = state.writable
         self.generation = state.generation
+        self.is_slave = state.role is LogRole.SLAVE
 
     @property
     def name(self) -> str:
@@ -53,11 +53,6 @@ class Role:
         if self._state.role is LogRole.MASTER and not self.generation:
             return self._config.properties.get("brokerRole", "ASYNC_MASTER")
         return "SYNC_MASTER" if self.writable else "SLAVE"
-
-    @property
-    def is_slave(self) -> bool:
-        """Whether this node copies a master."""
-        return self._state.role is LogRole.SLAVE
 
     @property
     def broker_id(self) -> int:

@@ -64,6 +64,7 @@ class DraftMaker:
         self, target: SendTarget, body: bytes, properties: bytes, *, born: tuple[int, bytes], sys_flag: int = 0
     ) -> QueuedDraft:
         draft = QueuedDraft()
+        draft.messages = 1
         draft.topic = target.topic
         draft.queue_id = target.queue_id
         draft.queue = target.queue

@@ -60,14 +60,14 @@ class RelayedClient(Connection):
         """Whether the member's connection is full."""
         return self._carrier.is_full
 
-    def send(self, data: Buffer | Sequence[Buffer]) -> None:
+    def send(self, data: Buffer | Sequence[Buffer], size: int | None = None) -> None:
         """Queue frames on the member's connection."""
         if not self._closed:
-            self._carrier.send(data)
+            self._carrier.send(data, size)
 
-    def answer(self, data: Buffer | Sequence[Buffer], count: int = 1) -> None:
+    def answer(self, data: Buffer | Sequence[Buffer], count: int = 1, size: int | None = None) -> None:
         """Queue answers on the member's connection, which counts the requests."""
-        self._carrier.answer(data, count)
+        self._carrier.answer(data, count, size)
 
     def serve(self, command: Command) -> None:
         """Serve a request that was postponed."""

@@ -37,6 +37,7 @@ SUSPEND: Final = 2
 SUBSCRIPTION: Final = 4
 
 _SUSPEND_MAX_MS: Final = 60_000
+_FOUND: Final = GetStatus.FOUND
 _OFFSET_STATES: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL})
 _UNHEARD: Final = frozenset({Cause.SUBSCRIPTION_NOT_LATEST, Cause.SUBSCRIPTION_NOT_EXIST})
 _EMPTY: Final = frozenset({GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE})
@@ -202,12 +203,13 @@ class PullProcessor:
     def _begin_in_turn(self, pull: Pull, may_hold: bool) -> None:
         """Start a pull, now or in a later turn; errors are answered here, since in a later turn there is no caller."""
         try:
-            self._begin(pull, may_hold)
+            if not pull.is_gone:
+                self._begin(pull, may_hold)
         except Exception as error:
             pull.connection.fail(pull.command, error)
 
     def _begin(self, pull: Pull, may_hold: bool) -> None:
-        if not pull.is_gone and not self.run(pull, may_hold=may_hold):
+        if not self.run(pull, may_hold=may_hold):
             if len(self._held) >= self._config.held_pulls_max:
                 remark = f"{len(self._held)} pulls wait for messages already (maxHeldPulls)"
                 raise Refusal(Cause.BUSY, remark, retry_after_ms=1000)
@@ -250,7 +252,7 @@ class PullProcessor:
             return True
         status = result.status
         pull.given.next_offset = result.next_offset
-        if status is GetStatus.FOUND:
+        if status is _FOUND:
             self.found += 1
             self.messages_out += result.count
             elapsed_ms = int(1000 * (time.monotonic() - since))
@@ -329,7 +331,7 @@ class PullProcessor:
         fields["minOffset"] = str(result.min_offset)
         fields["maxOffset"] = str(result.max_offset)
         self.bytes_out += result.size_bytes
-        pull.connection.respond(pull.command, code, fields, result.records, remark=result.status.name)
+        pull.connection.respond(pull.command, code, fields, result.records, remark=result.status)
 
     # ---- checks, in RocketMQ's order (protocol page 4.4)
 

@@ -400,6 +400,7 @@ class SendProcessor:
             raise self._record_too_large(len(properties), size)
         at = properties.rfind(TAGS)
         draft = QueuedDraft()
+        draft.messages = 1
         draft.topic = target.topic
         draft.queue_id = target.queue_id
         draft.queue = target.queue

@@ -202,6 +202,7 @@ class ClassicRun:
     def _draft(self) -> QueuedDraft:
         dice = self._dice
         draft = QueuedDraft()
+        draft.messages = 1
         queue = self._store.store.queues.get(
             f"T{dice.randrange(self._settings.topics)}", dice.randrange(self._settings.topics)
         )

@@ -188,30 +188,27 @@ class Connection(asyncio.Protocol):
 
     # -- sending
 
-    def send(self, data: Buffer | Sequence[Buffer]) -> None:
-        """Queue encoded frames (or consecutive pieces of them). Does nothing when closed.
+    def send(self, data: Buffer | Sequence[Buffer], size: int | None = None) -> None:
+        """Queue encoded frames, or consecutive pieces of them, of `size` bytes if that is known. No-op when closed.
 
         Everything queued in one turn of the loop is sent with one write. A view is read at the end of the turn.
         """
         if self._closed:
             return
-        out = self._out
-        if not out:
+        if not self._out:
             self._loop.call_soon(self._flush)
-        if isinstance(data, (bytes, memoryview)):
-            out.append(data)
-            size = len(data)
-        else:
-            out.extend(data)
-            size = sum(map(len, data))
+        pieces = (data,) if isinstance(data, (bytes, memoryview)) else data
+        if size is None:
+            size = sum(map(len, pieces))
+        self._out += pieces
         self._queued_bytes += size
         if size > _SMALL_BYTES and self._budget is not None:
             self._budget.wrote(self, size)
 
-    def answer(self, data: Buffer | Sequence[Buffer], count: int = 1) -> None:
-        """Queue the encoded answers to `count` requests; for the hot path, without a command or encoding."""
+    def answer(self, data: Buffer | Sequence[Buffer], count: int = 1, size: int | None = None) -> None:
+        """Queue the encoded answers to `count` requests, as `send`; for the hot path, without a command or encoding."""
         self.in_flight -= count
-        self.send(data)
+        self.send(data, size)
 
     def respond(
         self,
@@ -229,7 +226,7 @@ class Connection(asyncio.Protocol):
         pieces = [body] if isinstance(body, (bytes, memoryview)) else body
         length = sum(map(len, pieces))
         head = encode_response_head(command.opaque, code, ext, remark, length, command.header_type)
-        self.answer([head, *pieces] if length else head)
+        self.answer([head, *pieces] if length else head, size=len(head) + length)
 
     def refuse(self, command: Command, refusal: Refusal) -> None:
         """Answer with a refusal's code, remark and hints."""

@@ -36,10 +36,12 @@ class QueuedDraft(RecordDraft):
     Attributes:
         queue: queue of the draft's topic and queue id; gives the queue offset.
         tally: the counter for the message once it is committed, set by the code that made the draft.
+        messages: as in `RecordDraft`, set by the code that made the draft: that of a class is read slowly.
     """
 
-    __slots__ = ("queue", "tally")
+    __slots__ = ("messages", "queue", "tally")
 
+    messages: int
     queue: ConsumeQueue
     tally: Any
 
@@ -70,7 +72,7 @@ class BatchDraft(QueuedDraft):
         parts: drafts of the single messages; set if they were placed in place of the batch.
     """
 
-    __slots__ = ("cuts", "messages", "offsets", "parts", "sizes", "tags_codes", "texts")
+    __slots__ = ("cuts", "offsets", "parts", "sizes", "tags_codes", "texts")
 
     def __init__(
         self,
@@ -130,6 +132,7 @@ class BatchDraft(QueuedDraft):
 
     def _part(self, flag: int, body: memoryview, number: int, queue_offset: int) -> QueuedDraft:
         part = QueuedDraft()
+        part.messages = 1
         part.topic, part.queue_id, part.queue, part.tally = self.topic, self.queue_id, self.queue, self.tally
         part.sys_flag, part.born_timestamp, part.born_host = self.sys_flag, self.born_timestamp, self.born_host
         part.reconsume_times = self.reconsume_times

@@ -6,6 +6,7 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, 5.3.3)
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.errors import DiskReadError, RecordUnavailableError
@@ -26,20 +27,24 @@ FILTER_SLICE_S = 0.002
 _CLOCK_RECORDS = 4
 
 
-class GetStatus(enum.Enum):
-    """Outcome of a `get`."""
+class GetStatus(enum.StrEnum):
+    """Outcome of a `get`, as upstream names it in remarks."""
 
-    FOUND = enum.auto()
-    NO_MATCHED_MESSAGE = enum.auto()
-    MESSAGE_WAS_REMOVING = enum.auto()
-    OFFSET_FOUND_NULL = enum.auto()
-    OFFSET_OVERFLOW_BADLY = enum.auto()
-    OFFSET_RESET = enum.auto()
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_RESET = "OFFSET_RESET"
     """Never returned by the store; the broker answers a pull with it after a reset of the group."""
-    OFFSET_OVERFLOW_ONE = enum.auto()
-    OFFSET_TOO_SMALL = enum.auto()
-    NO_MATCHED_LOGIC_QUEUE = enum.auto()
-    NO_MESSAGE_IN_QUEUE = enum.auto()
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+_FOUND: Final = GetStatus.FOUND  # a member of an enumeration is found slowly
+_NO_MATCHED_MESSAGE: Final = GetStatus.NO_MATCHED_MESSAGE
 
 
 @dataclass(slots=True)
@@ -67,10 +72,10 @@ class GetResult:
 
     def only(self, matches: RecordFilter) -> "GetResult":
         """Return the result with only those records that match."""
-        if self.status is not GetStatus.FOUND:
+        if self.status is not _FOUND:
             return self
         kept = [record for record in self.records if matches(record)]
-        status = GetStatus.FOUND if kept else GetStatus.NO_MATCHED_MESSAGE
+        status = _FOUND if kept else _NO_MATCHED_MESSAGE
         return GetResult(status, self.next_offset, self.min_offset, self.max_offset, kept, sum(map(len, kept)))
 
 
@@ -96,7 +101,7 @@ def read_queue(
         return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
     status, next_offset = _status_of(queue, offset)
     result = GetResult(status, next_offset, queue.smallest_offset, queue.max_offset, [])
-    if status is not GetStatus.FOUND:
+    if status is not _FOUND:
         return result
     scan_count = max(cold.scan_units, max_count)
     if type(queue) is not ConsumeQueue:
@@ -120,7 +125,7 @@ def _status_of(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int]:
     """Return FOUND if the queue has units at `offset`, else why not; and the next offset to ask for."""
     max_offset = queue.max_offset
     if queue.min_offset <= offset < max_offset:
-        return GetStatus.FOUND, offset
+        return _FOUND, offset
     if max_offset == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < queue.min_offset:
@@ -134,7 +139,7 @@ def _collect(log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: i
     """Collect records without a filter."""
     read = log.reader()
     records = result.records
-    status = GetStatus.NO_MATCHED_MESSAGE
+    status = _NO_MATCHED_MESSAGE
     total = 0
     offset = result.next_offset
     for physical_offset, size, _ in UNIT.iter_unpack(units):
@@ -152,7 +157,7 @@ def _collect(log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: i
             break
         else:
             total += size
-    result.status = GetStatus.FOUND if records else status
+    result.status = _FOUND if records else status
     result.next_offset = offset
     result.size_bytes = total
 
@@ -169,7 +174,7 @@ def _collect_wanted(
     """Collect the records that pass the filters."""
     read, unpack = log.reader(), UNIT.unpack_from
     records = result.records
-    start, total, status = result.next_offset, 0, GetStatus.NO_MATCHED_MESSAGE
+    start, total, status = result.next_offset, 0, _NO_MATCHED_MESSAGE
     count = len(units) // UNIT_SIZE
     end = count  # units looked at
     time_slice = None if matches is None else TimeSlice(FILTER_SLICE_S)
@@ -205,7 +210,7 @@ def _collect_wanted(
             break
     else:
         end = count if scan is None else scan.end
-    result.status = GetStatus.FOUND if records else status
+    result.status = _FOUND if records else status
     result.next_offset = start + end
     result.size_bytes = total
 
@@ -222,7 +227,7 @@ def _collect_of_kind(
 ) -> None:
     """Collect records of a batch queue or a queue with an extension."""
     max_count, max_bytes = limits
-    status, messages = GetStatus.NO_MATCHED_MESSAGE, 0
+    status, messages = _NO_MATCHED_MESSAGE, 0
     for start, end, unit in queue.records_from(offset, scan_count):
         if start == offset and unit[0] < log.max_offset - cold.memory_bytes:
             max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
@@ -244,4 +249,4 @@ def _collect_of_kind(
         else:
             result.size_bytes += unit[1]
             messages += end - start
-    result.status = GetStatus.FOUND if result.records else status
+    result.status = _FOUND if result.records else status

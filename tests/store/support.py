@@ -97,6 +97,7 @@ def make_draft(body: bytes = b"body", topic: str = "T", queue_id: int = 0, *, qu
 
 def queued(queue: ConsumeQueue, body: bytes = b"body", *, tags: str | None = None, sys_flag: int = 0) -> QueuedDraft:
     draft = QueuedDraft()
+    draft.messages = 1
     draft.tally = None
     fill(draft, queue.topic, queue.queue_id, body, tags=tags, sys_flag=sys_flag)
     draft.queue = queue

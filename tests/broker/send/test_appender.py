@@ -37,6 +37,7 @@ class ScriptedStore:
 
 def draft(queue_offset: int) -> QueuedDraft:
     made = QueuedDraft()
+    made.messages = 1
     made.queue_id, made.queue_offset, made.physical_offset = 1, queue_offset, 100 + queue_offset
     return made
 
