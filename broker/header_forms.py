@@ -8,8 +8,8 @@ Source: apache/rocketmq `remoting/.../protocol/header/*RequestHeader.java` (5.3)
 from ledgermq.remoting.codec.header_form import forms
 
 FORMS = forms("""
-11 consumerGroup topic queueId:i queueOffset:l maxMsgNums:i sysFlag:i commitOffset:l suspendTimeoutMillis:l
-  subVersion:l maxMsgBytes:i? requestSource:i?
+11 consumerGroup topic queueId:i queueOffset:l maxMsgNums:i sysFlag:i commitOffset:l~
+  suspendTimeoutMillis:l~ subVersion:l~ maxMsgBytes:i? requestSource:i?
 12 topic@22 key@22 maxNum:n beginTimestamp:l endTimestamp:l
 14 consumerGroup@22 topic queueId:i
 15 consumerGroup@26 topic queueId:i@29 commitOffset:l@29
@@ -19,7 +19,6 @@ FORMS = forms("""
 31 topic queueId:i
 32 topic queueId:i
 33 offset:l
-35 clientID
 36 offset:l group delayLevel:i maxReconsumeTimes:i?
 37 producerGroup tranStateTableOffset:l commitLogOffset:l commitOrRollback:i msgId
 38 consumerGroup
@@ -29,32 +28,30 @@ FORMS = forms("""
 207 groupName
 208 consumerGroup
 215 topic@29
-222 group@26 topic queueId:i? offset:l? timestamp:l
+222 group@26 topic queueId:i? offset:l? timestamp:l?
 223 topic group
 300 topic
-303 topic group
+303 topic
 307 consumerGroup clientId
-308 compareGroup topic
 309 consumerGroup clientId
 314 srcGroup destGroup
 315 statsName statsKey
-321 topic queueId:i index:l count:i
-343 group
+321 topic queueId:i? index:l? count:i?
 345 group
 351 topic
 352 group
 353 group topic
 355 configType
-361 consumerGroup topic queueId:i queueOffset:l maxMsgNums:i sysFlag:i commitOffset:l suspendTimeoutMillis:l
-  subVersion:l maxMsgBytes:i?
+361 consumerGroup topic queueId:i queueOffset:l maxMsgNums:i sysFlag:i commitOffset:l~
+  suspendTimeoutMillis:l~ subVersion:l~ maxMsgBytes:i?
 370 topic@16 recallHandle@16
 3003 username@16
 3008 subject@16
 3009 subject
-200050 consumerGroup topic queueId:i maxMsgNums:n invisibleTime:l pollTime:l bornTime:l@210 initMode:i
-200051 consumerGroup topic queueId:i extraInfo offset:l
-200052 consumerGroup topic queueId:i maxMsgNums:n
-200053 consumerGroup topic queueId:i extraInfo offset:l invisibleTime:l
-200054 consumerGroup topic queueId:i pollTime:l bornTime:l
-200055 consumerGroup topic queueId:i
+200050 consumerGroup topic queueId:i~ maxMsgNums:n~ invisibleTime:l~ pollTime:l~ bornTime:l@210 initMode:i~
+200051 topic queueId:i extraInfo offset:l
+200052 consumerGroup topic queueId:i~ maxMsgNums:n~
+200053 topic queueId:i extraInfo offset:l invisibleTime:l
+200054 consumerGroup topic queueId:i~ pollTime:l~ bornTime:l~
+200055 consumerGroup topic queueId:i~
 """)

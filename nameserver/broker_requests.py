@@ -151,19 +151,19 @@ class BrokerRequests:
         return Answer()
 
     def _member_group(self, connection: Connection, command: Command) -> Answer:
-        cluster, name = filled(command.ext, "clusterName"), filled(command.ext, "brokerName")
+        cluster, name = command.ext.get("clusterName", ""), command.ext.get("brokerName", "")
         group = self._table.group(name)
         members = {"brokerAddrs": group.addresses if group else {}, "brokerName": name, "cluster": cluster}
         return Answer(body=java_json({"brokerMemberGroup": members}))
 
     def _wipe_write(self, connection: Connection, command: Command) -> Answer:
-        return Answer({"wipeTopicCount": str(self._table.topics.wipe_write(filled(command.ext, "brokerName")))})
+        return Answer({"wipeTopicCount": str(self._table.topics.wipe_write(command.ext.get("brokerName", "")))})
 
     def _add_write(self, connection: Connection, command: Command) -> Answer:
-        return Answer({"addTopicCount": str(self._table.topics.add_write(filled(command.ext, "brokerName")))})
+        return Answer({"addTopicCount": str(self._table.topics.add_write(command.ext.get("brokerName", "")))})
 
     def _delete_topic(self, connection: Connection, command: Command) -> Answer:
-        self._table.delete_topic(filled(command.ext, "topic"), command.ext.get("clusterName"))
+        self._table.delete_topic(command.ext.get("topic", ""), command.ext.get("clusterName"))
         return Answer()
 
     def _register_topic(self, connection: Connection, command: Command) -> Answer:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.fields import filled, long, optional_boolean, text
+from ledgermq.remoting.codec.fields import long, optional_boolean, text
 from ledgermq.remoting.codec.java_json import dumps, java_json, standard_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -119,7 +119,7 @@ class ClientRequests:
 
     def _topics_of_cluster(self, connection: Connection, command: Command) -> Answer:
         self._check_lists()
-        return _topic_list(self._table.topics_of_cluster(filled(command.ext, "cluster")))
+        return _topic_list(self._table.topics_of_cluster(command.ext.get("cluster", "")))
 
     def _system_topics(self, connection: Connection, command: Command) -> Answer:
         names = [name for cluster, brokers in self._table.clusters().items() for name in (cluster, *brokers)]

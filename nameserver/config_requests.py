@@ -9,7 +9,7 @@ from typing import Final
 
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.fields import filled
+from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.codec.java_json import standard_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -47,20 +47,20 @@ class ConfigRequests:
 
     def _put(self, connection: Connection, command: Command) -> None:
         ext = command.ext
-        namespace, key, value = filled(ext, "namespace"), filled(ext, "key"), ext.get("value")
+        namespace, key, value = text(ext, "namespace"), text(ext, "key"), ext.get("value")
         if value is None:
             raise Refusal(Cause.INVALID_PARAMETER, "field value is missing")
         self._begin(connection, command, self._kv.put(namespace, key, value))
 
     def _get(self, connection: Connection, command: Command) -> Answer:
-        namespace, key = filled(command.ext, "namespace"), filled(command.ext, "key")
+        namespace, key = text(command.ext, "namespace"), text(command.ext, "key")
         value = self._kv.get(namespace, key)
         if value is None:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
         return Answer({"value": value})
 
     def _delete(self, connection: Connection, command: Command) -> None:
-        namespace, key = filled(command.ext, "namespace"), filled(command.ext, "key")
+        namespace, key = text(command.ext, "namespace"), text(command.ext, "key")
         self._begin(connection, command, self._kv.delete(namespace, key))
 
     def _begin(self, connection: Connection, command: Command, change: Coroutine[None, None, None]) -> None:
@@ -72,7 +72,7 @@ class ConfigRequests:
         task.add_done_callback(self._changes.discard)
 
     def _table(self, connection: Connection, command: Command) -> Answer:
-        namespace = filled(command.ext, "namespace")
+        namespace = text(command.ext, "namespace")
         table = self._kv.table(namespace)
         if table is None:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")

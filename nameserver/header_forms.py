@@ -12,13 +12,8 @@ FORMS = forms("""
 103 brokerName brokerAddr clusterName brokerId:l heartbeatTimeoutMillis:l? bodyCrc32:l?
 104 brokerName brokerAddr clusterName brokerId:l
 105 topic@17
-205 brokerName
-216 topic
 217 topic
 219 namespace@22
-224 cluster
 322 brokerAddr clusterName
-327 brokerName
-901 clusterName brokerName
 904 clusterName brokerAddr brokerId:l?
 """)

@@ -52,7 +52,7 @@ class OffsetMoves:
         fields = command.ext
         self._role.check_writable()
         name, group = text(fields, "topic"), text(fields, "group")
-        queue_id, timestamp = integer(fields, "queueId", -1), long(fields, "timestamp", -1)
+        queue_id, timestamp = integer(fields, "queueId", -1), long(fields, "timestamp", 0)
         topic = self._metadata.topic(name)
         if topic is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {name} does not exist")

@@ -125,7 +125,6 @@ class ClientRequests:
     def unregister(self, connection: Connection, command: Command) -> None:
         """35: remove the client from these groups."""
         fields = command.ext
-        text(fields, "clientID")
         if producer_group := fields.get("producerGroup"):
             self._clients.leave_producer(producer_group, connection)
         if consumer_group := fields.get("consumerGroup"):

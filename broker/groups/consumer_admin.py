@@ -99,7 +99,7 @@ class ConsumerAdmin:
 
     def topics_of_group(self, connection: Connection, command: Command) -> None:
         """343: answer the topics in which a group has offsets."""
-        topics = sorted(self._offsets.topics_of_group(text(command.ext, "group")))
+        topics = sorted(self._offsets.topics_of_group(command.ext.get("group", "")))
         connection.respond(
             command, ResponseCode.SUCCESS, body=dumps({"brokerAddr": self._address, "topicList": topics})
         )
@@ -116,7 +116,7 @@ class ConsumerAdmin:
 
     def time_span(self, connection: Connection, command: Command) -> Steps:
         """303: answer first, last and consumed store time of each queue, and how long the next message waits (ms)."""
-        name, group = text(command.ext, "topic"), text(command.ext, "group")
+        name, group = text(command.ext, "topic"), command.ext.get("group", "")
         topic = self._metadata.topic(name)
         if topic is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
@@ -151,7 +151,7 @@ class ConsumerAdmin:
     def correction_offsets(self, connection: Connection, command: Command) -> None:
         """308: answer the least offset of all but some groups in each queue; none where a group is behind it."""
         fields = command.ext
-        topic, compared = text(fields, "topic"), text(fields, "compareGroup")
+        topic, compared = fields.get("topic", ""), fields.get("compareGroup", "")
         left_out = set(filter(None, (fields.get("filterGroups") or "").split(",")))
         least: dict[int, int] = {}
         for group in set(self._offsets.groups_of_topic(topic)) - left_out:
@@ -222,8 +222,8 @@ class ConsumerAdmin:
     def queue_units(self, connection: Connection, command: Command) -> None:
         """321: answer units of a consume queue."""
         fields = command.ext
-        topic, queue_id = text(fields, "topic"), integer(fields, "queueId")
-        index, count = long(fields, "index"), integer(fields, "count")
+        topic, queue_id = text(fields, "topic"), integer(fields, "queueId", 0)
+        index, count = long(fields, "index", 0), integer(fields, "count", 0)
         queue = self._store.queues.find(topic, queue_id)
         # RocketMQ answers a negative id like an empty queue, by its recorded answers
         if queue is None and queue_id >= 0:

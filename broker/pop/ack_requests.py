@@ -62,7 +62,7 @@ class AckRequests:
             remark = f"offset is illegal, key:{topic.name}@{queue_id}, commit:{offset}, store:{first}~{end}"
             connection.respond(command, ResponseCode.NO_MESSAGE, remark=remark)
             return
-        handle, group = parse_handle(text(fields, "extraInfo")), text(fields, "consumerGroup")
+        handle, group = parse_handle(text(fields, "extraInfo")), fields.get("consumerGroup", "")
         self._ack(topic.name, group, handle._replace(queue_id=queue_id), offset)
         connection.respond(command, ResponseCode.SUCCESS)
 
@@ -94,7 +94,7 @@ class AckRequests:
         fields = command.ext
         topic, queue_id = self._checks.acked_queue(connection, fields)
         group, offset, invisible_ms = (
-            text(fields, "consumerGroup"),
+            fields.get("consumerGroup", ""),
             long(fields, "offset"),
             long(fields, "invisibleTime"),
         )

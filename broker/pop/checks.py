@@ -45,7 +45,7 @@ class PopChecks:
         topic = self.topic(text(fields, "topic"))
         if not topic.perm & PERM_READ or names.is_internal_topic(topic.name):
             raise Refusal(Cause.NO_PERMISSION, f"the topic[{topic.name}] peeking message is forbidden")
-        queue_id = integer(fields, "queueId")
+        queue_id = integer(fields, "queueId", 0)
         if queue_id >= topic.read_queues:
             raise Refusal(Cause.INVALID_PARAMETER, _bad_queue(topic, queue_id, connection))
         group = text(fields, "consumerGroup")

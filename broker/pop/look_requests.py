@@ -49,7 +49,7 @@ class LookRequests:
         self._role.check_writable()
         self._checks.broker_is_readable("peeking message")
         topic, group, queue_id = self._checks.readable_place(connection, command.ext)
-        count_max = integer(command.ext, "maxMsgNums")
+        count_max = integer(command.ext, "maxMsgNums", 0)
         records: list[memoryview] = []
         rest = 0
         for queue in self._queues(topic, group, queue_id):
@@ -71,7 +71,7 @@ class LookRequests:
         self._role.check_writable()
         if self._serve(connection, command):
             return
-        poll_ms = long(fields, "pollTime")
+        poll_ms = long(fields, "pollTime", 0)
         deadline_ms = (long(fields, "bornTime", 0) or self._reader.clock_ms()) + poll_ms
         pop = HeldPop(
             connection,

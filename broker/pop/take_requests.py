@@ -74,7 +74,7 @@ class TakeRequests:
 
     def _hold(self, connection: Connection, command: Command, deadline_ms: int) -> None:
         fields = command.ext
-        place = text(fields, "topic"), text(fields, "consumerGroup"), max(-1, integer(fields, "queueId"))
+        place = text(fields, "topic"), text(fields, "consumerGroup"), max(-1, integer(fields, "queueId", 0))
         pop = HeldPop(
             connection,
             command,
@@ -111,7 +111,7 @@ class TakeRequests:
         fields = command.ext
         self._checks.broker_is_readable("pop message")
         self._role.check_writable()
-        if integer(fields, "maxMsgNums") > COUNT_MAX:
+        if integer(fields, "maxMsgNums", 0) > COUNT_MAX:
             raise Refusal(
                 Cause.INVALID_PARAMETER,
                 f"the broker[{self._config.advertised_host}] pop message's num is greater than {COUNT_MAX}",
@@ -143,7 +143,7 @@ class TakeRequests:
             Refusal: POLLING_TIMEOUT, the time to hold it ended more than 500 ms ago.
         """
         now_ms = self._reader.clock_ms()
-        born_ms, poll_ms = long(fields, "bornTime", 0) or now_ms, long(fields, "pollTime")
+        born_ms, poll_ms = long(fields, "bornTime", 0) or now_ms, long(fields, "pollTime", 0)
         if now_ms - born_ms - poll_ms > _LATE_MS:
             raise Refusal(
                 Cause.POLLING_TIMEOUT, f"the broker[{self._config.advertised_host}] pop message is timeout too much"
@@ -156,12 +156,12 @@ class TakeRequests:
         return PopBatch(
             topic=topic.name,
             group=group,
-            count_max=integer(fields, "maxMsgNums"),
+            count_max=integer(fields, "maxMsgNums", 0),
             pop_ms=self._reader.clock_ms(),
-            invisible_ms=long(fields, "invisibleTime"),
+            invisible_ms=long(fields, "invisibleTime", 0),
             revive_queue=revive_queue,
             wanted=self._wanted(topic.name, fields),
-            starts_at_end=integer(fields, "initMode") != _INIT_MIN,
+            starts_at_end=integer(fields, "initMode", 0) != _INIT_MIN,
             is_ordered=is_ordered,
             attempt_id=fields.get("attemptId") or "",
         )

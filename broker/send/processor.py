@@ -374,7 +374,7 @@ class SendProcessor:
 
     def _numbers(self, fields: Mapping[str, str], words: tuple[str | None, ...]) -> Numbers:
         """Return the small numbers of a header; all are checked as upstream, the unused ones too."""
-        integer(fields, "d")
+        integer(fields, "d", 4)
         if fields.get("l"):
             integer(fields, "l")
         sys_flag = integer(fields, "f") & ~(HOST_MASK | TRANSACTION_MASK)

@@ -1,15 +1,16 @@
 """The form of a request's header, checked before the request is served.
 
 A form is a line of names: `queueId:i` is a number of 32 bits, `maxNum:n` one that is not negative, `offset:l` one of
-64, `topic` text; with `?` it may be missing. `topic@22` is refused with code 22 when it is missing or wrong, because
-RocketMQ answers so; every other fault is code 1, and the remark names the field.
+64, `topic` text. With `?` the field may be missing or empty, with `~` only missing; clients nearly always send the
+latter kind. `topic@22` is refused with code 22 when it is missing or wrong, because RocketMQ answers so; every other
+fault is code 1, and the remark names the field.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from ledgermq.remoting.codec.fields import Fields, integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -38,16 +39,25 @@ _PLAIN: Final = {"i": "-?[0-9]{1,9}", "n": "[0-9]{1,9}", "l": "-?[0-9]{1,18}"}
 """Numbers that are certainly valid: nearly all. Others are checked one by one."""
 
 
+class _Word(NamedTuple):
+    """One field of a form. `lack`: `?`, `~` or nothing; `cause`: of the refusal if it is not MALFORMED_FIELD."""
+
+    name: str
+    kind: str
+    lack: str
+    cause: Cause | None
+
+
 class HeaderForm:
     """The form of one request's header; `line` as in the module's docstring."""
 
     def __init__(self, line: str) -> None:
         self._words = [_word(word) for word in line.split()]
-        needed = [(name, kind) for name, kind, is_needed, _ in self._words if is_needed]
-        self._texts = _getter([name for name, kind in needed if not kind])
-        self._numbers = _getter([name for name, kind in needed if kind])
-        self._are_plain = re.compile(",".join(_PLAIN[kind] for _, kind in needed if kind)).fullmatch
-        self._optional = [name for name, _, is_needed, _ in self._words if not is_needed]
+        usual = [(word.name, word.kind) for word in self._words if word.lack != "?"]
+        self._texts = _getter([name for name, kind in usual if not kind])
+        self._numbers = _getter([name for name, kind in usual if kind])
+        self._are_plain = re.compile(",".join(_PLAIN[kind] for _, kind in usual if kind)).fullmatch
+        self._optional = [word.name for word in self._words if word.lack == "?"]
 
     def check(self, fields: Fields) -> None:
         """Check a header against this form.
@@ -64,15 +74,15 @@ class HeaderForm:
             self._check_each(fields)
 
     def _check_each(self, fields: Fields) -> None:
-        for name, kind, is_needed, cause in self._words:
-            if not is_needed and not fields.get(name):
+        for word in self._words:
+            if (word.lack == "?" and not fields.get(word.name)) or (word.lack == "~" and word.name not in fields):
                 continue
             try:
-                _READERS[kind](fields, name)
+                _READERS[word.kind](fields, word.name)
             except Refusal as refusal:
-                if cause is None:
+                if word.cause is None:
                     raise
-                raise Refusal(cause, refusal.remark) from refusal
+                raise Refusal(word.cause, refusal.remark) from refusal
 
 
 def _getter(names: list[str]) -> Callable[[Fields], tuple[str, ...]]:
@@ -81,10 +91,11 @@ def _getter(names: list[str]) -> Callable[[Fields], tuple[str, ...]]:
     return lambda fields: tuple([fields[name] for name in names])
 
 
-def _word(word: str) -> tuple[str, str, bool, Cause | None]:
+def _word(word: str) -> _Word:
     rest, _, code = word.partition("@")
-    name, _, kind = rest.removesuffix("?").partition(":")
-    return name, kind, not rest.endswith("?"), _MISSING[int(code)] if code else None
+    lack = rest[-1] if rest[-1] in "?~" else ""
+    name, _, kind = rest.removesuffix(lack).partition(":")
+    return _Word(name, kind, lack, _MISSING[int(code)] if code else None)
 
 
 def forms(table: str) -> Mapping[int, HeaderForm]:
