@@ -277,7 +277,12 @@ async def test_a_topic_that_is_being_removed_takes_nothing_and_starts_anew(desk:
 
 
 @pytest.mark.parametrize(
-    "other", ["CLUSTER\x01Other\x02TRACE_ON\x01false\x02", "POP_CK\x010 1 2 3 0 b 0 0\x02", "TAGS\x01a\x02POP_CK\x01x"]
+    "other",
+    [
+        "CLUSTER\x01Other\x02TRACE_ON\x01false\x02MSG_REGION\x01R\x02",
+        "POP_CK\x010 1 2 3 0 b 0 0\x02",
+        "TAGS\x01a\x02POP_CK\x01x",
+    ],
 )
 async def test_what_only_brokers_set_is_replaced_in_a_message_that_is_sent_on(
     desk: Desk, client: MemoryClient, other: str
@@ -285,7 +290,9 @@ async def test_what_only_brokers_set_is_replaced_in_a_message_that_is_sent_on(
     await make_topic(client)
     await send(client, i=f"UNIQ_KEY\x0101\x02{other}")
     tag = {"TAGS": "a"} if "TAGS" in other else {}
-    assert desk.records()[-1].property_map == {"UNIQ_KEY": "01", **tag, **STAMP}
+    record = desk.records()[-1]
+    assert record.property_map == {"UNIQ_KEY": "01", **tag, **STAMP}
+    assert [bytes(record.properties).count(b"%b\x01" % name.encode()) for name in STAMP] == [1] * len(STAMP)
 
 
 @pytest.mark.parametrize("desk", [{"region_id": "R2", "trace_on": False}], indirect=True)
