@@ -15,6 +15,7 @@ from broker.counting.counting import Counting
 from broker.groups.clients import ClientTable
 from broker.header_forms import FORMS
 from broker.long_requests import LongRequests
+from broker.passing.peer_desk import GREETING
 from broker.state import names
 from broker.state.metadata import Metadata
 from broker.subsystem import Serve, Steps
@@ -116,8 +117,10 @@ class BrokerRequestHandler:
         """Serve one request. Refusals, those of the disk too, are counted here and answered by the connection."""
         uncounted = self._metadata.uncounted
         try:
-            if self._guard is not None and (user := self._guard.check(command, connection.peer[0])) != connection.user:
-                self._signed_by(connection, user)
+            if self._guard is not None and command.code != GREETING:  # which only the secret of members makes good
+                user = self._guard.check(command, connection.peer[0])
+                if user != connection.user:
+                    self._signed_by(connection, user)
             serve = self._table.get(command.code)
             if serve is None:
                 raise not_served(command.code)

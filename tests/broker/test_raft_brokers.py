@@ -49,7 +49,8 @@ class Group:
 
 
 @pytest.fixture
-async def group(tmp_path: Path) -> AsyncIterator[Group]:
+async def group(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Group]:
+    """Three members that have elected a leader; a parameter has further settings of theirs."""
     ports = free_ports(3)
     peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
     brokers = [
@@ -64,6 +65,7 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
                 raftElectionTimeout=1500,
                 compactionCqMappedFileSize=4600,
                 compactionMappedFileSize=200_000,
+                **getattr(request, "param", {}),
             )
         )
         for peer in peers

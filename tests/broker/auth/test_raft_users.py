@@ -1,9 +1,13 @@
 """Users of a Raft group: made on any member, as mqadmin asks all of them, and known to all."""
 
+import pytest
+
 from broker.state.users import Acl, User
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.signature import Credentials
 from node.broker_assembly import Broker
+from tests.broker.conftest import send_fields
 from tests.broker.test_broker import ask
 from tests.broker.test_raft_brokers import Group, group
 
@@ -34,3 +38,31 @@ async def test_a_change_that_every_member_is_asked_for_is_made_once_and_known_to
 async def test_what_the_leader_refuses_a_follower_refuses_with_its_words(group: Group) -> None:
     answer = await ask(group.client, group.followers[0], RequestCode.AUTH_CREATE_USER, ALICE, b"{}")
     assert (answer.code, answer.remark) == (16, "password can not be blank")
+
+
+CHECKED = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "initAuthenticationUser": '{"username":"root","password":"root-secret"}',
+}
+
+
+@pytest.mark.parametrize("group", [CHECKED], indirect=True)
+async def test_where_users_are_checked_requests_are_passed_on_too(group: Group) -> None:
+    """The members' greeting has no user: their secret proves it, or that they are on this machine."""
+    await group.everywhere(lambda broker: broker.parts.context.state.user("root") is not None)
+    follower = group.followers[0]
+    root = Credentials("root", "root-secret")
+
+    async def asked(code: int, fields: dict[str, str], body: bytes = b"", *, signed: bool = True) -> tuple[int, str]:
+        command = Command(code, ext=fields, body=body)
+        if signed:
+            root.sign(command)
+        answer = await ask(group.client, follower, code, command.ext, body)
+        return answer.code, answer.remark or ""
+
+    assert await asked(RequestCode.AUTH_CREATE_USER, ALICE, b'{"password":"p"}') == (0, "")
+    code, remark = await asked(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"through a follower")
+    assert code == 0, remark
+    assert follower.parts.passing.pass_on.passed == 2
+    assert (await asked(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"by nobody", signed=False))[0] == 16
