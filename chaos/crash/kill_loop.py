@@ -24,6 +24,7 @@ from typing import Any
 from chaos.crash.errors import DisagreeError, Finding, LostError
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
 from ledgermq.remoting.route import MessageQueue
+from ledgermq.testing.control import ask
 
 _LEDGERMQ = (sys.executable, "-P", "-m", "ledgermq_server")
 _SENDERS = 16
@@ -87,10 +88,9 @@ class Broker:
         with self._up.stdout as described:
             self.namesrv = str(json.loads(described.readline())["namesrv"])
 
-    def order(self, word: str) -> None:
-        """`ledgermq cluster WORD n0`."""
-        command = [*_LEDGERMQ, "cluster", word, "n0", "--dir", str(self._directory)]
-        subprocess.run(command, check=True, capture_output=True, timeout=_LIMIT_S)
+    def order(self, verb: str) -> None:
+        """As `ledgermq cluster VERB n0`, by the control socket."""
+        ask(self._directory, verb, "n0", limit_s=_LIMIT_S)
 
     def stop(self) -> None:
         """Stop in order."""

@@ -96,9 +96,6 @@ def fork_template(run_node: Callable[[Sequence[str]], int]) -> Template | int:
     os.setsid()  # Ctrl-C is for `up`, which stops the nodes in order
     die_with_parent(up)
     _show_as("ledgermq", "cluster", "template")
-    with without_collections():
-        for module in _NODE_MODULES:
-            import_module(module)
     words = _serve(theirs)
     return run_node(["--die-with-parent", str(os.getppid()), *words])
 
@@ -109,10 +106,14 @@ def _serve(requests: socket.socket) -> list[str]:
         request = json.loads(packet)
         if "wait" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
-        elif not (answer := os.fork()):
-            requests.close()
-            _become_node(request["start"], request["log"])
-            return list(request["start"])
+        else:
+            with without_collections():  # not before: most errors of `up` are found before its first start
+                for module in _NODE_MODULES:
+                    import_module(module)
+            if not (answer := os.fork()):
+                requests.close()
+                _become_node(request["start"], request["log"])
+                return list(request["start"])
         requests.send(json.dumps(answer).encode())
     os._exit(0)
 
