@@ -26,7 +26,9 @@ _LINK_VERBS = {
     "delay": "hold what one broker sends to another for so long",
     "heal": "undo cuts and delays (without LINK: all)",
 }
-_NODE_HELP = "n0, n1, ..., namesrv, c0, an address, leader, dead, paused, or a machine of --groups: m0, m1, ..."
+_NODE_HELP = (
+    "n0, n1, ..., namesrv, namesrv1, c0, an address, leader, dead, paused, or a machine of --groups: m0, m1, ..."
+)
 _EXAMPLES = """examples:
   ledgermq cluster up --mode raft --nodes 3
   ledgermq cluster up --mode raft --groups 3
@@ -95,6 +97,7 @@ def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     up.add_argument(
         "--groups", type=int, default=1, help="Raft groups over the same machines, one broker name each (1)"
     )
+    up.add_argument("--nameservers", type=int, default=1, help="1 to 3 (1)")
     up.add_argument("--slaves", type=int, help="slaves of the master, in modes async and sync (1) and controller (2)")
     up.add_argument(
         "--base-port", type=int, metavar="P", help="first port (default: the last one used, or a free block)"
@@ -121,7 +124,7 @@ def _status(arguments: argparse.Namespace) -> int:
     elif arguments.addresses:
         print("\n".join(node["address"] for node in status["nodes"]))
     else:
-        _print_rows([status["nameserver"], *status.get("controllers", ()), *status["nodes"]])
+        _print_rows([*status["nameservers"], *status.get("controllers", ()), *status["nodes"]])
     return 0
 
 
@@ -180,6 +183,7 @@ def _up(arguments: argparse.Namespace) -> int:
         fresh=arguments.fresh,
         links=arguments.links,
         groups=arguments.groups,
+        nameservers=arguments.nameservers,
     )
     try:
         return asyncio.run(run_cluster(shape, arguments.wait, template))

@@ -6,6 +6,7 @@
     base + 4 + 3 i + 0    controller i, for brokers
                    + 1    its listener for controllers
                    + 2    its health port
+    base + 13, 15         the second and the third nameserver, with their health ports behind them
 With links, Toxiproxy listens for all that brokers dial to each other:
     base + 2    its API                base + 20 + 20 i + 12 + j    from broker i to broker j, or to j + 1 where j >= i
 
@@ -63,6 +64,7 @@ _LINKS_API = 2
 _WRONG_BYTES = b"\xff" * 8  # no length of a frame or message: the listener closes the connection
 _CONTROLLERS, _FIRST_CONTROLLER, _CONTROLLER_STRIDE = 3, 4, 3
 _NODES_MAX = 9
+_NAMESERVER_OFFSETS = (0, 13, 15)
 # Each of three nodes allocates two files at once: too much disk for a laptop at RocketMQ's default of 1 GiB.
 _COMMIT_LOG_FILE_SIZE_BYTES = 256 << 20
 # Keys whose values differ from node to node.
@@ -78,7 +80,7 @@ class NodePlan:
     """One process of the cluster.
 
     Attributes:
-        name: for the user: `namesrv`, `c0`, ..., `n0`, `n1`, ...
+        name: for the user: `namesrv`, `namesrv1`, ..., `c0`, ..., `n0`, `n1`, ...
         command: `nameserver`, `controller` or `broker`.
         conf: its configuration by key; written to `conf_path`.
     """
@@ -125,7 +127,7 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A nameserver, its brokers, and in mode controller their controllers.
+    """Nameservers, their brokers, and in mode controller the brokers' controllers.
 
     Standalone brokers have a broker name each, all others share one. Where there are `links`, brokers dial each other
     through Toxiproxy.
@@ -134,11 +136,16 @@ class ClusterPlan:
     mode: ClusterMode
     base_port: int
     directory: Path
-    nameserver: NodePlan
+    nameservers: tuple[NodePlan, ...]
     controllers: tuple[NodePlan, ...]
     brokers: tuple[NodePlan, ...]
     links: tuple[Link, ...] = ()
     groups: int = 1
+
+    @property
+    def namesrv(self) -> str:
+        """`host:port` of each nameserver, separated by `;`."""
+        return ";".join(node.address for node in self.nameservers)
 
     @property
     def links_api(self) -> str:
@@ -163,7 +170,7 @@ class ClusterPlan:
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
         """Every process, in the order of starting."""
-        return (self.nameserver, *self.controllers, *self.brokers)
+        return (*self.nameservers, *self.controllers, *self.brokers)
 
     @property
     def machines(self) -> dict[str, tuple[NodePlan, ...]]:
@@ -181,8 +188,11 @@ _ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio
 """No limit, since a cluster for trying things out shares its disk with everything else on the machine."""
 
 
-def used_offsets(mode: ClusterMode, node_count: int, *, has_links: bool = False, groups: int = 1) -> list[int]:
+def used_offsets(
+    mode: ClusterMode, node_count: int, *, has_links: bool = False, groups: int = 1, nameservers: int = 1
+) -> list[int]:
     """Offsets from the base port that a cluster of `node_count` brokers listens at."""
+    names = [port for first in _NAMESERVER_OFFSETS[:nameservers] for port in (first, first + 1)]
     per_broker = (0, _RAFT, _HEALTH) if mode in (ClusterMode.RAFT, ClusterMode.CONTROLLER) else (0, _HEALTH)
     brokers = [_FIRST_BROKER + _STRIDE * number + offset for number in range(node_count) for offset in per_broker]
     controllers = [port + offset for port in _controller_ports(mode, 0) for offset in range(_CONTROLLER_STRIDE)]
@@ -190,7 +200,7 @@ def used_offsets(mode: ClusterMode, node_count: int, *, has_links: bool = False,
         [int(link.listen.rpartition(":")[2]) for link in _plan_links(mode, node_count, 0, groups)] if has_links else []
     )
     api = [_LINKS_API] if has_links else []
-    return [0, 1, *api, *controllers, *brokers, *links, *([_FIRST_BROKER + _RAFT] if mode.has_master else [])]
+    return [*names, *api, *controllers, *brokers, *links, *([_FIRST_BROKER + _RAFT] if mode.has_master else [])]
 
 
 def _plan_links(mode: ClusterMode, node_count: int, base_port: int, groups: int) -> tuple[Link, ...]:
@@ -243,16 +253,19 @@ def plan_cluster(
     *,
     has_links: bool = False,
     groups: int = 1,
+    nameservers: int = 1,
 ) -> ClusterPlan:
     """Plan a cluster of `node_count` brokers, in mode raft in so many `groups` of one size.
 
-    `settings` apply to every broker and replace planned values. Settings of TLS also apply to the nameserver, since a
-    client uses TLS with all nodes or with none; `insecureRegistration` applies to the nameserver alone. With
+    `settings` apply to every broker and replace planned values. Settings of TLS also apply to nameservers, since a
+    client uses TLS with all nodes or with none; `insecureRegistration` applies to nameservers alone. With
     `has_links`, brokers dial each other through Toxiproxy.
 
     Raises:
-        UsageError: the number of nodes or the base port is out of range, or the mode has no links.
+        UsageError: the number of nodes or nameservers or the base port is out of range, or the mode has no links.
     """
+    if not 1 <= nameservers <= len(_NAMESERVER_OFFSETS):
+        raise UsageError(f"--nameservers {nameservers} is not between 1 and {len(_NAMESERVER_OFFSETS)}")
     if has_links and not mode.has_links:
         raise UsageError(f"--links is not for mode {mode}: its brokers have no connections that can be cut")
     if groups != 1 and mode is not ClusterMode.RAFT:
@@ -265,18 +278,20 @@ def plan_cluster(
     last_port = base_port + block_size(node_count) - 1
     if not 1 <= base_port <= last_port <= 65535:
         raise UsageError(f"--base-port {base_port} is out of range: ports {base_port} to {last_port} are needed")
-    nameserver = _plan_nameserver(base_port, directory / NAMESERVER, settings)
+    routes = tuple(
+        _plan_nameserver(f"{NAMESERVER}{number or ''}", base_port + offset, directory, settings)
+        for number, offset in enumerate(_NAMESERVER_OFFSETS[:nameservers])
+    )
+    namesrv = ";".join(one.address for one in routes)
     ports = [base_port + _FIRST_BROKER + _STRIDE * number for number in range(node_count)]
     controllers = _plan_controllers(_controller_ports(mode, base_port), directory)
     addresses = ";".join(one.address for one in controllers)
     links = _plan_links(mode, node_count, base_port, groups) if has_links else ()
     brokers = tuple(
-        _plan_broker(
-            mode, number, ports, directory / f"n{number}", nameserver.address, addresses, settings, links, groups
-        )
+        _plan_broker(mode, number, ports, directory / f"n{number}", namesrv, addresses, settings, links, groups)
         for number in range(node_count)
     )
-    return ClusterPlan(mode, base_port, directory, nameserver, controllers, brokers, links, groups)
+    return ClusterPlan(mode, base_port, directory, routes, controllers, brokers, links, groups)
 
 
 def _plan_controllers(ports: Sequence[int], directory: Path) -> tuple[NodePlan, ...]:
@@ -303,17 +318,17 @@ def _plan_controllers(ports: Sequence[int], directory: Path) -> tuple[NodePlan, 
     )
 
 
-def _plan_nameserver(port: int, directory: Path, settings: Mapping[str, str]) -> NodePlan:
+def _plan_nameserver(name: str, port: int, directory: Path, settings: Mapping[str, str]) -> NodePlan:
     conf = {
         "bindAddress": HOST,
         "listenPort": str(port),
         "healthPort": str(port + 1),
-        "kvConfigPath": str(directory / "kvConfig.json"),
-        "namesrvSecretFile": str(directory.parent / _NAMESRV_SECRET),
+        "kvConfigPath": str(directory / name / "kvConfig.json"),
+        "namesrvSecretFile": str(directory / _NAMESRV_SECRET),
     }
     its_keys = keys_of(TlsSettings).keys() | _OF_NAMESERVER
     given = {key: value for key, value in settings.items() if key in its_keys}
-    return NodePlan(NAMESERVER, "nameserver", directory, port, port + 1, conf | given)
+    return NodePlan(name, "nameserver", directory / name, port, port + 1, conf | given)
 
 
 def _plan_broker(

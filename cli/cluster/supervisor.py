@@ -4,6 +4,7 @@ starting --(nameserver listens, every broker registered, every broker name has a
 """
 
 import asyncio
+import contextlib
 import os
 import shlex
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 from cli.cluster.child import Child, ChildState, process_state
 from cli.cluster.control import ControlServer
 from cli.cluster.linking import Linking
-from cli.cluster.plan import HOST, NAMESERVER, ClusterMode, ClusterPlan, NodePlan
+from cli.cluster.plan import HOST, ClusterMode, ClusterPlan, NodePlan
 from cli.cluster.roles import (
     BrokerTable,
     CopyState,
@@ -108,8 +109,8 @@ class Supervisor:
         await self._control.close()
         self._expected_to_end.update(self._children)
         brokers = await asyncio.gather(*(self._stop_child(broker.name) for broker in self._plan.brokers))
-        others = (NAMESERVER, *(controller.name for controller in self._plan.controllers))
-        stopped = await asyncio.gather(*map(self._stop_child, others))
+        others = (*self._plan.nameservers, *self._plan.controllers)
+        stopped = await asyncio.gather(*(self._stop_child(other.name) for other in others))
         if self._linking is not None:
             self._expected_to_end.add(self._linking.child.name)
             await self._linking.stop()
@@ -141,11 +142,12 @@ class Supervisor:
         master = self._master_of(table)
         copies = await self._copies_or_none(master)
         return {
-            "namesrv": self._plan.nameserver.address,
+            "namesrv": self._plan.namesrv,
             "mode": self._plan.mode.value,
             "dir": str(self._plan.directory),
             "pid": os.getpid(),
-            "nameserver": self._row(self._plan.nameserver, table),
+            "nameserver": self._row(self._plan.nameservers[0], table),
+            "nameservers": [self._row(one, table) for one in self._plan.nameservers],
             "nodes": [
                 self._row(broker, table) | self._copy_of(broker, master, copies) for broker in self._plan.brokers
             ],
@@ -177,19 +179,24 @@ class Supervisor:
 
     async def _missing(self) -> str | None:
         """Return what is missing until the cluster is writable with all its nodes; None when nothing is."""
+        nameservers = self._plan.nameservers
         try:
-            table = await ask_brokers(self._client, self._plan.nameserver.address)
+            tables = [await ask_brokers(self._client, nameserver.address) for nameserver in nameservers]
         except CommandError as error:
             return str(error)
+        for nameserver, table in zip(nameservers, tables, strict=True):
+            if missing := self._missing_in(table):
+                return f"{missing} at {nameserver.name}"
+        if self._plan.mode.has_slaves:
+            return await self._missing_copies(self._node_at(tables[0].masters()[0]))
+        return None
+
+    def _missing_in(self, table: BrokerTable) -> str | None:
         for name in self._plan.broker_names:
             if 0 not in table.brokers.get(name, {}):
                 return f"{name} has no master"
         absent = [broker.name for broker in self._plan.brokers if table.role_of(broker.address) == "unknown"]
-        if absent:
-            return f"{', '.join(absent)} not registered at the nameserver"
-        if self._plan.mode.has_slaves:
-            return await self._missing_copies(self._node_at(table.masters()[0]))
-        return None
+        return f"{', '.join(absent)} not registered" if absent else None
 
     async def _missing_copies(self, master: NodePlan) -> str | None:
         slaves = [broker for broker in self._plan.brokers if broker is not master]
@@ -226,15 +233,27 @@ class Supervisor:
         copy = copies.get(node.address)
         return {"in_sync": copy is not None and copy.in_sync, "lag_bytes": None if copy is None else copy.lag_bytes}
 
+    async def _table(self) -> BrokerTable:
+        """Return what the first nameserver that answers knows.
+
+        Raises:
+            CommandError: none answers.
+        """
+        running = [one for one in self._plan.nameservers if self._children[one.name].state is ChildState.UP]
+        for one in running[:-1]:
+            with contextlib.suppress(CommandError):
+                return await ask_brokers(self._client, one.address, timeout_s=1.0)
+        return await ask_brokers(self._client, (running or self._plan.nameservers)[-1].address, timeout_s=1.0)
+
     async def _table_or_none(self) -> BrokerTable:
         try:
-            return await ask_brokers(self._client, self._plan.nameserver.address, timeout_s=1.0)
+            return await self._table()
         except CommandError:
-            return _NO_TABLE  # the nameserver itself may have been killed
+            return _NO_TABLE  # nameservers may have been killed, too
 
     def _row(self, node: NodePlan, table: BrokerTable) -> Answer:
         child = self._children[node.name]
-        role = "nameserver" if node.name == NAMESERVER else table.role_of(node.address)
+        role = "nameserver" if node.command == "nameserver" else table.role_of(node.address)
         return {
             "name": node.name,
             "address": node.address,
@@ -362,7 +381,7 @@ class Supervisor:
         target, *others = await self._resolve(word)
         if others or target not in self._plan.brokers:
             raise CommandError(f"{word} is not one broker")
-        table = await ask_brokers(self._client, self._plan.nameserver.address)
+        table = await self._table()
         leaders = [a for a in table.masters() if self._node_at(a).conf["brokerName"] == target.conf["brokerName"]]
         if not leaders:
             raise CommandError("there is no leader at this moment")
@@ -389,7 +408,7 @@ class Supervisor:
             CommandError: there is no such node, or none that fits at this moment.
         """
         if word in ("leader", "master"):
-            masters = (await ask_brokers(self._client, self._plan.nameserver.address)).masters()
+            masters = (await self._table()).masters()
             if not masters:
                 raise CommandError("there is no leader at this moment")
             return [self._node_at(masters[0])]

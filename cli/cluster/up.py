@@ -4,6 +4,7 @@ A wrong number of nodes, a folder or port in use, and a wrong configuration are 
 """
 
 import asyncio
+import functools
 import json
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ class Shape:
     fresh: bool
     links: str = "never"
     groups: int = 1
+    nameservers: int = 1
 
 
 async def run_cluster(shape: Shape, limit_s: float, template: Template) -> int:
@@ -88,19 +90,23 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
     node_count = _node_count(mode, shape)
     settings = parse_settings(shape.settings)
     base_port = _ANY_BASE_PORT if shape.base_port is None else shape.base_port
-    groups = shape.groups
+    groups, nameservers = shape.groups, shape.nameservers
     # refuses wrong values before anything is changed
     has_links = shape.links == "always" or (shape.links == "auto" and mode.has_links and has_toxiproxy())
-    plan_cluster(mode, node_count, base_port, shape.directory, settings, has_links=has_links, groups=groups)
+    plan_at = functools.partial(
+        plan_cluster, directory=shape.directory, settings=settings, has_links=has_links, groups=groups,
+        nameservers=nameservers,
+    )  # fmt: skip
+    plan_at(mode, node_count, base_port)
     if has_links:
         require_toxiproxy()
     folder = ClusterFolder(shape.directory)
     if shape.fresh:
         folder.empty()
     folder.require_same(mode.value, node_count, groups)
-    used = used_offsets(mode, node_count, has_links=has_links, groups=groups)
+    used = used_offsets(mode, node_count, has_links=has_links, groups=groups, nameservers=nameservers)
     block = reserve_block(block_size(node_count), used, shape.base_port, preferred=folder.saved_base_port())
-    plan = plan_cluster(mode, node_count, block.base, shape.directory, settings, has_links=has_links, groups=groups)
+    plan = plan_at(mode, node_count, block.base)
     folder.write_configuration(plan)
     configs = [load_broker_config(broker.conf_path) for broker in plan.brokers]
     for controller in plan.controllers:

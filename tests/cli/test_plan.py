@@ -16,7 +16,7 @@ def test_a_raft_cluster_is_one_group_whose_members_name_each_other() -> None:
     assert [broker.conf["dLegerSelfId"] for broker in plan.brokers] == ["n0", "n1", "n2"]
     peers = {broker.conf["dLegerPeers"] for broker in plan.brokers}
     assert peers == {"n0-127.0.0.1:21030;n1-127.0.0.1:21050;n2-127.0.0.1:21070"}
-    assert {broker.conf["namesrvAddr"] for broker in plan.brokers} == {plan.nameserver.address}
+    assert {broker.conf["namesrvAddr"] for broker in plan.brokers} == {plan.namesrv}
 
 
 def test_several_groups_share_the_machines_and_each_machine_leads_one() -> None:
@@ -76,6 +76,13 @@ def test_the_ports_that_are_checked_are_those_that_the_nodes_listen_at(mode: Clu
         listened |= {node.port + int(node.conf["controllerQuorumPortOffset"]) for node in plan.controllers}
     assert {21000 + offset for offset in used_offsets(mode, 3)} == listened
     assert max(listened) < 21000 + block_size(3)
+    with_three = plan_cluster(mode, 3, 21000, Path("/d"), {}, nameservers=3)
+    routes = {port for node in with_three.nameservers for port in (node.port, node.health_port)}
+    assert len(routes) == 6 and len({node.directory for node in with_three.nameservers}) == 3
+    assert {21000 + offset for offset in used_offsets(mode, 3, nameservers=3)} == listened | routes
+    assert {broker.conf["namesrvAddr"] for broker in with_three.brokers} == {with_three.namesrv}
+    with pytest.raises(UsageError, match="--nameservers 4 is not between 1 and 3"):
+        plan_cluster(mode, 3, 21000, Path("/d"), {}, nameservers=4)
 
 
 def test_settings_of_the_user_reach_every_broker_and_win() -> None:

@@ -136,3 +136,20 @@ async def test_the_logs_of_all_nodes_have_one_digest_and_hold_what_was_acknowled
     assert len({(digest["end"], digest["sha256"]) for digest in digests}) == 1
     last = max(int(result.offset_message_id[-16:], 16) for result in sent)
     assert digests[0]["end"] > last + len(body)
+
+
+def test_a_dead_nameserver_costs_nothing_where_there_is_another(start: Start, eventually: Callable[..., None]) -> None:
+    cluster = start("--mode", "standalone", "--nameservers", "2")
+    first, second = cluster.namesrv.split(";")
+    assert [row["name"] for row in cluster.act("status")["nameservers"]] == ["namesrv", "namesrv1"]
+    cluster.act("kill", "namesrv")
+    assert cluster.has_roles(masters=1, slaves=0), "the other one was asked"
+
+    async def send() -> None:
+        async with Producer(cluster.namesrv) as producer:
+            await producer.send("TBW102", b"by the second nameserver")
+
+    asyncio.run(send())
+    cluster.act("start", "namesrv")
+    cluster.act("kill", second)
+    eventually(lambda: cluster.has_roles(masters=1, slaves=0), f"the broker is registered at {first} again")
