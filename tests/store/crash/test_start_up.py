@@ -215,7 +215,7 @@ async def test_bounds_of_a_queue_that_lost_units_are_not_believed(tmp_path: Path
 
 
 async def test_a_cut_of_queues_is_not_undone_by_saved_bounds(tmp_path: Path) -> None:
-    store = await open_classic(tmp_path / "live")
+    store = await open_classic(tmp_path / "live", queue_file_size=2000)  # a cut within the file
     await write(store, 5, 10)
     middle = store.store.log.max_offset
     await write(store, 5, 10)
@@ -223,15 +223,24 @@ async def test_a_cut_of_queues_is_not_undone_by_saved_bounds(tmp_path: Path) -> 
     store.store.queues.cut_at(middle)
     root = image(store, tmp_path / "image")  # the log is cut last
     await store.close()
-    store = await open_classic(root)
+    store = await open_classic(root, queue_file_size=2000)
     assert numbers(store) == {
         f"T{number}/0": [b"%d" % body for body in [*range(10), *range(10)]] for number in range(5)
     }
     await store.close()
 
 
-async def test_a_file_of_bounds_that_ends_within_a_part_is_believed_up_to_there(
-    tmp_path: Path, touched: list[str]
+def ends_early(content: bytes) -> bytes:
+    return content[:-1]
+
+
+def has_another_max_offset(content: bytes) -> bytes:
+    return content[:-13] + bytes([content[-13] ^ 1]) + content[-12:]
+
+
+@pytest.mark.parametrize("damage", [ends_early, has_another_max_offset])
+async def test_a_file_of_bounds_whose_last_part_is_damaged_is_believed_up_to_there(
+    tmp_path: Path, touched: list[str], damage: Callable[[bytes], bytes]
 ) -> None:
     store = await open_classic(tmp_path / "live")
     await write(store, 20, 3)
@@ -243,7 +252,7 @@ async def test_a_file_of_bounds_that_ends_within_a_part_is_believed_up_to_there(
     await store.close()
     first, second = read_ends(root)
     assert (len(first.queues), len(second.queues)) == (20, 3)
-    (root / FILE_NAME).write_bytes((root / FILE_NAME).read_bytes()[:-1])
+    (root / FILE_NAME).write_bytes(damage((root / FILE_NAME).read_bytes()))
     touched.clear()
     store = await open_classic(root)
     assert len({name for name in touched if "consumequeue" in name}) == 3
