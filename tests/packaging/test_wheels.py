@@ -119,10 +119,10 @@ def test_a_cluster_of_the_installed_server_comes_up_and_stops(server: Path, user
         assert cluster.wait(60) == 0
 
 
-def test_a_users_own_modules_do_not_break_the_command_of_a_checkout(users_folder: str) -> None:
-    assert "listenPort: " in run(
-        sys.executable, "-m", "ledgermq_server", "config", "explain", "listenPort", python_path=users_folder
-    )
+def test_a_users_own_modules_do_not_break_the_command_of_a_checkout(users_folder: str, tmp_path: Path) -> None:
+    """From another folder: that of the checkout would be first on the path."""
+    words = (sys.executable, "-m", "ledgermq_server", "config", "explain", "listenPort")
+    assert "listenPort: " in run(*words, cwd=tmp_path, python_path=users_folder)
 
 
 @pytest.mark.cluster
