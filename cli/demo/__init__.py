@@ -1,7 +1,6 @@
 """The end-to-end demonstration: sends a file through a cluster, kills its leader meanwhile, and verifies everything.
 
 text.py      the input: a file cut into lines, or text made from files of the project
-cluster.py   a running cluster: its nameserver, and the commands that break, repair and hash it
 stream.py    lines -> producer -> cluster -> consumer group -> chaos.checkers.delivery
 drill.py     the order of events: stream, kill, restart, drain, compare
 progress.py  one line of progress         result.py  figures, table, JSON
