@@ -1,6 +1,6 @@
 """The connections of the controllers: PySyncObj's, encrypted always, bounded, and honest about forgotten votes.
 
-Three things are added to what PySyncObj sends and receives:
+Four things are added to what PySyncObj sends and receives:
 
 - What a stranger sends is held up to `_STRANGER_BYTES`, what a controller sends up to `_PEER_BYTES`; strangers are
   few and do not stay. Nothing is unpickled before its seal (Fernet: AES and HMAC-SHA-256) by the secret holds.
@@ -10,6 +10,8 @@ Three things are added to what PySyncObj sends and receives:
   two that lost theirs cannot overrule a third that has everything.
 - What the leader sends has the time of sending, and the answer repeats it: the leader's authority is as old as the
   newest that a majority has answered.
+- An answer names the term in which it was given, and counts in that term only: an entry acknowledged to a leader may
+  have been replaced when it leads again. What a leader sends passes through `appends`.
 
 PySyncObj has no way to be given these parts, so four names in its modules are replaced when this module is imported.
 """
@@ -26,6 +28,7 @@ from cryptography.fernet import Fernet, MultiFernet
 from pysyncobj.tcp_connection import TcpConnection
 from pysyncobj.transport import TCPTransport
 
+from ha.controller.quorum.appends import Appends
 from ha.controller.quorum.journal import Journal
 from ledgermq.remoting.proof import Secrets
 
@@ -34,6 +37,7 @@ _PEER_BYTES: Final = 16 << 20
 _STRANGERS_MAX: Final = 64
 _UNSOUND: Final = "unsound"
 _SENT: Final = "sent"
+_TERM: Final = "term"
 
 
 class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has no types
@@ -61,6 +65,7 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
 
     def __init__(self, journal: Journal, silence_s: float, *arguments: Any) -> None:
         self._journal = journal
+        self._appends = Appends(journal)
         self._silence_s = silence_s
         self._answered_s: dict[Any, float] = {}  # when that was sent which a member answered last
         self._sent_s: dict[Any, float | None] = {}  # the same of what a leader sent to us last, by its clock
@@ -81,9 +86,12 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
         if kind == "request_vote" and not self._journal.is_sound:
             message = message | {_UNSOUND: True}
         elif kind == "append_entries":
-            message = message | {_SENT: time.monotonic()}
+            message = self._appends.sending(node, message) | {_SENT: time.monotonic()}
         elif kind == "next_node_idx":
-            message = message | {_SENT: self._sent_s.get(node)}
+            answer = self._appends.answering(message)
+            if answer is None:
+                return False
+            message = answer | {_SENT: self._sent_s.get(node), _TERM: self._syncObj.raftCurrentTerm}
         return bool(super().send(node, message))
 
     def _onMessageReceived(self, node: Any, message: Any) -> None:
@@ -93,10 +101,19 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
         if kind == "response_vote" and not self._journal.is_sound:
             self._collect(node, message)
             return
+        term = self._syncObj.raftCurrentTerm
         if kind == "append_entries":
+            if message["term"] < term:
+                return
             self._sent_s[node] = message.get(_SENT)
-        elif kind == "next_node_idx" and message.get(_SENT) is not None:
-            self._answered_s[node] = message[_SENT]
+            message = self._appends.received(node, message)
+            if message is None:
+                return
+        elif kind == "next_node_idx":
+            if message.get(_TERM, term) != term:
+                return
+            if message.get(_SENT) is not None:
+                self._answered_s[node] = message[_SENT]
         super()._onMessageReceived(node, message)
 
     def _collect(self, node: Any, message: Any) -> None:

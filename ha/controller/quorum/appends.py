@@ -1,0 +1,102 @@
+"""What a leader sends and a follower answers, so that PySyncObj keeps Raft's rules for it.
+
+The invariant: an entry that this member has acknowledged is never absent from its durable journal, or from the snapshot
+before it, unless the leader of a newer term has another entry at its place or before it.
+
+PySyncObj's follower deletes all that is behind `prevLogIdx` and adds what the message has. A leader sends entries again
+after each refusal, and a refusal may reach it twice: what was acknowledged in between is deleted, for a moment or, when
+the message ends earlier, until it is sent again. The same holds for a snapshot that comes twice. Raft deletes only what
+conflicts. `Appends` therefore changes the messages before PySyncObj sees them:
+
+- Entries that are held are left out, and `prevLogIdx` moves forward. What remains begins where the journal ends, or
+  with a conflict. If nothing remains, `prevLogIdx` becomes the journal's end, so that nothing is deleted.
+- A snapshot that is held already becomes such an empty message.
+- The commit index ends with the last entry that is known to equal the leader's, and so does the acknowledgement.
+
+Entries of one index and term are equal, because a leader never changes its log during its term. An entry before the
+journal's first one has been applied, so it is in the log of each later leader.
+"""
+
+import itertools
+from typing import Any, Final
+
+from ha.controller.quorum.journal import Journal
+
+Message = dict[str, Any]
+_PART: Final = "part"
+
+
+class Appends:
+    """Of one member, as leader and as follower. Used by PySyncObj's thread alone."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._matched: tuple[int, int] | None = None  # index and term up to which the message equals the journal
+        self._awaited: tuple[Any, ...] | None = None  # next part of a snapshot: leader, index, term, number
+        self._sent: dict[Any, int] = {}  # number of the last part of a snapshot that was sent, by follower
+
+    def sending(self, node: Any, message: Message) -> Message:
+        """A leader's message: a part of a snapshot tells the snapshot's last entry and the part's number."""
+        serialized = message.get("serialized")  # data, whether it is the first part, whether it is the last
+        if not serialized:
+            return message
+        self._sent[node] = 0 if serialized[1] else self._sent.get(node, 0) + 1
+        return message | {_PART: (*self._journal[1][1:], self._sent[node])}
+
+    def received(self, node: Any, message: Message) -> Message | None:
+        """What PySyncObj may see of a message from the leader of this term or of a newer one; None: nothing."""
+        self._matched = None
+        if "prevLogIdx" not in message:
+            return self._snapshot_part(node, message)
+        if "transmission" in message:
+            return None  # a part of an entry of 64 KiB or more: no command is as long
+        return self._without_held(message)
+
+    def answering(self, message: Message) -> Message | None:
+        """The answer to the message that was received last; None: it must not be sent."""
+        if not message["success"] or self._matched is None:
+            return message
+        index, term = self._matched
+        if self._journal.term_of(index) != term:
+            return None  # the snapshot could not be loaded
+        return message | {"next_node_idx": index + 1}
+
+    def _without_held(self, message: Message) -> Message:
+        previous, entries = (message["prevLogIdx"], message["prevLogTerm"]), message["entries"]
+        first = self._journal[0][1:]
+        if previous[0] is not None and previous[0] < first[0]:
+            previous, entries = first, [entry for entry in entries if entry[1] > first[0]]
+        if previous[0] is None or self._journal.term_of(previous[0]) != previous[1]:
+            return message  # PySyncObj refuses it, and deletes nothing
+        held = list(itertools.takewhile(lambda entry: self._journal.term_of(entry[1]) == entry[2], entries))
+        if held:
+            previous = held[-1][1:]
+        return self._matching(message, previous, entries[len(held) :])
+
+    def _matching(self, message: Message, previous: tuple[int, int], new: list[Any]) -> Message:
+        """The message with new entries behind one that is held."""
+        self._matched = matched = tuple(new[-1][1:]) if new else previous
+        before = previous if new else self._journal[-1][1:]
+        return message | {
+            "entries": new,
+            "prevLogIdx": before[0],
+            "prevLogTerm": before[1],
+            "commit_index": min(message["commit_index"], matched[0]),
+        }
+
+    def _snapshot_part(self, node: Any, message: Message) -> Message:
+        part = message.get(_PART)
+        unverified = message | {"commit_index": 0}  # nothing tells whether this journal equals the leader's
+        if part is None:  # the leader writes its snapshot at this moment, or is of an older version
+            return unverified
+        index, term, number = part
+        first = self._journal[0][1:]
+        if index < first[0]:
+            return self._matching(message, first, [])
+        if self._journal.term_of(index) == term:
+            return self._matching(message, (index, term), [])
+        if number and self._awaited != (node, index, term, number):
+            return unverified | {"serialized": None}  # a part was lost with its connection
+        self._awaited = node, index, term, number + 1
+        self._matched = index, term
+        return unverified
