@@ -319,12 +319,15 @@ class Slave:
             log.settle()
 
     def report(self) -> Report:
-        """See `CopiedLog`. To RocketMQ's master, with SYNC_FLUSH, only what is durable.
+        """See `CopiedLog`. To RocketMQ's master, and where masters are elected, with SYNC_FLUSH only what is durable.
 
-        To ours both are ends of records: what it confirms by them is an offset at which other slaves may stop.
+        To ours both are ends of records: what it confirms by them is an offset at which other slaves may stop. A
+        master with ASYNC_FLUSH acknowledges what was received, and an elected replica with SYNC_FLUSH must not lose it.
         """
         if not self.config.speaks_plainly:
-            return Report(self._record_end, self._durable_end())
+            durable = self._durable_end()
+            is_safe = self._history is not None and self._attached.config.flush_mode is FlushMode.SYNC
+            return Report(durable if is_safe else self._record_end, durable)
         queue = self._queue
         received = queue.max_offset
         durable = min(queue.flushed_offset, received)

@@ -49,7 +49,11 @@ _log = logging.getLogger(__name__)
 
 
 class Member:
-    """`store.log.part.Part` of an elected replica. `attach` its log, then `start`."""
+    """`store.log.part.Part` of an elected replica. `attach` its log, then `start`.
+
+    Raises:
+        StoreError, OSError: the file of the boot cannot be read or written.
+    """
 
     def __init__(
         self,
@@ -68,6 +72,9 @@ class Member:
         self._history = EpochFile(config.root)
         self._boot = BootFile(config.root, boot_id)
         self._has_lost_power = self._boot.has_lost_power()
+        if self._has_lost_power:
+            # before the store opens: a start that fails closes it in order, and the next one would not know
+            self._boot.write(is_durable=config.master.rules.counts_durable, in_doubt=True)
         self._doubt = Doubt()
         self.master = Master(config.master, loop, machine, self._copies)
         self.slave = Slave(SlaveConfig(group=group), loop, machine, self._history)
@@ -347,9 +354,9 @@ class Member:
             self._stop_leading()
         self.slave.stop_following()
         end = log.max_offset
-        self._history.begin(known.master_epoch, end)
         self._doubt.leads()
-        self._note_doubt()
+        self._note_doubt()  # before the epoch begins, which cannot be tried again
+        self._history.begin(known.master_epoch, end)
         self._lease.give_up()
         self._is_open = False
         self._copies.begin(self._standing.own_id, known.ids, known.set_epoch, end)

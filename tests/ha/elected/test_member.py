@@ -1,5 +1,7 @@
 """Elected replicas: they change their parts, keep what was acknowledged, cut what was not."""
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ from ha.core.epochs import Epoch, decode_file
 from ha.core.standing import Play
 from ha.core.stream import Report
 from ha.elected.files import BootFile
+from ha.errors import EpochFileError
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from store.errors import DiskFullError
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogRole
 from tests.ha.elected.group import Court, in_sync, leads, replica, same, without_lease
@@ -249,6 +253,62 @@ def test_power_is_lost_where_a_run_that_was_not_durable_ended_with_the_machine(
     assert BootFile(tmp_path, boot_id).has_lost_power() is lost
     (tmp_path / "ledgermq.boot").write_bytes(b"")
     assert BootFile(tmp_path, boot_id).has_lost_power()
+
+
+async def test_a_start_after_a_power_cut_that_fails_leaves_the_log_in_doubt(tmp_path: Path) -> None:
+    court, root = Court(1), tmp_path / "1"
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+
+    (root / "epochFileCheckpoint").write_bytes(b"damaged")
+    (root / "abort").touch()
+    with pytest.raises(EpochFileError):
+        async with replica(tmp_path, court, 1, boot_id="boot-2"):
+            pass
+    (root / "abort").unlink()  # the store was closed in order
+    assert BootFile(root, "boot-2").has_lost_power()
+
+
+async def test_a_doubt_whose_end_cannot_be_noted_delays_a_master_and_does_not_keep_it_from_leading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    court = Court(1)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+    (tmp_path / "1" / "abort").touch()
+    refused: list[bool] = []
+    write = BootFile.write
+
+    def write_later(file: BootFile, *, is_durable: bool, in_doubt: bool) -> None:
+        if not in_doubt and not refused:
+            refused.append(True)
+            raise DiskFullError(tmp_path, 100)
+        write(file, is_durable=is_durable, in_doubt=in_doubt)
+
+    monkeypatch.setattr(BootFile, "write", write_later)
+    async with replica(tmp_path, court, 1, boot_id="boot-2") as first:
+        await leads(first)
+    assert refused
+
+
+async def test_a_slave_with_sync_flush_reports_to_any_master_only_what_is_durable(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2, FlushMode.SYNC) as second:
+            await in_sync(court, 1, 2)
+            queue, may_flush, sync = second.log.local.queue, threading.Event(), os.fdatasync
+            first.put(100)
+            await same(first, second)
+            assert queue.flushed_offset == queue.max_offset
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(os, "fdatasync", lambda descriptor: (may_flush.wait(10), sync(descriptor)))
+                first.put(200)
+                await eventually(lambda: queue.max_offset == first.log.max_offset)
+                assert second.member.slave.report() == Report(queue.flushed_offset, queue.flushed_offset)
+                assert queue.flushed_offset < queue.max_offset
+                may_flush.set()
+            await same(first, second)
 
 
 async def test_a_master_hands_over_when_all_is_confirmed_and_refuses_nothing_that_it_took(tmp_path: Path) -> None:
