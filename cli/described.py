@@ -63,14 +63,15 @@ class DescribedFabric:
         """See `Fabric.act`."""
         if verb not in self._commands:
             raise CommandError(f"the description of this cluster has no command for {verb}")
+        if verb in _STATES:
+            self._states[words[0]] = _STATES[verb]  # also a command that fails may have had its effect
         await _run(f"{self._commands[verb]} {shlex.join(words)}")
         if verb is Verb.TRANSFER:
             return await _effect(f"{words[0]} is master in the routes", functools.partial(self._leads, words[0]))
         if verb not in _STATES:
             return "its command has succeeded"
-        name, state = words[0], _STATES[verb]
-        self._states[name] = state
-        if state == "up":
+        name = words[0]
+        if _STATES[verb] == "up":
             return await _effect(f"{name} answers", functools.partial(self._answers, name))
         return await _effect(f"{name} does not answer", functools.partial(self._is_silent, name))
 
@@ -85,11 +86,17 @@ class DescribedFabric:
 
     async def mend(self) -> None:
         """See `Fabric.mend`."""
-        for name, state in list(self._states.items()):
-            if state in _UNDO:
-                await self.act(_UNDO[state], name)
+        undoing = [(_UNDO[state], [name]) for name, state in self._states.items() if state in _UNDO]
         if Verb.HEAL in self._commands:
-            await self.act(Verb.HEAL)
+            undoing.append((Verb.HEAL, []))
+        failures = []
+        for verb, words in undoing:
+            try:
+                await self.act(verb, *words)
+            except CommandError as error:  # the others are undone all the same
+                failures.append(str(error))
+        if failures:
+            raise CommandError(f"not everything is undone: {'; '.join(failures)}")
 
     async def digests(self) -> Sequence[NodeDigest] | None:
         """See `Fabric.digests`."""
@@ -176,7 +183,11 @@ async def _run(command: str, *, may_fail: bool = False) -> str:
         CommandError: it failed, with its output, or took too long.
     """
     process = await asyncio.create_subprocess_shell(
-        command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the drill, which then undoes what it did
     )
     try:
         out, errors = await asyncio.wait_for(process.communicate(), _COMMAND_LIMIT_S)

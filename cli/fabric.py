@@ -16,6 +16,7 @@ from cli.digest import digest_brokers
 from ledgermq.testing.control import Answer
 from node.errors import CommandError
 
+_UNDO = {"paused": Verb.RESUME, "down": Verb.START}
 _VERB_LIMIT_S = 60.0
 _STATUS_LIMIT_S = 10.0  # the supervisor asks each server for 1 s at most
 _START_LIMIT_S = 90.0
@@ -37,6 +38,7 @@ class LocalFabric:
         self.namesrv, self.mode = str(status["namesrv"]), str(status["mode"])
         self.verbs = frozenset(Verb)
         self._directory = directory
+        self._left = frozenset(node["name"] for node in _nodes_of(status) if node["state"] != "up")
 
     async def act(self, verb: Verb, *words: str) -> str:
         """See `Fabric.act`."""
@@ -52,10 +54,13 @@ class LocalFabric:
         return ClusterView(status["mode"], nodes, status["nameserver"]["name"], status.get("epoch"))
 
     async def mend(self) -> None:
-        """See `Fabric.mend`."""
-        for verb, *which in ((Verb.HEAL,), (Verb.RESUME, "paused"), (Verb.START, "dead")):
-            with contextlib.suppress(CommandError):  # there is none, or the cluster has no links
-                await self._ask(verb, *which)
+        """See `Fabric.mend`. A node that was down or paused when this fabric was made is left as it is."""
+        with contextlib.suppress(CommandError):  # the cluster has no links
+            await self._ask(Verb.HEAL)
+        with contextlib.suppress(CommandError):  # the cluster has ended
+            for node in _nodes_of(await self._ask("status", limit_s=_STATUS_LIMIT_S)):
+                if node["state"] in _UNDO and node["name"] not in self._left:
+                    await self._ask(_UNDO[node["state"]], node["name"])
 
     async def digests(self) -> Sequence[NodeDigest]:
         """See `Fabric.digests`."""
@@ -66,6 +71,11 @@ class LocalFabric:
 
     async def _ask(self, verb: str, *words: str, limit_s: float = _VERB_LIMIT_S) -> Answer:
         return await asyncio.to_thread(ask, self._directory, verb, *words, limit_s=limit_s)
+
+
+def _nodes_of(status: Answer) -> list[Answer]:
+    """Return the rows of all processes."""
+    return [*status["nameservers"], *status.get("controllers", ()), *status["nodes"]]
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from chaos.drills.catalogue import Drill, Step
 from chaos.drills.record import Event, Injection, Record
@@ -78,11 +79,21 @@ async def await_view(
         await asyncio.sleep(_POLL_S)
 
 
+async def _undivided(verb: Coroutine[Any, Any, str]) -> str:
+    """Carry out a verb, also when this is cancelled meanwhile: what is half done cannot be undone."""
+    task = asyncio.ensure_future(verb)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
 async def _carry_out(fabric: Fabric, step: Step, injection: Injection, tell: Tell) -> None:
     await asyncio.sleep(step.after_s)
     if step.when_whole:
         await await_view(fabric, lambda view: view.is_whole, _WHOLE_LIMIT_S, "the cluster is not whole again")
     begin_s = time.monotonic()
-    proof = await fabric.act(step.verb, *step.words)
+    proof = await _undivided(fabric.act(step.verb, *step.words))
     injection.events.append(Event(begin_s, time.monotonic(), step, proof))
     tell(f"{step.verb} {' '.join(step.words)}: {proof}")

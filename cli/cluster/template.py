@@ -40,7 +40,10 @@ class ForkedNode:
 
     def wait(self) -> int:
         """Return the exit code, negative for a signal, once the process has ended; the template then forgets it."""
-        return int(self._template.ask({"wait": self.pid}))
+        try:
+            return int(self._template.ask({"wait": self.pid}))
+        except CommandError:
+            return -signal.SIGKILL  # by which it ended when the template did
 
 
 class Template:

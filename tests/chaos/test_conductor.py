@@ -70,3 +70,20 @@ async def test_a_cancelled_drill_is_mended() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert fabric.told == ["kill n0", "mend"]
+
+
+async def test_a_verb_that_is_under_way_ends_before_everything_is_mended() -> None:
+    class SlowFabric(FabricOfText):
+        async def act(self, verb: Verb, *words: str) -> str:
+            self.told.append("begins")
+            await asyncio.sleep(0.05)
+            return await super().act(verb, *words)
+
+    fabric = SlowFabric()
+    task = asyncio.ensure_future(injected(fabric, hold_s=60.0))
+    while not fabric.told:
+        await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fabric.told == ["begins", "kill n0", "mend"]
