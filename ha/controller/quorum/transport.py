@@ -25,6 +25,7 @@ import pysyncobj.syncobj
 import pysyncobj.tcp_server
 import pysyncobj.transport
 from cryptography.fernet import Fernet, MultiFernet
+from pysyncobj.poller import POLL_EVENT_TYPE
 from pysyncobj.tcp_connection import TcpConnection
 from pysyncobj.transport import TCPTransport
 
@@ -41,7 +42,11 @@ _TERM: Final = "term"
 
 
 class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has no types
-    """A connection that closes when more arrives in part than its limit.
+    """A connection that closes when more arrives in part than its limit, or when nothing answers what it keeps sending.
+
+    PySyncObj closes one from which it has read nothing for a while, before it sends or reads. Two followers send each
+    other nothing, so the first request for a vote after a leader's end was lost each time; and a process that stood
+    still closed all its connections before it read what had arrived.
 
     Attributes:
         bytes_max: the limit.
@@ -51,7 +56,30 @@ class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has n
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.bytes_max = _STRANGER_BYTES
         self.since_s = time.monotonic()
+        self._silence_s: float = named["timeout"]
+        self._sent_s = float("-inf")  # when it sent last
+        self._asked_s: float | None = None  # since when it has been sending without a pause, and nothing arrived
         super().__init__(*arguments, **named)
+
+    def send(self, message: Any) -> None:
+        now_s = time.monotonic()
+        if self._asked_s is None or now_s - self._sent_s > self._silence_s:
+            self._asked_s = now_s
+        self._sent_s = now_s
+        super().send(message)
+
+    def disconnect(self) -> None:
+        self._asked_s = None
+        super().disconnect()
+
+    def _TcpConnection__processConnection(self, descriptor: int, events: int) -> None:
+        if events & POLL_EVENT_TYPE.READ:
+            self._asked_s = None
+        super()._TcpConnection__processConnection(descriptor, events)
+
+    def _TcpConnection__processConnectionTimeout(self) -> None:
+        if self._asked_s is not None and time.monotonic() - self._asked_s > self._silence_s:
+            self.disconnect()
 
     def _TcpConnection__processRead(self) -> bool:
         if len(self._TcpConnection__readBuffer) > self.bytes_max:
