@@ -60,7 +60,7 @@ def test_who_stood_still_reads_what_has_arrived(pair: Pair) -> None:
 def test_an_end_that_never_answers_is_left(pair: Pair) -> None:
     began_s = time.monotonic()
     while pair.is_open():
-        assert time.monotonic() - began_s < 10 * SILENCE_S
+        assert time.monotonic() - began_s < 100 * SILENCE_S
         pair.ends[0].send("heartbeat")
         time.sleep(SILENCE_S / 10)
     assert time.monotonic() - began_s > SILENCE_S
