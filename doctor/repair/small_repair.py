@@ -1,7 +1,8 @@
 """Updates the small files after a repair to what is known now.
 
 Raft promises are not invented: a commit index that is not known stays unknown, a term without its vote becomes one in
-which this node votes for nobody, and a LedgerMQ node is marked as one that may have forgotten something.
+which this node votes for nobody, and a LedgerMQ node is marked as one that may have forgotten something. So is an
+elected replica.
 """
 
 from dataclasses import replace
@@ -14,6 +15,7 @@ from dledger.log.small_file import write_durably
 from doctor.check.small_check import LogFacts, json_fault, raft_checkpoint
 from doctor.read.directory import StoreLayout
 from doctor.repair.copying import copy_file
+from ha.elected.files import doubt_log
 from ledgermq.durable_files import sync
 from ledgermq.store_progress import CHECKPOINT_NAME, CHECKPOINT_SIZE
 from store.directory.abort_file import ABORT_NAME
@@ -31,6 +33,8 @@ def repair_small_files(layout: StoreLayout, facts: LogFacts, *, has_index: bool)
         notes += _restore_json(layout)
     if layout.raft_dir is not None:
         notes += _repair_raft(layout.raft_dir, facts)
+    if doubt_log(layout.root):
+        notes.append("an elected replica: it is no candidate for master until it has copied what a master confirms")
     (layout.root / ABORT_NAME).unlink(missing_ok=True)
     sync(layout.root)
     return notes

@@ -106,6 +106,24 @@ class BootFile:
             self._written = content
 
 
+def doubt_log(directory: Path) -> bool:
+    """Note that the log of a stopped replica may lack what was acknowledged, see `ha.core.doubt`.
+
+    Args:
+        directory: the store's root.
+
+    Returns:
+        Whether this is the store of an elected replica; on another one nothing is noted.
+
+    Raises:
+        StoreError, OSError: the disk refused.
+    """
+    path = directory / _BOOT
+    if is_elected := path.exists():
+        write_config(path, orjson.dumps({"boot": "", "durable": False, "doubt": True}))
+    return is_elected
+
+
 class Identity(NamedTuple):
     """Who this broker is among its replicas; with the check code while the id is not confirmed."""
 

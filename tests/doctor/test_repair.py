@@ -19,6 +19,7 @@ from doctor.read.directory import open_layout
 from doctor.read.walk import walk
 from doctor.repair.placeholders import SENTENCE
 from doctor.repair.rebuild_index import IndexBuilder
+from ha.elected.files import BootFile
 from ledgermq.message.index_unit import IndexLayout
 from store.directory.lock_file import LockFile
 from tests.doctor.doctor_support import damage, flip, run_json, write_store
@@ -80,6 +81,15 @@ def test_in_place_takes_the_lock_and_leaves_a_clean_store(store: Path, capsys: p
     assert result["notes"] == []
     assert not (store / "abort").exists()
     assert bodies(store) == [[b"body of message %d" % n for n in range(start, 21, 2)] for start in (0, 1)]
+
+
+def test_a_repaired_elected_replica_is_in_doubt(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    BootFile(store, "boot-1").write(is_durable=False, in_doubt=False)
+    result = run_json(capsys, ["repair", store, "--in-place"], 0)
+    assert result["notes"] == [
+        "an elected replica: it is no candidate for master until it has copied what a master confirms"
+    ]
+    assert BootFile(store, "boot-1").has_lost_power()
 
 
 def test_what_is_cut_is_kept_aside(store: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:

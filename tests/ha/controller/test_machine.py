@@ -214,6 +214,15 @@ def test_when_the_whole_set_lost_its_power_the_longest_log_wins(three: Desk) -> 
     assert three.group.master_id == 2
 
 
+def test_a_member_that_does_not_come_back_after_the_power_cut_of_all_is_forgotten_before_others_lead(
+    three: Desk,
+) -> None:
+    back = [doubtful(1, 1), doubtful(3, 1)]
+    assert three.elect(1, alive=back, new_process=True).cause is Cause.CONTROLLER_ELECTION_FAILED
+    assert three.do(clean({2}, {1, 3})).cause is None
+    assert three.elect(1, alive=back, new_process=True).cause is None
+
+
 def test_one_that_was_elected_while_it_was_down_and_lost_its_power_has_less_than_others(three: Desk) -> None:
     assert three.elect(alive=[Candidate(2, 1, 999, 1), 3], seen_epoch=1).cause is None
     assert (three.group.master_id, three.group.in_sync) == (2, frozenset({2}))
