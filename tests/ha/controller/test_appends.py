@@ -5,6 +5,7 @@ reads the answers. After each sync the journal is read as a restart would find i
 """
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,72 @@ def test_each_part_of_a_snapshot_tells_what_it_belongs_to(driven: Driven) -> Non
     for part in ((data, True, False), (b"", False, True)):
         driven.transport.send(driven.other, {"type": "append_entries", "serialized": part})
     assert [message["part"] for _, message in driven.sent] == [(20, 1, 0), (20, 1, 1)]
+
+
+class Leaders:
+    """Eight leaders after each other, whose messages reach the member late, twice, or never."""
+
+    def __init__(self, driven: Driven, seed: int) -> None:
+        self.driven = driven
+        self.random = random.Random(seed)
+        self.log: list[Entry] = [(_NO_OP, 1, 0)]
+        self.committed = 1
+        self.matched = 1  # what the member has acknowledged to this leader
+        self.packets: list[dict[str, Any]] = []
+
+    def lead(self, term: int) -> None:
+        """Whoever leads has all that is committed."""
+        base = self.random.randint(self.committed, len(self.log))
+        self.log, self.matched, self.packets = self.log[:base], 1, []
+        for _ in range(self.random.randint(5, 40)):
+            if self.random.random() < 0.5:
+                self.log.extend(entries(len(self.log) + 1, len(self.log) + 1, term))
+            self.packets.append(self._packet(term))
+            self._heard(self.driven.deliver("append_entries", **self.random.choice(self.packets)))
+            if self.committed >= 3 and self.random.random() < 0.1:
+                self._send_snapshot(term)
+            self._check()
+            if self.matched > base and self.random.random() < 0.5:
+                self.committed = max(self.committed, self.matched)
+            self._compact()
+
+    def _packet(self, term: int) -> dict[str, Any]:
+        previous = self.random.randint(1, len(self.log))
+        end = self.random.randint(previous, len(self.log))
+        return {"term": term, "commit_index": self.committed, "prevLogIdx": previous,
+                "prevLogTerm": self.log[previous - 1][2], "entries": self.log[previous:end]}  # fmt: skip
+
+    def _send_snapshot(self, term: int) -> None:
+        last = self.random.randint(3, self.committed)
+        data = encode_snapshot(Snapshot(Machine().snapshot(), *self.log[last - 2 : last]))
+        for number, part in enumerate(((data, True, False), (b"", False, True))):
+            one = {"serialized": part, "part": (*self.log[last - 1][1:], number)}
+            self._heard(self.driven.deliver("append_entries", term=term, commit_index=self.committed, **one))
+
+    def _heard(self, answer: Any) -> None:
+        if answer is not None and answer["success"]:
+            self.matched = max(self.matched, answer["next_node_idx"] - 1)
+
+    def _check(self) -> None:
+        journal, commit = self.driven.journal, self.driven.sync.raftCommitIndex
+        assert journal[-1][1] >= self.matched
+        assert commit <= self.committed
+        for entry in journal[:]:
+            assert entry[1] > max(self.matched, commit) or entry == self.log[entry[1] - 1]
+
+    def _compact(self) -> None:
+        self.driven.sync._SyncObj__applyLogEntries()
+        applied = self.driven.sync.raftLastApplied
+        if self.random.random() < 0.05 and applied > self.driven.journal[0][1] + 4:
+            data = encode_snapshot(Snapshot(Machine().snapshot(), *self.log[applied - 2 : applied]))
+            (self.driven.folder / SNAPSHOT).write_bytes(data)
+            self.driven.journal.deleteEntriesTo(applied - 1 - self.driven.journal[0][1])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_messages_in_any_order_leave_what_was_acknowledged(driven: Driven, seed: int) -> None:
+    driven.is_checked = False  # entries are compared here, not only the end
+    leaders = Leaders(driven, seed)
+    for term in range(1, 9):
+        leaders.lead(term)
+    assert leaders.committed > 8, "too little was agreed on for a test"
