@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
+from cli.cluster.plan import ClusterMode
 from cli.cluster.roles import BrokerTable, ask_brokers
 from cli.fabric import LocalFabric
 from ledgermq.remoting.client import RemotingClient
@@ -53,7 +54,7 @@ class DescribedFabric:
         brokers = [node for node in description["nodes"] if node.get("kind", "broker") == "broker"]
         self._addresses = {str(node["name"]): str(node["address"]) for node in brokers}
         self.verbs = frozenset(self._commands)
-        self.mode = str(description.get("mode", "raft"))
+        self.mode = ClusterMode(description.get("mode", "raft")).value
         self._nameserver = str(description.get("nameserver", "namesrv"))
         self._digest: str | None = description.get("checks", {}).get("digest")
         self._client = RemotingClient()

@@ -9,9 +9,9 @@ import pytest
 from chaos.fabric.contract import Verb
 from cli import described, fabric
 from cli.cluster.template import ForkedNode, Template
-from cli.described import DescribedFabric
+from cli.described import DescribedFabric, attach
 from cli.fabric import LocalFabric
-from node.errors import CommandError
+from node.errors import CommandError, UsageError
 
 
 def rows(**states: str) -> list[dict[str, str]]:
@@ -63,6 +63,13 @@ async def test_a_command_that_failed_is_undone_and_one_that_cannot_be_undone_kee
     finally:
         await cluster.aclose()
     assert told.read_text() == "start\na b\nstart\nc\nheal\n"
+
+
+def test_a_description_with_an_unknown_mode_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text('{"namesrv": "127.0.0.1:1", "mode": "bogus", "nodes": [], "verbs": {}}')
+    with pytest.raises(UsageError, match="'bogus' is not a valid ClusterMode"):
+        attach(path)
 
 
 def test_a_node_whose_template_has_ended_has_ended_by_sigkill() -> None:
