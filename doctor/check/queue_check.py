@@ -60,7 +60,7 @@ class Expected:
 
 
 def check_units(
-    layout: StoreLayout, queues: QueueSet, columns: Columns, optional: npt.NDArray[np.bool_], *, is_last: bool
+    layout: StoreLayout, queues: QueueSet, columns: Columns, optional: npt.NDArray[np.bool_], *, is_recent: bool
 ) -> QueueClaims:
     """Compare the records of one file with their units.
 
@@ -69,11 +69,11 @@ def check_units(
         queues: its queues.
         columns: the records.
         optional: records that may have no unit yet.
-        is_last: records may still be written to this file, if the store is in use.
+        is_recent: units of its last records may still be written, if the store is in use.
     """
     claims = QueueClaims()
     claims.deleted = int((columns.in_queue & ~_living(queues, columns)).sum())
-    is_growing = is_last and layout.holder is not None
+    is_growing = is_recent and layout.holder is not None
     for expected in expected_units(queues, columns, optional):
         _check_queue(layout, queues, columns, expected, claims, is_growing=is_growing)
     return claims

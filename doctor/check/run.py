@@ -165,7 +165,8 @@ def check_file(
     optional = settled.optional(columns)
     torn: set[int] = set()
     if not layout.is_bare and len(columns):
-        claims = check_units(layout, _queues(layout), columns, optional, is_last=file == layout.log_files[-1])
+        is_recent = file in layout.log_files[-2:]  # the last one may just have been begun
+        claims = check_units(layout, _queues(layout), columns, optional, is_recent=is_recent)
         part.faults += claims.faults
         part.spans = claims.spans
         part.deleted = claims.deleted
