@@ -183,6 +183,8 @@ class LogFollower:
         starts, tables = _parse_snapshot(state)
         parts.restore(tables)
         parts.context.store.restart(starts)
+        if parts.context.store.compaction is not None:
+            parts.context.store.compaction.begin_anew(starts)
         parts.context.store.save_checkpoint()  # the log does not say where a queue without messages goes on
         self.saver.install()
         log.warning("the tables were replaced by the leader's, which hold up to %d", parts.context.state.applied_offset)

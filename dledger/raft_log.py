@@ -308,9 +308,15 @@ class RaftLog:
 
     def replicas(self) -> Sequence[Replica]:
         """See `ReplicatedLog.replicas`; a recovering member does not count towards a majority."""
-        end = self._entries.end_position
+        end, address_of = self._entries.end_position, self._peers.address
         return [
-            Replica(peer.peer_id, end(peer.received_index), end(peer.durable_index), not peer.recovering)
+            Replica(
+                peer.peer_id,
+                end(peer.received_index),
+                end(peer.durable_index),
+                not peer.recovering,
+                address_of(peer.peer_id),
+            )
             for peer in self._node.status().peers
         ]
 

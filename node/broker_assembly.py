@@ -344,6 +344,8 @@ class Broker:
             return False, f"dispatch stands still: {store.dispatch_error}"
         if (full := store.why_full()) is not None:
             return False, f"no room for messages: {full}"
+        if store.compaction is not None and (lacking := store.compaction.why_incomplete()) is not None:
+            return False, lacking
         if not role.is_known:
             return False, role.refusal().remark
         return True, f"{role.name}, term {role.generation}, confirmed up to {store.log.confirm_offset}"

@@ -119,12 +119,14 @@ class Replica(NamedTuple):
         received_offset: end of what it has received.
         durable_offset: end of what is durable there, as far as this node knows.
         in_sync: it counts towards the promise.
+        serves_at: where it serves clients and other members, `host:port`; empty where that is not known.
     """
 
     address: str
     received_offset: int
     durable_offset: int
     in_sync: bool
+    serves_at: str = ""
 
 
 Done = Callable[[AppendReceipt | Refusal], None]

@@ -20,6 +20,9 @@ ANSWER_TIMEOUT_S: Final = 10.0
 
 _GREETING_TIMEOUT_S: Final = 1.0
 
+_ITSELF: Final = "itself"
+"""The client in the claim of a request that a member makes for itself."""
+
 _CLAIM_MAX_BYTES: Final = 256
 """Most bytes that a claim, and another opaque, add to a header."""
 
@@ -50,6 +53,14 @@ class LeaderLink:
             Refusal: MESSAGE_ILLEGAL, it is too long with its claim; nothing was sent.
         """
         self.connection.call(self._passed(command, client), ANSWER_TIMEOUT_S, settle)
+
+    async def ask(self, command: Command) -> Command:
+        """Ask that node something on this member's own behalf; return the answer, whatever its code.
+
+        Raises:
+            RequestTimeoutError, ConnectionLostError: there is no answer.
+        """
+        return await self.connection.request(self._passed(command, _ITSELF), ANSWER_TIMEOUT_S)
 
     def pass_on_oneway(self, command: Command, client: str) -> None:
         """Pass a client's one-way request on.

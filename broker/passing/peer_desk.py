@@ -27,6 +27,10 @@ GREETING: Final = 53002
 CLIENT_GONE: Final = 53003
 """One-way: the connection of the client in the claim has ended."""
 
+KEPT_MESSAGES: Final = 53005
+"""A member fetches messages that compaction has kept here: `topic`, `queueId`, `offset`, a queue offset. The answer:
+the records, `nextOffset` and `edition`."""
+
 _CLIENTS_MAX: Final = 20_000
 """Clients known behind one member; the one that has been known for longest is forgotten first."""
 
@@ -38,6 +42,7 @@ class PeerDesk:
 
     Args:
         handler: returns what serves all requests.
+        answer_member: serves what members ask for themselves: `KEPT_MESSAGES`.
 
     Attributes:
         secrets: of the cluster: who passes requests on must have one of them; none: no seal is asked for.
@@ -45,8 +50,9 @@ class PeerDesk:
         postponed: one-way requests that wait until a quota of their client is paid off.
     """
 
-    def __init__(self, role: Role, handler: Callable[[], RequestHandler]) -> None:
+    def __init__(self, role: Role, handler: Callable[[], RequestHandler], answer_member: Serve) -> None:
         self._role = role
+        self._answer_member = answer_member
         self._handler = handler
         self.secrets: Secrets = ()
         self.trusts_all = False
@@ -74,6 +80,16 @@ class PeerDesk:
         handler.on_closed(connection)  # ends what it was before as a client, which the new handler does not know
         connection.serve_by(_PassedOn(self, checks, self._role, handler))
         connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex(), "version": VERSION})
+
+    def answer_member(self, connection: Connection, command: Command) -> None:
+        """Answer a request that a member makes for itself.
+
+        Raises:
+            Refusal: NOT_SUPPORTED, this node has no members; else as the function that serves it.
+        """
+        if self._role.is_alone:
+            raise Refusal(Cause.NOT_SUPPORTED, "this broker has no other members")
+        self._answer_member(connection, command)
 
 
 class _PassedOn:
@@ -110,6 +126,9 @@ class _PassedOn:
             connection.leave_quotas()
         if command.code == CLIENT_GONE:
             self._forget(address)
+            return
+        if command.code == KEPT_MESSAGES:
+            self._desk.answer_member(connection, command)
             return
         client = self._client(connection, address)
         if not (self._role.writable or self._role.is_elected):

@@ -1,9 +1,11 @@
 """The subsystem of requests that are passed on: who greets this node, and what this node passes on itself."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
+from broker.passing.kept_messages import FETCH_SECONDS, KeptFetch, answer_kept
 from broker.passing.pass_on import CODES, TOLD_CODES, PassOn
 from broker.passing.peer_desk import PeerDesk
 from broker.server import BrokerRequestHandler
@@ -28,13 +30,18 @@ class PassingSubsystem(Subsystem):
         self._handler = handler
         self._appender = context.appender
         self._limits = context.config.limits
-        self._desk = PeerDesk(context.role, lambda: handler)
+        self._desk = PeerDesk(context.role, lambda: handler, partial(answer_kept, context.store))
+        self._kept = KeptFetch(context.role, context.store, context.spawn, context.config.limits)
         self.postponed = self._desk.postponed
         self.pass_on = PassOn(context.role, clients, handler.serve_again, context.spawn, context.loop)
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""
         return self._desk.requests()
+
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Fetch what this node lacks of compacted topics."""
+        return ((FETCH_SECONDS, self._kept.run),)
 
     def open(self, tls: ContextSource | None, secrets: Secrets, *, trusts_all: bool) -> None:
         """Begin to pass requests on, and to take those of other members' clients.
@@ -46,12 +53,14 @@ class PassingSubsystem(Subsystem):
         """
         self._desk.secrets, self._desk.trusts_all = secrets, trusts_all
         self.pass_on.open(tls, secrets, self._limits)
+        self._kept.open(tls, secrets)
         self._appender.take_back = self.pass_on.take_back
         self._handler.client_closed = self.pass_on.client_closed
         self._divert()
 
     async def close(self) -> None:
         """Close the connections to leaders."""
+        await self._kept.close()
         await self.pass_on.close()
 
     def lead(self) -> None:

@@ -124,6 +124,9 @@ class TakeRequests:
         except DiskReadError as error:
             if not batch.records:
                 raise refusal_of(error) from error
+        except Refusal:
+            if not batch.records:
+                raise
         if not batch.records:
             if batch.is_unfinished and batch.pop_ms < deadline_ms:
                 self._turns.run_later(lambda: self._go_on(connection, command, deadline_ms))

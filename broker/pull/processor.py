@@ -250,6 +250,9 @@ class PullProcessor:
         except DiskReadError as error:
             pull.connection.refuse(pull.command, refusal_of(error))
             return True
+        except Refusal as refusal:
+            pull.connection.refuse(pull.command, refusal)
+            return True
         status = result.status
         pull.given.next_offset = result.next_offset
         if status is _FOUND:

@@ -28,6 +28,11 @@ class PeerBook:
         """Return where a node is found; None while it has not sent its addresses."""
         return None if node_id is None else self._hints.get(node_id)
 
+    def address(self, node_id: str) -> str:
+        """Return where a node serves other members, `host:port`; empty while it has not sent its addresses."""
+        hint = self._hints.get(node_id)
+        return "" if hint is None else hint.inside_address or hint.address
+
     def greet(self, peer_id: str, hello: Hello) -> bool:
         """Take over what a hello says; return whether `save` must be called."""
         self.joined.add(peer_id)

@@ -11,10 +11,13 @@ Source: apache/rocketmq `store/.../kv/CompactionLog.java` (asyncPutMessage, getM
 
 import enum
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from ledgermq.message.hashing import tags_code
+from ledgermq.message.properties import find_property
 from ledgermq.message.record import dispatch_fields
 from store.compaction.compactor import Compacted, CompactionStoppedError, compact, key_of
 from store.compaction.config import CompactionConfig
@@ -58,6 +61,8 @@ class CompactionLog:
         undurable: a full segment that is to be synced.
         is_dropped: whether its topic was removed.
         is_compacting: a compaction runs, or has failed for good: `load` will go on with it.
+        lacks_history: the messages that other nodes have kept are still to be fetched; nothing is copied or read here.
+        edition: text that changes with each compaction, and differs between processes.
         fault: why copying stands; None while it does not.
     """
 
@@ -68,6 +73,8 @@ class CompactionLog:
         self.undurable: Segment | None = None
         self.is_dropped = False
         self.is_compacting = False
+        self.lacks_history = False
+        self.edition = secrets.token_hex(8)
         self.fault: Exception | None = None
         self._replacing = threading.Lock()
         self._place = place
@@ -127,6 +134,21 @@ class CompactionLog:
                 return Copied.OUT_OF_TIME
         return Copied.ALL
 
+    def add_kept(self, record: memoryview) -> bool:
+        """Add a record that another node has kept; false, and nothing done, while `undurable` is to be synced.
+
+        Raises:
+            StoreError: it is not added.
+        """
+        _, _, _, queue_offset, _, _, _, properties = dispatch_fields(record, 0)
+        if queue_offset < self.end_offset:
+            raise StoreFormatError(self._place.log, f"another node sent {queue_offset} behind {self.end_offset - 1}")
+        tags = find_property(properties, b"TAGS")
+        is_added = self._add(record, tags_code(tags) if tags is not None else 0, queue_offset)
+        if is_added:
+            self.end_offset = queue_offset + 1
+        return is_added
+
     def take_dirty(self) -> Segment | None:
         """The segment written since the last call, to be synced."""
         dirty, self._dirty = self._dirty, None
@@ -152,6 +174,15 @@ class CompactionLog:
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, first, max(queue.max_offset, self.end_offset), [])
         result.next_offset = self._collect(result, max_count, max_bytes, accepts)
         return result
+
+    def kept(self, offset: int, max_bytes: int) -> tuple[bytes, int]:
+        """Records from queue offset `offset` on, joined: at most `max_bytes`, but one in any case; and the next offset.
+
+        No records: there are none from `offset` on.
+        """
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, 0, 0, [])
+        next_offset = self._collect(result, _SCAN_UNITS, max_bytes, None)
+        return b"".join(result.records), next_offset
 
     def _collect(self, result: GetResult, max_count: int, max_bytes: int, accepts: TagsFilter | None) -> int:
         records, left = result.records, max(_SCAN_UNITS, max_count)
@@ -197,6 +228,7 @@ class CompactionLog:
     def take_over(self, made: Compacted, count: int) -> None:
         """Serve the result in place of the first `count` segments."""
         self._segments[:count] = made.segments
+        self.edition = secrets.token_hex(8)
 
     def drop(self) -> None:
         """The topic was removed, and its folders will be; the result of a compaction under way is dropped."""
@@ -219,6 +251,10 @@ class CompactionLog:
         if not key_of(record):
             log.warning("%s/%d: message %d has no key and is not kept", self.topic, self.queue_id, queue_offset)
             return True
+        return self._add(record, code, queue_offset)
+
+    def _add(self, record: memoryview, code: int, queue_offset: int) -> bool:
+        size = len(record)
         timestamp = dispatch_fields(record, 0)[5]
         segment = self._segments[-1] if self._segments else self._begin()
         if not segment.append(record, code, timestamp, queue_offset):

@@ -7,23 +7,30 @@
 What is copied is known from the logs themselves: after any stop copying goes on behind their last record. Each node
 of a Raft group copies what is confirmed, and compacts on its own.
 
+A node that was given another one's state (`begin_anew`) lacks what compaction has kept of parts that left the log. It
+serves none of these queues until somebody has fetched that from a node that has it (`take_kept`, `complete`).
+
 Source: apache/rocketmq `store/.../kv/CompactionStore.java`, `CompactionService.java` (5.3.3).
 """
 
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.record import BLANK, check_record
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.compaction.compaction_log import CompactionLog
 from store.compaction.compactor import Compacted, CompactionStoppedError
 from store.compaction.config import CompactionConfig
 from store.compaction.copier import Copier
+from store.compaction.missing_history import MissingHistory, QueueKey
 from store.compaction.position_checkpoint import PositionCheckpoint
 from store.compaction.replacing import Place
 from store.compaction.segment import Segment
@@ -34,6 +41,7 @@ from store.files.trash import Trash
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_kinds import TopicAttributes
 from store.queues.queue_reader import GetResult, TagsFilter
+from store.queues.queue_table import QueueStarts
 from store.replicated_log import LogState
 from store.store_listener import FollowedStore
 
@@ -41,12 +49,28 @@ log = logging.getLogger(__name__)
 
 _FOLDERS: Final = ("compactionLog", "compactionCq")
 _I64_MAX: Final = (1 << 63) - 1
+_READ_BY_MEMBER_S: Final = 30.0
+"""A queue is not compacted for so long after another node has fetched a part of it."""
 _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 
 
 def is_compacted(attributes: Mapping[str, str]) -> bool:
     """Whether a topic with these attributes keeps only the last message of each key."""
     return attributes.get("cleanup.policy") == "COMPACTION"
+
+
+class KeptPart(NamedTuple):
+    """A part of the messages of a queue that compaction has kept.
+
+    Attributes:
+        records: joined, by rising queue offset.
+        next_offset: queue offset of the next part; where no records are, what this node has copied ends there.
+        edition: as `CompactionLog.edition`: parts belong together only if it is the same.
+    """
+
+    records: bytes
+    next_offset: int
+    edition: str
 
 
 class CompactionStore:
@@ -63,7 +87,9 @@ class CompactionStore:
         self._topic_attributes = topic_attributes
         self._positions = PositionCheckpoint(self._directory)
         self._trash = Trash(self._directory)
-        self._logs: dict[tuple[str, int], CompactionLog] = {}
+        self._missing = MissingHistory(self._directory)
+        self._read_by_member: dict[CompactionLog, float] = {}
+        self._logs: dict[QueueKey, CompactionLog] = {}
         self._by_queue: dict[ConsumeQueue, CompactionLog | None] = {}
         self._timers: dict[object, asyncio.TimerHandle] = {}
         self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix="ledgermq-compaction")
@@ -77,11 +103,15 @@ class CompactionStore:
         `clean`: the store was closed in order.
 
         Raises:
+            StoreFormatError: the file of queues without history is damaged.
             DiskFailedError: the folder cannot be made or read.
         """
         make_folder(self._directory)
         self._positions.load()
         self._trash.empty()
+        self._missing.load()
+        for topic, queue_id in self._missing.queues:
+            self._remove_files(topic, queue_id)
         for path in sorted(self._directory.glob(f"{_FOLDERS[0]}/*/*")):
             if path.is_dir() and path.name.isascii() and path.name.isdigit():
                 self._open(path.parent.name, int(path.name), clean=clean)
@@ -109,7 +139,11 @@ class CompactionStore:
 
         While copying is stopped, perhaps for want of room, nothing is kept: the disk would never have room again.
         """
-        waiting = [(queue, kept) for queue, kept in self._by_queue.items() if kept is not None and kept.fault is None]
+        waiting = [
+            (queue, kept)
+            for queue, kept in self._by_queue.items()
+            if kept is not None and kept.fault is None and not kept.lacks_history
+        ]
         units = [queue.unit(kept.end_offset) for queue, kept in waiting]
         return min((unit[0] for unit in units if unit is not None), default=_I64_MAX)
 
@@ -118,7 +152,7 @@ class CompactionStore:
         by_queue = self._by_queue
         for queue in queues:
             found = by_queue[queue] if queue in by_queue else self._meet(queue)
-            if found is not None:
+            if found is not None and not found.lacks_history:
                 self._copier.add(found, queue)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
@@ -128,14 +162,19 @@ class CompactionStore:
         """Queues are shorter now: what has messages that they lack is made again from them.
 
         A message may have been dropped for a later one of its key that is gone now, so that no part of it can stay;
-        messages that had left the log before are lost to it.
+        what has left the log is fetched again from the node that is copied.
         """
         cut = {queue.topic for queue, kept in self._by_queue.items() if kept and kept.end_offset > queue.max_offset}
+        lost = {
+            (queue.topic, queue.queue_id) for queue in self._store.queues if queue.topic in cut and queue.min_offset > 0
+        }
+        if lost:
+            self._missing.replace(self._missing.queues | lost)
         for topic in sorted(cut):
             log.warning(
                 "%s is copied again from its queues: the log was cut at %d, below some of its messages", topic, offset
             )
-            self.drop(topic)
+            self._drop_logs(topic)
         for name in _FOLDERS if cut else ():
             sync_directory(self._directory / name)
         self.on_dispatched([queue for queue in self._store.queues if queue.topic in cut])
@@ -148,18 +187,137 @@ class CompactionStore:
     def read(
         self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, accepts: TagsFilter | None
     ) -> GetResult | None:
-        """As `CompactionLog.read`; None for a queue that is not compacted."""
+        """As `CompactionLog.read`; None for a queue that is not compacted.
+
+        Raises:
+            Refusal: RECOVERING, this node lacks the kept messages of the queue.
+        """
         found = self._by_queue[queue] if queue in self._by_queue else self._meet(queue)
+        if found is not None and found.lacks_history:
+            raise _lacks_history(queue.topic, queue.queue_id)
         return None if found is None else found.read(queue, offset, max_count, max_bytes, accepts)
 
     def first_offset(self, queue: ConsumeQueue) -> int | None:
-        """The first queue offset that can be read, where that is before the queue's own; else None."""
+        """The first queue offset that can be read, where that is before the queue's own; else None.
+
+        0 while the kept messages are missing, so that no group begins behind them.
+        """
         found = self._by_queue[queue] if queue in self._by_queue else self._meet(queue)
+        if found is not None and found.lacks_history:
+            return 0
         return None if found is None else found.first_offset
 
     def log_of(self, topic: str, queue_id: int) -> CompactionLog | None:
         """The log of a queue."""
         return self._logs.get((topic, queue_id))
+
+    # ---- the kept messages of another node
+
+    @property
+    def missing(self) -> list[QueueKey]:
+        """The queues whose kept messages this node lacks."""
+        return sorted(self._missing.queues)
+
+    def why_incomplete(self) -> str | None:
+        """Why some queues are not served; None when all are."""
+        queues = self.missing
+        if not queues:
+            return None
+        topic, queue_id = queues[0]
+        return f"lacks the kept messages of {len(queues)} compacted queues ({topic}/{queue_id} first); fetches them"
+
+    def begin_anew(self, starts: QueueStarts) -> None:
+        """The queues have been emptied and begin at `starts`, as those of another node do: drop all logs.
+
+        Queues that do not begin at 0 lack what that node has kept. This is durable on return.
+
+        Raises:
+            OSError, DiskFailedError: try again.
+        """
+        self._missing.replace(
+            [
+                (topic, queue_id)
+                for topic, queues in starts.items()
+                if is_compacted(self._topic_attributes(topic))
+                for queue_id, start in queues.items()
+                if start > 0
+            ]
+        )
+        for key in list(self._logs):
+            self._drop_log(key)
+            self._remove_files(*key)
+        self._by_queue.clear()
+        if self._missing.queues:
+            log.warning("%s", self.why_incomplete())
+
+    def begin_fetch(self, topic: str, queue_id: int) -> CompactionLog | None:
+        """Return an empty log for the kept messages of a queue; None when the queue cannot be opened or is gone."""
+        key = topic, queue_id
+        if key in self._logs:
+            self._drop_log(key)
+            self._remove_files(topic, queue_id)
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        self._by_queue.pop(queue, None)
+        return self._meet(queue)
+
+    async def take_kept(self, compaction_log: CompactionLog, records: bytes) -> None:
+        """Add a part that another node has sent.
+
+        Raises:
+            CorruptRecordError, StoreError: it is damaged or out of order, or the disk refuses: begin again.
+        """
+        view, position = memoryview(records), 0
+        while position < len(records) and not compaction_log.is_dropped:
+            size = check_record(view, position, len(records), check_crc=True)
+            if size == BLANK:
+                raise CorruptRecordError(position, "a blank among kept messages")
+            if compaction_log.add_kept(view[position : position + size]):
+                position += size
+            elif (segment := compaction_log.undurable) is not None:
+                await self._loop.run_in_executor(self._executor, segment.sync)
+                segment.close()
+                compaction_log.undurable = None
+
+    def has_reached_log(self, compaction_log: CompactionLog, offset: int) -> bool:
+        """Whether all messages of the queue at or past queue offset `offset` are in this node's commit log."""
+        queue = self._store.queues.find(compaction_log.topic, compaction_log.queue_id)
+        min_offset = self._store.log.min_offset
+        return queue is None or offset >= queue.bisect(lambda unit: unit[0] < min_offset)
+
+    async def complete(self, compaction_log: CompactionLog, offset: int) -> None:
+        """All kept messages up to queue offset `offset` are here: serve the queue, and copy what follows.
+
+        Raises:
+            OSError, StoreError: the disk refuses; after a restart they are fetched again.
+        """
+        topic, queue_id = compaction_log.topic, compaction_log.queue_id
+        compaction_log.end_offset = max(compaction_log.end_offset, offset)
+        compaction_log.lacks_history = False
+        if (queue := self._store.queues.find(topic, queue_id)) is not None:
+            self.on_dispatched([queue])
+        if (segment := compaction_log.take_dirty()) is not None:
+            await self._loop.run_in_executor(self._executor, segment.sync)
+        if not compaction_log.is_dropped:
+            self._missing.queues.discard((topic, queue_id))
+            await self._loop.run_in_executor(self._executor, self._missing.save)
+            log.info("%s: has the kept messages up to %d", compaction_log, offset)
+
+    def kept(self, topic: str, queue_id: int, offset: int, max_bytes: int) -> KeptPart:
+        """A part of the kept messages of a queue from queue offset `offset` on, for another node.
+
+        Raises:
+            Refusal: RECOVERING, this node lacks them itself; QUERY_NOT_FOUND, it has no such queue.
+        """
+        found = self._logs.get((topic, queue_id))
+        if found is None:
+            raise Refusal(Cause.QUERY_NOT_FOUND, f"queue {topic[:80]}/{queue_id} is not compacted here")
+        if found.lacks_history:
+            raise _lacks_history(topic, queue_id)
+        self._read_by_member[found] = time.monotonic() + _READ_BY_MEMBER_S
+        records, next_offset = found.kept(offset, max_bytes)
+        return KeptPart(records, next_offset, found.edition)
 
     # ---- compacting
 
@@ -175,17 +333,9 @@ class CompactionStore:
         Raises:
             DiskFailedError: its folders could not be removed.
         """
-        keys = [key for key in self._logs if key[0] == topic]
-        for key in keys:
-            compaction_log = self._logs.pop(key)
-            compaction_log.drop()
-            self._copier.forget(compaction_log)
-            self._positions.forget(*key)
-            if (timer := self._timers.pop(compaction_log, None)) is not None:
-                timer.cancel()
-        self._by_queue = {queue: kept for queue, kept in self._by_queue.items() if queue.topic != topic}
-        for name in _FOLDERS:
-            self._trash.take(self._directory / name / topic)
+        self._drop_logs(topic)
+        if any(key[0] == topic for key in self._missing.queues):
+            self._missing.replace({key for key in self._missing.queues if key[0] != topic})
 
     def finish(self) -> None:
         """The log closes soon: what is not copied by then will be."""
@@ -210,6 +360,26 @@ class CompactionStore:
 
     # ---- inside
 
+    def _drop_logs(self, topic: str) -> None:
+        for key in [key for key in self._logs if key[0] == topic]:
+            self._drop_log(key)
+        self._by_queue = {queue: kept for queue, kept in self._by_queue.items() if queue.topic != topic}
+        for name in _FOLDERS:
+            self._trash.take(self._directory / name / topic)
+
+    def _drop_log(self, key: QueueKey) -> None:
+        compaction_log = self._logs.pop(key)
+        compaction_log.drop()
+        self._copier.forget(compaction_log)
+        self._positions.forget(*key)
+        self._read_by_member.pop(compaction_log, None)
+        if (timer := self._timers.pop(compaction_log, None)) is not None:
+            timer.cancel()
+
+    def _remove_files(self, topic: str, queue_id: int) -> None:
+        for name in _FOLDERS:
+            self._trash.take(self._directory / name / topic / str(queue_id))
+
     def _meet(self, queue: ConsumeQueue) -> CompactionLog | None:
         """A queue is seen for the first time; its topic's cleanup policy never changes."""
         found = None
@@ -220,6 +390,8 @@ class CompactionStore:
                 found = self._open(*key, clean=True)
                 if found is not None:
                     self._compact_in(found, self._interval_s())
+            if found is not None and key in self._missing.queues:
+                found.lacks_history = True
         self._by_queue[queue] = found
         return found
 
@@ -264,6 +436,8 @@ class CompactionStore:
         key = compaction_log.topic, compaction_log.queue_id
         position = self._positions.get(*key)
         segments = compaction_log.due(position)
+        if compaction_log.lacks_history or self._read_by_member.get(compaction_log, 0.0) > time.monotonic():
+            return
         if not segments or compaction_log.is_compacting or compaction_log.is_dropped or self._is_closing:
             return
         compaction_log.is_compacting = True
@@ -320,6 +494,11 @@ class CompactionStore:
         task = self._loop.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+
+
+def _lacks_history(topic: str, queue_id: int) -> Refusal:
+    remark = f"this node lacks the kept messages of {topic}/{queue_id}, and fetches them from another one"
+    return Refusal(Cause.RECOVERING, remark, retry_after_ms=1000)
 
 
 def _sync_all(segments: list[Segment]) -> None:

@@ -1,12 +1,16 @@
 """A Raft group that cleans its logs while a member is away: tables, queue numbers and messages are whole again."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from broker.admin.transfer import TRANSFER_LEADERSHIP
+from broker.passing.kept_messages import KeptFetch
 from broker.state.files import load_state
 from broker.state.saver import StateSaver
 from dledger.config import PeerAddress
@@ -27,7 +31,14 @@ BATCH = encode_batch([(0, b"in", b""), (0, b"side", b"")])
 FILE_SIZE = 32_768
 
 
-def config_of(root: Path, node_id: str, peers: tuple[PeerAddress, ...]) -> Any:
+COMPACTED: dict[str, Any] = {
+    "enableCompaction": True,
+    "compactionMappedFileSize": 5 * 4600,
+    "compactionCqMappedFileSize": 4600,
+}
+
+
+def config_of(root: Path, node_id: str, peers: tuple[PeerAddress, ...], **more: Any) -> Any:
     return broker_config(
         root / node_id,
         enableDLegerCommitLog=True,
@@ -42,8 +53,41 @@ def config_of(root: Path, node_id: str, peers: tuple[PeerAddress, ...]) -> Any:
         deleteCommitLogFilesInterval=0,
         deleteConsumeQueueFilesInterval=0,
         consumer_offset_persist_interval_ms=50,
-        enableCompaction=False,
+        **{"enableCompaction": False, **more},
     )
+
+
+async def send_keyed(group: Group, key_: str, body: bytes) -> None:
+    await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields("C", i=f"KEYS\x01{key_}\x02"), body)
+
+
+async def compact_all(group: Group) -> None:
+    """Copy and compact topic C on each node."""
+
+    def is_copied(broker: Broker) -> bool:
+        store = broker.parts.context.store
+        assert store.compaction is not None
+        found = store.compaction.log_of("C", 0)
+        return found is not None and found.end_offset == store.queues.get("C", 0).max_offset
+
+    await group.everywhere(is_copied)
+    for broker in group.brokers:
+        assert broker.parts.context.store.compaction is not None
+        await broker.parts.context.store.compaction.compact()
+
+
+async def newest_of_keys(group: Group, broker: Broker) -> dict[str, bytes]:
+    """What a consumer has who begins with the first message of topic C."""
+    answer = await ask(group.client, broker, RequestCode.GET_MIN_OFFSET, {"topic": "C", "queueId": "0"})
+    newest: dict[str, bytes] = {}
+    offset = int(answer.ext["offset"])
+    while (
+        answer := await ask(group.client, broker, RequestCode.PULL_MESSAGE, pull_fields("C", offset=offset))
+    ).code == 0:
+        newest |= {record.keys[0]: bytes(record.body)[:4] for record in decode_records(answer.body)}
+        offset = int(answer.ext["nextBeginOffset"])
+    assert answer.code == ResponseCode.PULL_NOT_FOUND, answer
+    return newest
 
 
 async def fill(group: Group, count: int) -> None:
@@ -125,6 +169,73 @@ async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_l
         sent = await group.ask_leader(RequestCode.SEND_BATCH_MESSAGE, batch_fields, BATCH)
         assert sent.ext["queueOffset"] == "2"
         await group.everywhere(lambda broker: broker.parts.context.store.queues.get("B", 0).max_offset == 4)
+    finally:
+        await group.client.close()
+        for broker in group.brokers:
+            await broker.close()
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+async def test_an_installed_member_that_leads_serves_what_the_others_kept_by_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wiped: bool
+) -> None:
+    ports = free_ports(3)
+    peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
+    configs = {peer.node_id: config_of(tmp_path, peer.node_id, peers, **COMPACTED) for peer in peers}
+    brokers = {node_id: Broker(config) for node_id, config in configs.items()}
+    group = Group(list(brokers.values()), RemotingClient())
+    try:
+        for broker in group.brokers:
+            await broker.start()
+        await group.led()
+        await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+        attributes = "+cleanup.policy=COMPACTION"
+        await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("C", attributes=attributes))
+        await send_keyed(group, "removed", b"0000" + bytes(3000))
+        await send_keyed(group, "old", b"once" + bytes(3000))
+        await compact_all(group)
+
+        away = group.followers[0]
+        away_id = next(node_id for node_id, broker in brokers.items() if broker is away)
+        group.brokers.remove(away)
+        await away.close()
+        await send_keyed(group, "removed", b"")
+        for number in range(40):
+            await send_keyed(group, f"k{number % 3}", b"%04d" % number + bytes(3000))
+        await compact_all(group)
+        await fill(group, 20)
+        for broker in group.brokers:
+            await clean(group, broker)
+            queue = broker.parts.context.store.queues.get("C", 0)
+            assert queue.unit(queue.min_offset) is None, "all messages of C have left the log"
+        expected = {"old": b"once", "k0": b"0039", "k1": b"0037", "k2": b"0038"}
+        assert await newest_of_keys(group, group.leader) == expected
+
+        if wiped:
+            shutil.rmtree(tmp_path / away_id)
+        may_fetch, run = asyncio.Event(), KeptFetch.run
+        monkeypatch.setattr(KeptFetch, "run", lambda kept: run(kept) if may_fetch.is_set() else None)
+        back = Broker(configs[away_id])
+        group.brokers.append(back)
+        await back.start()
+        await eventually(lambda: back.parts.context.store.queues.get("T", 0).max_offset == 20, "caught up")
+        store = back.parts.context.store
+        assert store.compaction is not None
+        log = group.leader.parts.context.store.log
+        await eventually(lambda: all(replica.in_sync for replica in log.replicas()), "no member recovers")
+        await group.ask_leader(TRANSFER_LEADERSHIP, {"target": away_id})
+        await eventually(lambda: back.parts.context.role.writable, "the installed member leads")
+        assert store.compaction.missing == [("C", 0)]
+        refused = await ask(group.client, back, RequestCode.PULL_MESSAGE, pull_fields("C"))
+        assert (refused.code, refused.ext["cause"]) == (14, "recovering")
+        first = await ask(group.client, back, RequestCode.GET_MIN_OFFSET, {"topic": "C", "queueId": "0"})
+        assert first.ext["offset"] == "0"
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{back.health_port}") as http, http.get("/readyz") as page:
+            assert (page.status, "lacks the kept messages" in await page.text()) == (503, True)
+        may_fetch.set()
+        await eventually(lambda: store.compaction is not None and not store.compaction.missing, "all is fetched")
+        await send_keyed(group, "new", b"last")
+        assert await newest_of_keys(group, back) == {**expected, "new": b"last"}
     finally:
         await group.client.close()
         for broker in group.brokers:

@@ -11,7 +11,8 @@ import pytest
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.codec.java_json import load_json
-from store.compaction.compaction_store import CompactionStore
+from ledgermq.remoting.refusal import Refusal
+from store.compaction.compaction_store import CompactionStore, KeptPart
 from store.compaction.sparse_file import SparseFile
 from store.errors import DiskFullError
 from store.log.commit_log import CommitLogConfig
@@ -252,3 +253,46 @@ async def test_a_damaged_checkpoint_costs_nothing_but_work(tmp_path: Path, damag
         queue = store.store.queues.get("C", 0)
         await compaction_of(store).compact()
         assert pull_all(store, queue) == before
+
+
+async def test_a_store_that_began_anew_serves_nothing_until_it_has_what_another_one_kept(tmp_path: Path) -> None:
+    async def take(part: KeptPart, offset: int) -> int:
+        kept = compaction_of(target).log_of("C", 0)
+        assert kept is not None
+        assert (len(part.records) <= 300, part.next_offset > offset) == (True, True)
+        await compaction_of(target).take_kept(kept, part.records)
+        return part.next_offset
+
+    async with opened(tmp_path / "source") as source:
+        queue = await send(source, "C", ("gone", b"x"), *ROUNDS, ("gone", b""), *ROUNDS)
+        await copied(source, queue)
+        await compaction_of(source).compact()
+        expected, end = pull_all(source, queue), queue.max_offset
+        async with opened(tmp_path / "target") as target:
+            target.store.restart({"C": {0: end}})
+            compaction_of(target).begin_anew({"C": {0: end}, "D": {0: 5}, "C-empty": {0: 0}})
+            await send(target, "E", (None, b"the log is not empty"))
+            target.store.save_checkpoint()
+            compaction_of(target).begin_fetch("C", 0)
+            await take(compaction_of(source).kept("C", 0, 0, 300), 0)
+        async with opened(tmp_path / "target") as target:
+            begun = compaction_of(target).begin_fetch("C", 0)
+            assert compaction_of(target).missing == [("C", 0)]
+            assert begun is not None
+            queue, offset, editions = target.store.queues.get("C", 0), 0, set()
+            with pytest.raises(Refusal, match="lacks the kept messages of C/0"):
+                pull_all(target, queue)
+            with pytest.raises(Refusal, match="lacks the kept messages of C/0"):
+                compaction_of(target).kept("C", 0, 0, 300)
+            while not compaction_of(target).has_reached_log(begun, offset):
+                part = compaction_of(source).kept("C", 0, offset, 300)
+                editions.add(part.edition)
+                offset = await take(part, offset)
+                await send(source, "C", *ROUNDS[:6])
+                await copied(source, source.store.queues.get("C", 0))
+                await compaction_of(source).compact()  # not while somebody reads it
+            await compaction_of(target).complete(begun, offset)
+            assert len(editions) == 1
+        async with opened(tmp_path / "target") as target:
+            assert compaction_of(target).missing == []
+            assert pull_all(target, target.store.queues.get("C", 0)) == expected
