@@ -393,7 +393,8 @@ class SimBroker:
         link.heard_s = self._now_s
         self.log += records
         self._confirmed = max(self._confirmed, min(confirmed, len(self.log)))
-        self.doubt.heard(link.epoch, 0 if self._network.faults.trusts_too_early else confirmed, len(self.log))
+        wanted = max(confirmed, self.epochs[-1].start)
+        self.doubt.heard(link.epoch, 0 if self._network.faults.trusts_too_early else wanted, len(self.log))
         end, life = len(self.log), master._life
         report = partial(master.on_report, self.broker_id, number, end)
         self._network.send(self.name, master.name, partial(master.arrive, life, report))

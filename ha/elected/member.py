@@ -38,6 +38,8 @@ from telemetry.families import Family
 _BEAT_OF_MASTER_S: Final = 0.06
 _BEAT_S: Final = 0.5
 _RETRY_S: Final = 0.1
+_RETRY_MAX_S: Final = 1.0
+_GROWTH: Final = 1.3
 _HAND_OVER_S: Final = 0.7
 _HAND_OVER_LOOK_S: Final = 0.001
 _PATIENCE_S: Final = 1.0
@@ -243,7 +245,7 @@ class Member:
 
     async def _govern(self) -> None:
         group = self.config.master.group
-        is_registered = False
+        is_registered, failures = False, 0
         while True:
             self._news.clear()
             pause_s = self.config.poll_s
@@ -259,12 +261,16 @@ class Member:
                     beat = self._heartbeat()  # not that of an earlier process is to be judged
                     await asyncio.gather(*(self._controllers.beat(address, beat) for address in self._beats))
                     await self._controllers.elect(group.broker_id, is_new_process=election is Election.NEW_PROCESS)
+                    failures = 0
                     continue
                 if self._acting is self.slave and not self.slave.receiver.address:
                     pause_s = _RETRY_S  # it is not known yet where the master listens to slaves
             except (NoControllerError, HaProtocolError) as error:
                 self._trouble.warning("the part of this broker is not known anew: %s", error)
-                pause_s = _RETRY_S
+                pause_s = min(_RETRY_S * _GROWTH ** min(failures, 30), _RETRY_MAX_S)
+                failures += 1
+            else:
+                failures = 0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._news.wait()
@@ -282,7 +288,8 @@ class Member:
     def _heartbeat(self) -> Mapping[str, object]:
         log, group, config = self._attached, self.config.master.group, self.config
         confirmed = self.slave.heard if self._acting is self.slave else None
-        if confirmed is not None and self._doubt.heard(self.slave.epoch, confirmed, log.max_offset):
+        start = self._history.epochs[-1].start if self._history.epochs else 0  # a new master has not confirmed so far
+        if confirmed is not None and self._doubt.heard(self.slave.epoch, max(confirmed, start), log.max_offset):
             _log.info("the log has what the master of epoch %d confirmed: no longer in doubt", self.slave.epoch)
             with contextlib.suppress(StoreError, OSError):  # then the next process is in doubt, for a moment
                 self._note_doubt()

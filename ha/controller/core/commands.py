@@ -216,6 +216,7 @@ class Elect(Command):
             in_sync=frozenset({chosen}),
             set_epoch=group.set_epoch + 1,
             elected_epoch=group.master_epoch + 1,
+            former=group.in_sync,
         )
         return group, Outcome(group=group)
 
@@ -241,14 +242,17 @@ class Elect(Command):
     def _trusted(self, group: Group) -> Sequence[Candidate]:
         """Return the living members of the in-sync set among whom is one with everything acknowledged.
 
-        When the power of all of them was cut, no other has more; but one that was elected while it was down, and does
-        not know it, is alone in its set, and others may have more.
+        When the power of all of them was cut, no other has more. But one that was elected while it was down, and does
+        not know it, is alone in its set: its epoch never began, and the set before has everything.
         """
         members = [one for one in self.alive if one.broker_id in group.in_sync]
         sound = [one for one in members if one.doubt_epoch is None]
         if sound or len(members) < len(group.in_sync):
             return sound
-        return members if all((one.doubt_epoch or 0) >= group.elected_epoch for one in members) else []
+        newest = max((one.doubt_epoch or 0 for one in members), default=0)
+        if newest >= group.elected_epoch:
+            return members
+        return [one for one in self.alive if one.broker_id in group.former and one.doubt_epoch is None]
 
     def _without_master(self, group: Group) -> Applied:
         """Nobody can be appointed. That the master is lost is noted only if this is why the controller asks."""

@@ -44,6 +44,7 @@ class Group:
         in_sync: ids of the replicas that hold everything acknowledged.
         set_epoch: grows by one with each change of `in_sync`, so that no two sets have one epoch.
         elected_epoch: of the last master that was elected; `in_sync` began with it.
+        former: `in_sync` before that election.
     """
 
     cluster: str
@@ -55,6 +56,7 @@ class Group:
     in_sync: frozenset[int] = frozenset()
     set_epoch: int = 0
     elected_epoch: int = 0
+    former: frozenset[int] = frozenset()
 
     def address_of(self, broker_id: int | None) -> str | None:
         """The replica's address; None for an id that is not there."""
@@ -73,6 +75,7 @@ class Group:
             "inSync": sorted(self.in_sync),
             "setEpoch": self.set_epoch,
             "electedEpoch": self.elected_epoch,
+            "former": sorted(self.former),
         }
 
     @classmethod
@@ -92,6 +95,7 @@ class Group:
             in_sync=frozenset(value["inSync"]),
             set_epoch=value["setEpoch"],
             elected_epoch=value.get("electedEpoch", value["masterEpoch"]),
+            former=frozenset(value.get("former", ())),
         )
 
 

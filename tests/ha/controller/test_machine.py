@@ -226,9 +226,22 @@ def test_a_member_that_does_not_come_back_after_the_power_cut_of_all_is_forgotte
 def test_one_that_was_elected_while_it_was_down_and_lost_its_power_has_less_than_others(three: Desk) -> None:
     assert three.elect(alive=[Candidate(2, 1, 999, 1), 3], seen_epoch=1).cause is None
     assert (three.group.master_id, three.group.in_sync) == (2, frozenset({2}))
-    again = three.elect(2, alive=[doubtful(2, 1), 1, 3], new_process=True)
+    again = three.elect(2, alive=[doubtful(2, 1), doubtful(1, 1)], new_process=True)
     assert again.cause is Cause.CONTROLLER_ELECTION_FAILED
-    assert three.elect(2, alive=[doubtful(2, 2), 1, 3], new_process=True).cause is None, "it had begun as master"
+    assert three.elect(2, alive=[doubtful(2, 1), doubtful(1, 1), 3], new_process=True).cause is None
+    assert three.group.master_id == 3, "the sound one of the set before"
+
+
+def test_a_master_alone_in_its_set_that_had_begun_is_believed_after_a_power_cut(three: Desk) -> None:
+    three.elect(alive=[Candidate(2, 1, 999, 1), 3], seen_epoch=1)
+    assert three.elect(2, alive=[doubtful(2, 2), 1, 3], new_process=True).cause is None
+    assert three.group.master_id == 2
+
+
+def test_the_set_before_an_election_is_kept_in_snapshots(three: Desk) -> None:
+    three.elect(alive=[2, 3], seen_epoch=1)
+    assert Group.from_json(three.group.to_json()) == three.group
+    assert three.group.former == frozenset({1, 2, 3})
 
 
 def test_a_designated_member_wins_over_a_living_master(three: Desk) -> None:
