@@ -1,5 +1,6 @@
 """Whole brokers, a master and its slave: what clients and tools meet on either."""
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ class Pair:
 
     def __init__(self, directory: Path, client: RemotingClient) -> None:
         self.client = client
+        self.directory = directory
         [port] = free_ports(1)
         common = {"listen_host": "127.0.0.1", "listen_port": 0, "health_host": "127.0.0.1", "health_port": 0}
         common |= {"mappedFileSizeCommitLog": 1 << 20, "maxMessageSize": 1 << 18, "slave_read": True}
@@ -141,3 +143,24 @@ async def test_a_reset_at_the_master_ends_what_the_slave_kept(pair: Pair) -> Non
     master.offsets.reset("T", "g", 0, 1, lambda _outcome: None)
     await eventually(lambda: not slave.offsets.kept())
     assert await pair.offset(pair.slave) == "1"
+
+
+async def test_a_slave_that_begins_anew_serves_what_the_master_kept_by_key(pair: Pair) -> None:
+    topic = topic_fields("C", attributes="+cleanup.policy=COMPACTION")
+    assert (await ask(pair.client, pair.master, RequestCode.UPDATE_AND_CREATE_TOPIC, topic)).code == 0
+    for number in range(4):
+        keyed = send_fields("C", i=f"KEYS\x01k{number}\x02")
+        assert (await ask(pair.client, pair.master, RequestCode.SEND_MESSAGE_V2, keyed, b"%d" % number)).code == 0
+    store = pair.master.parts.context.store
+    for _ in range(6):
+        assert await pair.send(bytes(200 << 10)) == 0
+    await eventually(lambda: store.compaction is not None and store.compaction.hold() > store.log.confirm_offset)
+    await pair.stop(1)
+    await eventually(lambda: store.log.sealed_files() != [], "a full file that is durable")
+    assert store.log.trim(store.log.sealed_files()[-1][1]) > 0
+    shutil.rmtree(pair.directory / "s")
+    slave = (await pair.start(1)).parts.context.store
+    await eventually(lambda: slave.dispatched_offset == store.log.max_offset, "a slave that has the log")
+    await eventually(lambda: slave.compaction is not None and not slave.compaction.missing, "nothing is lacking")
+    assert slave.log.min_offset == store.log.min_offset
+    assert await pair.pull(pair.slave, topic="C") == [b"0", b"1", b"2", b"3"]

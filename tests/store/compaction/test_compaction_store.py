@@ -147,6 +147,24 @@ async def test_what_is_compacted_outlives_the_log_it_came_from(tmp_path: Path) -
         assert pull_all(store, queue) == before
 
 
+async def test_a_cut_below_what_is_compacted_leaves_a_queue_that_lacks_what_has_left_the_log(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", *ROUNDS * 3)
+        await copied(store, queue)
+        await compaction_of(store).compact()
+        store.store.log.trim(store.store.log.confirm_offset)
+        queue.correct_min_offset(store.store.log.min_offset)
+        last = queue.unit(queue.max_offset - 1)
+        assert last is not None
+        queue.cut_at(last[0])
+        compaction_of(store).on_cut(last[0])
+        assert compaction_of(store).missing == [("C", 0)]
+        with pytest.raises(Refusal, match="lacks the kept messages of C/0"):
+            pull_all(store, queue)
+        compaction_of(store).drop("C")
+        assert compaction_of(store).missing == []
+
+
 async def test_only_what_is_on_disk_is_copied_and_the_log_keeps_the_rest(tmp_path: Path) -> None:
     """What a power cut takes back must not be in a compaction log, whose offsets others would then have."""
     async with opened(tmp_path) as store:
