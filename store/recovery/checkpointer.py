@@ -218,7 +218,7 @@ class StoreCheckpointer:
         """
         if self._has_failed:
             return
-        self._due += files
+        self._due = list(dict.fromkeys((*self._due, *files))) if self._due else files  # at most all files that are open
         try:
             self._queue_sync.sync(self._due)
             self._due = []
