@@ -179,7 +179,7 @@ BUGS = (
     StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one),
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
-    StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 2),
+    StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 0),
     StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
     StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 1),

@@ -15,10 +15,10 @@ from chaos.sim.errors import Violation
 from tests.sim import stack_bugs
 
 BUGS = [
-    (stack_bugs.flush_is_not_awaited, 0, 6, "R6"),
+    (stack_bugs.flush_is_not_awaited, 1, 1, "R6"),
     (stack_bugs.sync_covers_what_came_while_it_ran, 4, 16, "R6"),
-    (stack_bugs.folder_of_term_and_vote_is_not_synced, 3, 21, "R3 or R20"),  # whichever is seen first
-    (stack_bugs.undecided_removals_are_no_matter, 0, 6, "R16"),
+    (stack_bugs.folder_of_term_and_vote_is_not_synced, 1, 36, "R3"),
+    (stack_bugs.undecided_removals_are_no_matter, 10, 0, "R16"),
     (stack_bugs.units_of_removed_topics_stay, 1, 0, "R20"),
 ]
 
@@ -31,7 +31,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.sim
 def test_a_group_starts_from_every_image_of_one_moment_with_all_that_was_acknowledged() -> None:
     tally = Tally()
-    run_group_seed(0, Effort(torn_per_moment=1), tally, moments=2)
+    run_group_seed(1, Effort(torn_per_moment=1), tally, moments=2)
     assert not tally.verdicts, tally.verdicts[0]
     assert tally.per_chooser == {"killed": 2, "synced": 2, "names": 2, "mixed": 2}
 
@@ -43,5 +43,5 @@ def test_a_planted_bug_is_found_in_an_image(bug: Callable[[], Any], seed: int, i
     with bug():
         run_group_seed(seed, Effort(), tally, image, moments=8)
     finding = tally.verdicts[0].finding
-    assert isinstance(finding, Violation) and finding.code in code.split(" or "), finding
+    assert isinstance(finding, Violation) and finding.code == code, finding
     assert tally.verdicts[0].number == image
