@@ -247,10 +247,9 @@ class Elect(Command):
         """
         members = [one for one in self.alive if one.broker_id in group.in_sync]
         sound = [one for one in members if one.doubt_epoch is None]
-        if sound or len(members) < len(group.in_sync):
+        if sound or not members or len(members) < len(group.in_sync):
             return sound
-        newest = max((one.doubt_epoch or 0 for one in members), default=0)
-        if newest >= group.elected_epoch:
+        if max(one.doubt_epoch or 0 for one in members) >= group.elected_epoch:
             return members
         return [one for one in self.alive if one.broker_id in group.former and one.doubt_epoch is None]
 

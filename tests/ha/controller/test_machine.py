@@ -238,6 +238,13 @@ def test_a_master_alone_in_its_set_that_had_begun_is_believed_after_a_power_cut(
     assert three.group.master_id == 2
 
 
+def test_without_anybody_in_the_set_nobody_of_the_set_before_is_elected(three: Desk) -> None:
+    three.alter({1})
+    cleaned = three.do(Clean(name=A, ids=frozenset({1}), even_living=True, alive=frozenset({2, 3})))
+    assert cleaned.cause is None and three.group.in_sync == frozenset()
+    assert three.elect(2, alive=[2, 3]).cause is Cause.CONTROLLER_ELECTION_FAILED, "it may lack what 1 acknowledged"
+
+
 def test_the_set_before_an_election_is_kept_in_snapshots(three: Desk) -> None:
     three.elect(alive=[2, 3], seen_epoch=1)
     assert Group.from_json(three.group.to_json()) == three.group
