@@ -300,7 +300,7 @@ class CompactionStore:
         if (segment := compaction_log.take_dirty()) is not None:
             await self._loop.run_in_executor(self._executor, segment.sync)
         if not compaction_log.is_dropped:
-            self._missing.queues.discard((topic, queue_id))
+            self._missing.queues -= {(topic, queue_id)}
             await self._loop.run_in_executor(self._executor, self._missing.save)
             log.info("%s: has the kept messages up to %d", compaction_log, offset)
 

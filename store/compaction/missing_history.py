@@ -6,6 +6,7 @@ A queue is in the file from the install that emptied it until its kept messages 
 stop in between, what has arrived is dropped, and all of it is fetched again. Without the file nothing is missing.
 """
 
+import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ class MissingHistory:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
-        self.queues: set[QueueKey] = set()
+        self._saving = threading.Lock()  # the loop and a thread save: the newest queues are those on disk
+        self.queues: frozenset[QueueKey] = frozenset()
 
     def load(self) -> None:
         """Read the file.
@@ -38,7 +40,7 @@ class MissingHistory:
             StoreFormatError: it is damaged, and so is its `.bak`.
         """
         found = read_config(self._path, _queues)
-        self.queues = found.value if found is not None else set()
+        self.queues = frozenset(found.value) if found is not None else frozenset()
 
     def replace(self, queues: Collection[QueueKey]) -> None:
         """Set the queues; durable on return.
@@ -46,13 +48,14 @@ class MissingHistory:
         Raises:
             OSError, DiskFailedError: they may not be written.
         """
-        self.queues = set(queues)
+        self.queues = frozenset(queues)
         self.save()
 
     def save(self) -> None:
         """Write the file; durable on return; errors as `replace`."""
-        if self.queues or self._path.exists():
-            write_config(self._path, orjson.dumps({"queues": sorted(self.queues)}))
+        with self._saving:
+            if self.queues or self._path.exists():
+                write_config(self._path, orjson.dumps({"queues": sorted(self.queues)}))
 
 
 def _queues(value: Mapping[str, Any]) -> set[QueueKey]:
