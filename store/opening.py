@@ -148,6 +148,9 @@ def _recover(
     """Bring the queues up to the log's confirm offset; in a thread."""
     progress, batches = directory.checkpoint.found.progress, replicated_log.batches()
     ends = believed_ends(config.root, queues, progress, replicated_log)
+    damaged = None if batches is None else batches.first_damaged
+    if ends is not None and damaged is not None and damaged < ends.dispatched_offset:
+        ends = None  # a sync failed before the kill: units of what it lost are blanked by dispatching again
     if ends is not None and not queues.load_known(ends):
         log.warning("the queues are not as they were saved: all of them are looked through")
         ends = None

@@ -52,7 +52,13 @@ class Run:
 
 
 class RecordSource(abc.ABC):
-    """Reads a log by the batch, for recovery."""
+    """Reads a log by the batch, for recovery.
+
+    Attributes:
+        first_damaged: physical offset of the first damaged record that the log's own recovery found; None: none.
+    """
+
+    first_damaged: int | None = None
 
     @abc.abstractmethod
     def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
@@ -87,6 +93,7 @@ class LogBatches(RecordSource):
     ) -> None:
         self._queue = queue
         self._damaged = frozenset(damaged)
+        self.first_damaged = min(damaged, default=None)
         self._held = held or {}
         self._held_from = min(self._held, default=-1)
 

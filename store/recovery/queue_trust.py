@@ -27,6 +27,8 @@ def believed_ends(root: Path, queues: QueueTable, progress: Progress | None, log
     if progress is None or queues.has_kinds:
         return None
     parts = read_ends(root)
+    if parts and log_.state.role is LogRole.ALONE and parts[-1].dispatched_offset > log_.confirm_offset:
+        return None  # not by a kill: the end of the log was lost, or the directory is a copy
     while parts and parts[-1].dispatched_offset > log_.confirm_offset:  # a Raft node knows less of what is committed
         parts.pop()
     ends = merge_ends(parts)

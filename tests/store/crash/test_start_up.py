@@ -273,3 +273,31 @@ async def test_the_bounds_are_written_anew_when_the_file_has_grown(
     assert max(counts) <= 5
     assert counts.count(1) >= 2
     await store.close()
+
+
+@pytest.mark.parametrize("loss", ["the end", "a record in the middle"])
+async def test_bounds_are_not_believed_where_the_log_lost_what_was_dispatched(
+    tmp_path: Path, touched: list[str], loss: str
+) -> None:
+    """No kill does that: a directory was copied while it was written, or a sync failed and its pages were dropped."""
+    store = await open_classic(tmp_path / "live", file_size=1 << 16)
+    await write(store, 20, 3)
+    await checkpoint(store)
+    middle = store.store.log.max_offset
+    await more(store)
+    end = store.store.log.max_offset
+    await more(store)
+    await checkpoint(store)
+    root = image(store, tmp_path / "image")
+    await store.close()
+    found = StoreCheckpointFile(root).found
+    assert found.progress is not None
+    StoreCheckpointFile(root).save(replace(found, progress=replace(found.progress, flushed_offset=middle)))
+    path = min((root / "commitlog").iterdir())
+    content = path.read_bytes()
+    lost = slice(end, len(content)) if loss == "the end" else slice(end - 8, end - 4)
+    path.write_bytes(content[: lost.start] + bytes(lost.stop - lost.start) + content[lost.stop :])
+    touched.clear()
+    store = await open_classic(root, file_size=1 << 16)
+    assert len({name for name in touched if "consumequeue" in name}) >= 20
+    await store.close()
