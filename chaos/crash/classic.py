@@ -26,13 +26,14 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.refusal import Refusal
+from store.directory import boot as boot_of_machine
 from store.errors import StoreError
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
 from store.opening import OpenStore, open_classic_store
-from store.queues import queue_ends, queue_sync
+from store.queues import queue_sync
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.queues.dispatch import unit_fields
 from store.replicated_log import AppendReceipt
@@ -72,7 +73,7 @@ _boots = count()
 async def open_small(root: Path, settings: ClassicSettings) -> OpenStore:
     """A store with small files, whose clock counts calls, so that runs are alike; in a new boot of the machine."""
     boot = SimpleNamespace(read_text=lambda _: f"boot {next(_boots)}")
-    with mock.patch.object(queue_ends, "_BOOT_ID", boot):
+    with mock.patch.object(boot_of_machine, "_BOOT_ID", boot):
         return await _open_small(root, settings)
 
 

@@ -22,12 +22,12 @@ from typing import Any
 
 from dledger.errors import WrongDirectoryError
 from dledger.log.small_file import remove_durably, write_durably
+from store.directory.boot import boot_id
 from store.errors import StoreError, StoreFormatError
 from store.files.folders import make_folder
 from store.log.flusher import FlushMode
 
 FORMAT_VERSION = 1
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class PreviousStop(enum.Enum):
@@ -122,12 +122,12 @@ class RunningMarker:
 
     Args:
         directory: the node's Raft directory.
-        boot_id: id of this boot of the machine; None reads the kernel's.
+        boot: id of this boot of the machine; None takes `boot_id`.
     """
 
-    def __init__(self, directory: Path, boot_id: str | None = None) -> None:
+    def __init__(self, directory: Path, boot: str | None = None) -> None:
         self._path = directory / "running"
-        self._boot_id = boot_id or _BOOT_ID.read_text("ascii").strip()
+        self._boot = boot or boot_id()
         found: dict[str, Any] | None = None
         if self._path.exists():
             try:
@@ -144,7 +144,7 @@ class RunningMarker:
     def _how_it_ended(self, found: dict[str, Any]) -> PreviousStop:
         if found.get("disk failed"):
             return PreviousStop.DISK_FAILURE
-        is_same_boot = found.get("boot id") == self._boot_id
+        is_same_boot = found.get("boot id") == self._boot
         return PreviousStop.PROCESS_CRASH if is_same_boot else PreviousStop.MACHINE_CRASH
 
     def set(self, mode: FlushMode) -> None:
@@ -153,7 +153,7 @@ class RunningMarker:
         Raises:
             DiskFullError, DiskFailedError: as `write_durably`.
         """
-        self._fields = {"boot id": self._boot_id, "pid": os.getpid(), "flush mode": mode.value}
+        self._fields = {"boot id": self._boot, "pid": os.getpid(), "flush mode": mode.value}
         write_durably(self._path, json.dumps(self._fields).encode() + b"\n")
 
     def note_disk_failure(self) -> None:

@@ -45,7 +45,7 @@ class RaftFiles:
         self._lock.release()
 
 
-def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
+def open_files(config: RaftConfig, boot: str | None = None) -> RaftFiles:
     """Open the node's directory. Blocks on the disk.
 
     Raises:
@@ -60,7 +60,7 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
     try:
         identity, is_new = open_identity(directory, config.cluster, config.group, config.self_id)
         read_hard_state(directory)  # a damaged hard state is refused before anything is changed
-        marker = RunningMarker(directory, boot_id)
+        marker = RunningMarker(directory, boot)
         checkpoint = _checkpoint(directory)
         opened = open_log(
             directory,

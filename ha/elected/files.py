@@ -17,13 +17,13 @@ import orjson
 from ha.core.epochs import Epochs, begun, decode_file, encode_file, up_to
 from ha.errors import EpochFileError
 from store.directory.abort_file import AbortFile
+from store.directory.boot import boot_id
 from store.directory.config_file import write_config
 
 _EPOCHS: Final = "epochFileCheckpoint"
 _IDENTITY: Final = "brokerIdentity"
 _CANDIDATE: Final = "brokerIdentity-temp"
 _BOOT: Final = "ledgermq.boot"
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_ID: Final = 1
 
 
@@ -75,12 +75,12 @@ class BootFile:
 
     Args:
         directory: the store's root, not opened yet.
-        boot_id: id of this boot; None reads the kernel's.
+        boot: id of this boot; None takes `boot_id`.
     """
 
-    def __init__(self, directory: Path, boot_id: str | None = None) -> None:
+    def __init__(self, directory: Path, boot: str | None = None) -> None:
         self._path = directory / _BOOT
-        self._boot_id = boot_id or _BOOT_ID.read_text("ascii").strip()
+        self._boot = boot or boot_id()
         self._is_open = AbortFile(directory).was_present
         self._written = b""
 
@@ -93,14 +93,14 @@ class BootFile:
             return False
         try:
             before = orjson.loads(self._path.read_bytes())
-            boot_id, was_durable, in_doubt = before["boot"], before["durable"], before["doubt"]
+            boot, was_durable, in_doubt = before["boot"], before["durable"], before["doubt"]
         except (ValueError, KeyError, TypeError):
-            boot_id, was_durable, in_doubt = "", False, True
-        return bool(in_doubt or (self._is_open and not was_durable and boot_id != self._boot_id))
+            boot, was_durable, in_doubt = "", False, True
+        return bool(in_doubt or (self._is_open and not was_durable and boot != self._boot))
 
     def write(self, *, is_durable: bool, in_doubt: bool) -> None:
         """Note how this run reports records, and whether the log is in doubt. Raises `StoreError`, `OSError`."""
-        content = orjson.dumps({"boot": self._boot_id, "durable": is_durable, "doubt": in_doubt})
+        content = orjson.dumps({"boot": self._boot, "durable": is_durable, "doubt": in_doubt})
         if content != self._written:
             write_config(self._path, content)
             self._written = content

@@ -63,7 +63,7 @@ class Member:
         loop: asyncio.AbstractEventLoop,
         machine: StateMachine,
         controllers: Controllers,
-        boot_id: str | None = None,
+        boot: str | None = None,
     ) -> None:
         group = config.master.group
         self.config = config
@@ -72,7 +72,7 @@ class Member:
         self._controllers = controllers
         self._copies = ElectedCopies(config.master.rules)
         self._history = EpochFile(config.root)
-        self._boot = BootFile(config.root, boot_id)
+        self._boot = BootFile(config.root, boot)
         self._has_lost_power = self._boot.has_lost_power()
         if self._has_lost_power:
             # before the store opens: a start that fails closes it in order, and the next one would not know

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
 
+from store.directory.boot import boot_id
 from store.files.disk import sync_directory
 
 FILE_NAME = "queueEnds.ledgermq"
@@ -36,7 +37,6 @@ _HEAD = struct.Struct(">8s36sqqqii")
 _TOPIC = struct.Struct(">h")
 _QUEUE = struct.Struct(">iqqq")
 _CRC = struct.Struct(">I")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _GROWTH_BYTES = 1 << 20
 
 Row = tuple[str, int, int, int, int]
@@ -164,14 +164,6 @@ def changed_at(directory: str) -> int:
         return 0
 
 
-def boot_id() -> str:
-    """Return the id of this boot of the machine; an empty text where the system does not tell."""
-    try:
-        return _BOOT_ID.read_text("ascii").strip()[:36]
-    except OSError:
-        return ""
-
-
 class EndsFile:
     """The file while the store is open. The loop's thread removes it, the checkpointer's thread writes it.
 
@@ -194,7 +186,7 @@ class EndsFile:
             OSError, DiskFailedError: the disk refused.
         """
         remove_ends(self._path.parent)
-        if ends is not None and self._boot:
+        if ends is not None:
             save_ends(self._path.parent, replace(ends, boot=self._boot))
             self._first_bytes = self._bytes = self._path.stat().st_size
 
@@ -209,8 +201,6 @@ class EndsFile:
     @property
     def wants_all(self) -> bool:
         """Return whether the next part must have all queues: there is no file, or it has grown several times."""
-        if not self._boot:
-            return False
         return self._first_bytes == 0 or self._bytes > 3 * self._first_bytes + _GROWTH_BYTES
 
     def write(self, ends: QueueEnds, lineage: int, *, has_all: bool) -> None:
@@ -219,8 +209,6 @@ class EndsFile:
         Raises:
             OSError: not written; the file is removed.
         """
-        if not self._boot:
-            return
         content = encode_ends(replace(ends, boot=self._boot))
         with self._lock:
             if lineage != self.lineage or not (has_all or self._first_bytes):

@@ -10,8 +10,9 @@ import logging
 from pathlib import Path
 
 from ledgermq.store_progress import Progress
+from store.directory.boot import boot_id
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.queue_ends import QueueEnds, boot_id, merge_ends, read_ends
+from store.queues.queue_ends import QueueEnds, merge_ends, read_ends
 from store.queues.queue_table import QueueTable
 from store.replicated_log import LogRole, ReplicatedLog
 

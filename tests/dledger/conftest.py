@@ -238,10 +238,10 @@ class RaftCluster:
         }  # fmt: skip
         return RaftConfig(**{**values, **self.settings, **changes})
 
-    async def start(self, *node_ids: str, boot_id: str | None = None, **changes: Any) -> None:
+    async def start(self, *node_ids: str, boot: str | None = None, **changes: Any) -> None:
         for node_id in node_ids or [peer.node_id for peer in parse_peers(self.peers)]:
             config = self.config(node_id, **changes)
-            files = open_files(config, boot_id)
+            files = open_files(config, boot)
             machine, recorder = MemoryMachine(), Recorder()
             log = RaftLog(config, files, asyncio.get_running_loop(), machine=machine)
             log.add_listener(recorder)

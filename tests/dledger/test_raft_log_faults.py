@@ -149,7 +149,7 @@ async def test_a_wiped_node_is_brought_up_and_votes_only_then(
 
 async def test_with_async_flush_a_crash_of_the_machine_makes_a_node_recover_first(raft_cluster: Make) -> None:
     cluster = raft_cluster(flush_mode=FlushMode.ASYNC, flush_interval_ms=10)
-    await cluster.start(boot_id="first boot")
+    await cluster.start(boot="first boot")
     leader = await cluster.elected()
     receipt = await cluster.append(leader, b"x")
     assert isinstance(receipt, AppendReceipt) and receipt.copies >= 2
@@ -158,30 +158,30 @@ async def test_with_async_flush_a_crash_of_the_machine_makes_a_node_recover_firs
     directory = cluster.root / follower / f"dledger-{follower}"
     await cluster.sound(follower)
     await cluster.kill(follower)
-    await cluster.start(follower, boot_id="first boot")
+    await cluster.start(follower, boot="first boot")
     state = read_hard_state(directory)
     assert state is not None and not state.recovering, "a crash of the process loses nothing"
     await cluster.kill(follower)
-    await cluster.start(follower, boot_id="second boot")
+    await cluster.start(follower, boot="second boot")
     state = read_hard_state(directory)
     assert state is not None and state.recovering
     await cluster.sound(follower)
     await cluster.stop(follower)
-    await cluster.start(follower, boot_id="third boot")
+    await cluster.start(follower, boot="third boot")
     state = read_hard_state(directory)
     assert state is not None and not state.recovering, "a clean stop flushed everything"
 
 
 async def test_with_sync_flush_a_crash_of_the_machine_forgets_nothing(raft_cluster: Make) -> None:
     cluster = raft_cluster()
-    await cluster.start(boot_id="first boot")
+    await cluster.start(boot="first boot")
     leader = await cluster.elected()
     await cluster.append(leader, b"x")
     await cluster.caught_up()
     await cluster.sound()
     for node_id in list(cluster.logs):
         await cluster.kill(node_id)
-    await cluster.start(boot_id="second boot")
+    await cluster.start(boot="second boot")
     leader = await cluster.elected()
     assert cluster.bodies(leader) == [b"x"]
 

@@ -51,8 +51,7 @@ class StackKit:
         self.replaced = replaced = Replaced(Random(f"world {seed}"), self._now)
         for name, made in _OF_A_RAFT_LOG.items():
             replaced.classes[f"dledger.raft_log.{name}"] = partial(self._make, made)
-        for room in ("dledger.log.identity", "store.queues.queue_ends"):
-            replaced.classes[f"{room}._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot_id())
+        replaced.classes["store.directory.boot._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot())
         replaced.begin()
         logging.disable(logging.CRITICAL)
 
@@ -62,7 +61,7 @@ class StackKit:
     def _make(self, made: Any, *arguments: Any, **named: Any) -> Any:
         return made(self.replaced.current, *arguments, **named)
 
-    def _boot_id(self) -> str:
+    def _boot(self) -> str:
         assert self.replaced.current is not None
         return f"boot {self.replaced.current.files.boot}"
 

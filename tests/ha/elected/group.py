@@ -149,7 +149,7 @@ class Replica:
 
 @contextlib.asynccontextmanager
 async def replica(
-    directory: Path, court: Court, broker_id: int, flush_mode: FlushMode = FlushMode.ASYNC, boot_id: str = "boot-1"
+    directory: Path, court: Court, broker_id: int, flush_mode: FlushMode = FlushMode.ASYNC, boot: str = "boot-1"
 ) -> AsyncIterator[Replica]:
     """A process of the broker with this id, in its folder; unclean if the store's `abort` is there."""
     group = replace(GROUP, broker_id=broker_id, client_address=f"s:{broker_id}", inside_address=f"i:{broker_id}")
@@ -160,7 +160,7 @@ async def replica(
     config = MemberConfig(master=master, ha_host="127.0.0.1", root=root, controllers=("court:1",), silence_ms=3000,
                           priority=5, poll_s=0.2)  # fmt: skip
     loop = asyncio.get_running_loop()
-    member = Member(config, loop, State(), ToCourt(court, broker_id), boot_id)
+    member = Member(config, loop, State(), ToCourt(court, broker_id), boot)
     log = make_log(root / "commitlog", member, flush_mode, StoreCheckpoint())  # type: ignore[arg-type]
     await member.start()
     try:

@@ -219,23 +219,23 @@ async def test_a_replica_whose_power_was_cut_leads_only_when_it_has_again_what_w
     (tmp_path / "2" / "abort").touch()
     for path in (tmp_path / "2" / "commitlog").iterdir():
         path.unlink()
-    async with replica(tmp_path, court, 2, boot_id="boot-2") as second:
+    async with replica(tmp_path, court, 2, boot="boot-2") as second:
         await eventually(lambda: court.beats.get(2, {}).get("doubtEpoch") == 1)
         assert court.group.in_sync == {1, 2}
         assert court.elect(2).cause is Cause.CONTROLLER_ELECTION_FAILED
-    async with replica(tmp_path, court, 2, boot_id="boot-2") as second:
+    async with replica(tmp_path, court, 2, boot="boot-2") as second:
         await eventually(lambda: court.beats.get(2, {}).get("doubtEpoch") == 1)
         assert not second.is_writable
         async with replica(tmp_path, court, 1) as first:
             await leads(first)
             await same(first, first, second)
             await eventually(lambda: "doubtEpoch" not in court.beats[2])
-    async with replica(tmp_path, court, 2, boot_id="boot-2"):
+    async with replica(tmp_path, court, 2, boot="boot-2"):
         await eventually(lambda: 2 in court.beats and "doubtEpoch" not in court.beats[2])
 
 
 @pytest.mark.parametrize(
-    ("is_durable", "abort", "boot_id", "lost"),
+    ("is_durable", "abort", "boot", "lost"),
     [
         (False, True, "boot-2", True),
         (False, True, "boot-1", False),
@@ -244,15 +244,15 @@ async def test_a_replica_whose_power_was_cut_leads_only_when_it_has_again_what_w
     ],
 )
 def test_power_is_lost_where_a_run_that_was_not_durable_ended_with_the_machine(
-    tmp_path: Path, *, is_durable: bool, abort: bool, boot_id: str, lost: bool
+    tmp_path: Path, *, is_durable: bool, abort: bool, boot: str, lost: bool
 ) -> None:
     assert not BootFile(tmp_path, "boot-1").has_lost_power()
     BootFile(tmp_path, "boot-1").write(is_durable=is_durable, in_doubt=False)
     if abort:
         (tmp_path / "abort").touch()
-    assert BootFile(tmp_path, boot_id).has_lost_power() is lost
+    assert BootFile(tmp_path, boot).has_lost_power() is lost
     (tmp_path / "ledgermq.boot").write_bytes(b"")
-    assert BootFile(tmp_path, boot_id).has_lost_power()
+    assert BootFile(tmp_path, boot).has_lost_power()
 
 
 async def test_a_start_after_a_power_cut_that_fails_leaves_the_log_in_doubt(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ async def test_a_start_after_a_power_cut_that_fails_leaves_the_log_in_doubt(tmp_
     (root / "epochFileCheckpoint").write_bytes(b"damaged")
     (root / "abort").touch()
     with pytest.raises(EpochFileError):
-        async with replica(tmp_path, court, 1, boot_id="boot-2"):
+        async with replica(tmp_path, court, 1, boot="boot-2"):
             pass
     (root / "abort").unlink()  # the store was closed in order
     assert BootFile(root, "boot-2").has_lost_power()
@@ -286,7 +286,7 @@ async def test_a_doubt_whose_end_cannot_be_noted_delays_a_master_and_does_not_ke
         write(file, is_durable=is_durable, in_doubt=in_doubt)
 
     monkeypatch.setattr(BootFile, "write", write_later)
-    async with replica(tmp_path, court, 1, boot_id="boot-2") as first:
+    async with replica(tmp_path, court, 1, boot="boot-2") as first:
         await leads(first)
     assert refused
 

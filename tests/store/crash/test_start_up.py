@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.store_progress import Progress
+from store.directory import boot
 from store.directory.checkpoint import StoreCheckpoint, StoreCheckpointFile
 from store.files.mapped_file import MappedFile
 from store.log.commit_log import CommitLog
@@ -191,7 +192,7 @@ async def test_a_start_after_a_kill_opens_hardly_a_queue(
     expected = numbers(store)
     await store.close()
     if not is_same_boot:
-        monkeypatch.setattr(queue_ends, "_BOOT_ID", tmp_path / "boot")
+        monkeypatch.setattr(boot, "_BOOT_ID", tmp_path / "boot")
         (tmp_path / "boot").write_text("another\n")
     touched.clear()
     store = await open_classic(root, queue_file_size=200)
