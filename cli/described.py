@@ -22,7 +22,7 @@ from typing import Any
 
 from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
 from cli.cluster.plan import ClusterMode
-from cli.cluster.roles import BrokerTable, ask_brokers
+from cli.cluster.roles import BrokerTable, ask_first
 from cli.fabric import LocalFabric
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
@@ -115,13 +115,7 @@ class DescribedFabric:
 
     async def _table(self) -> BrokerTable:
         """Return what the first nameserver that answers knows."""
-        failure = CommandError("the description names no nameserver")
-        for namesrv in self.namesrv.split(";"):
-            try:
-                return await ask_brokers(self._client, namesrv)
-            except CommandError as error:
-                failure = error
-        raise failure
+        return await ask_first(self._client, self.namesrv.split(";"))
 
     async def _leads(self, name: str) -> bool:
         return self._addresses[name] in (await self._table()).masters()

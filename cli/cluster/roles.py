@@ -53,6 +53,21 @@ async def ask_brokers(client: RemotingClient, namesrv: str, *, timeout_s: float 
         ) from error
 
 
+async def ask_first(client: RemotingClient, nameservers: Sequence[str], *, timeout_s: float = 3.0) -> BrokerTable:
+    """Return the table of the first nameserver that answers, asked one after the other.
+
+    Raises:
+        CommandError: none is named, or none answers; it tells of the last one.
+    """
+    failure = CommandError("no nameserver is named")
+    for namesrv in nameservers:
+        try:
+            return await ask_brokers(client, namesrv, timeout_s=timeout_s)
+        except CommandError as error:
+            failure = error
+    raise failure
+
+
 @dataclass(frozen=True, slots=True)
 class CopyState:
     """What a master tells of one of its slaves: whether it counts, and how many bytes of the log it lacks."""

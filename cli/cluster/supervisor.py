@@ -4,7 +4,6 @@ starting --(nameserver listens, every broker registered, every broker name has a
 """
 
 import asyncio
-import contextlib
 import os
 import shlex
 import shutil
@@ -25,6 +24,7 @@ from cli.cluster.roles import (
     ask_brokers,
     ask_controllers,
     ask_copies,
+    ask_first,
     transfer_leadership,
 )
 from cli.cluster.template import Template
@@ -240,10 +240,7 @@ class Supervisor:
             CommandError: none answers.
         """
         running = [one for one in self._plan.nameservers if self._children[one.name].state is ChildState.UP]
-        for one in running[:-1]:
-            with contextlib.suppress(CommandError):
-                return await ask_brokers(self._client, one.address, timeout_s=1.0)
-        return await ask_brokers(self._client, (running or self._plan.nameservers)[-1].address, timeout_s=1.0)
+        return await ask_first(self._client, [one.address for one in running or self._plan.nameservers], timeout_s=1.0)
 
     async def _table_or_none(self) -> BrokerTable:
         try:
