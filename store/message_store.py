@@ -94,6 +94,7 @@ class MessageStore:
         self._kept: deque[tuple[int, Sequence[QueuedDraft]]] = deque()
         self._kept_start = 0  # where the log ended before the first kept batch
         self._touched: dict[ConsumeQueue, None] = {}
+        self._cut_from = 0  # where dispatch was before a cut that failed half done; 0: none did
         self._is_writable = False
         self._announced: LogState | None = None
         self._is_resuming = False
@@ -202,18 +203,20 @@ class MessageStore:
         A crash in between leaves nothing that is ahead of the log, which is cut afterwards.
         """
         self._kept.clear()
-        if max_offset < self.dispatched_offset:
+        if max_offset < max(self.dispatched_offset, self._cut_from):
             self._cut(max_offset)
 
     def _cut(self, offset: int) -> None:
         assert not self._is_writable, "a log that is writable is not cut below its confirm offset"
         log.warning("the log is cut at %d; it was dispatched up to %d", offset, self.dispatched_offset)
+        self._cut_from = max(self._cut_from, self.dispatched_offset)
         self.dispatched_offset = offset
         self.queues.cut_at(offset)
         self.last_timestamp = max([0, *(self.reader.store_time(queue, queue.max_offset - 1) for queue in self.queues)])
         for listener in self._listeners:
             listener.on_cut(offset)
         self.save_checkpoint()
+        self._cut_from = 0
 
     def fill_again(self, topics: Mapping[str, int]) -> None:
         """Dispatch the records of some topics again, from the whole log; for queues that were dropped. Blocks.

@@ -12,6 +12,7 @@ again: the message that removed a key may be gone there, while the key is here a
 A follower asks the leader, a slave its master; a leader that lacks messages itself asks its followers.
 """
 
+import asyncio
 import logging
 from typing import Final
 
@@ -39,6 +40,8 @@ FETCH_SECONDS: Final = 1.0
 """Between two looks whether something is missing, and between two attempts."""
 
 _PART_BYTES: Final = 64 << 10
+_WAIT_FOR_LOG_S: Final = 0.05
+_WAITS_FOR_LOG: Final = 100
 _FAULTS: Final = (RemotingError, Refusal, CorruptRecordError, StoreError, OSError)
 
 _log = logging.getLogger(__name__)
@@ -127,8 +130,13 @@ async def _fetch_queue(link: LeaderLink, compaction: CompactionStore, topic: str
     target = compaction.begin_fetch(topic, queue_id)
     if target is None:
         raise Refusal(Cause.RECOVERING, "the queue cannot be opened here")
-    offset, edition = 0, ""
-    while not compaction.has_reached_log(target, offset):
+    offset, edition, waits = 0, "", 0
+    while not (compaction.has_reached_log(target, offset) and compaction.is_in_log(target)):
+        if compaction.has_reached_log(target, offset):
+            if (waits := waits + 1) > _WAITS_FOR_LOG:
+                raise Refusal(Cause.RECOVERING, f"{link.address} has messages that have not come to this node's log")
+            await asyncio.sleep(_WAIT_FOR_LOG_S)
+            continue
         ext = {"topic": topic, "queueId": str(queue_id), "offset": str(offset)}
         answer = await link.ask(Command(KEPT_MESSAGES, ext=ext))
         if answer.code != ResponseCode.SUCCESS:

@@ -118,16 +118,17 @@ class TakeRequests:
             )
         topic, group, queue_id = self._checks.readable_place(connection, fields)
         batch = self._new_batch(topic, group, fields)
-        try:
-            for name, number in self._queues(topic, batch, queue_id):
+        refusal = None  # of the first queue that refuses: the others are served
+        for name, number in self._queues(topic, batch, queue_id):
+            try:
                 self._reader.take(batch, name, number)
-        except DiskReadError as error:
-            if not batch.records:
-                raise refusal_of(error) from error
-        except Refusal:
-            if not batch.records:
-                raise
+            except DiskReadError as error:
+                refusal = refusal or refusal_of(error)
+            except Refusal as error:
+                refusal = refusal or error
         if not batch.records:
+            if refusal is not None:
+                raise refusal
             if batch.is_unfinished and batch.pop_ms < deadline_ms:
                 self._turns.run_later(lambda: self._go_on(connection, command, deadline_ms))
                 return True

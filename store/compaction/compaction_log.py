@@ -149,6 +149,11 @@ class CompactionLog:
             self.end_offset = queue_offset + 1
         return is_added
 
+    @property
+    def unsynced(self) -> list[Segment]:
+        """The segments of which a part may not be durable, whoever syncs them meanwhile."""
+        return [segment for segment in (self.undurable, *self._segments[-1:]) if segment is not None]
+
     def take_dirty(self) -> Segment | None:
         """The segment written since the last call, to be synced."""
         dirty, self._dirty = self._dirty, None

@@ -51,6 +51,8 @@ _FOLDERS: Final = ("compactionLog", "compactionCq")
 _I64_MAX: Final = (1 << 63) - 1
 _READ_BY_MEMBER_S: Final = 30.0
 """A queue is not compacted for so long after another node has fetched a part of it."""
+_READ_BY_MEMBERS_MAX_S: Final = 600.0
+"""Nodes that fetch a queue again and again, and never to its end, put its compaction off for so long at most."""
 _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 
 
@@ -88,7 +90,7 @@ class CompactionStore:
         self._positions = PositionCheckpoint(self._directory)
         self._trash = Trash(self._directory)
         self._missing = MissingHistory(self._directory)
-        self._read_by_member: dict[CompactionLog, float] = {}
+        self._read_by_member: dict[CompactionLog, tuple[float, float]] = {}  # not compacted before, never put off past
         self._logs: dict[QueueKey, CompactionLog] = {}
         self._by_queue: dict[ConsumeQueue, CompactionLog | None] = {}
         self._timers: dict[object, asyncio.TimerHandle] = {}
@@ -163,6 +165,9 @@ class CompactionStore:
 
         A message may have been dropped for a later one of its key that is gone now, so that no part of it can stay;
         what has left the log is fetched again from the node that is copied.
+
+        Raises:
+            DiskFullError, DiskFailedError: nothing is dropped yet; call again.
         """
         cut = {queue.topic for queue, kept in self._by_queue.items() if kept and kept.end_offset > queue.max_offset}
         lost = {
@@ -232,7 +237,7 @@ class CompactionStore:
         Queues that do not begin at 0 lack what that node has kept. This is durable on return.
 
         Raises:
-            OSError, DiskFailedError: try again.
+            DiskFullError, DiskFailedError: try again.
         """
         self._missing.replace(
             [
@@ -286,6 +291,14 @@ class CompactionStore:
         min_offset = self._store.log.min_offset
         return queue is None or offset >= queue.bisect(lambda unit: unit[0] < min_offset)
 
+    def is_in_log(self, compaction_log: CompactionLog) -> bool:
+        """Whether this node's log has come to the last of the kept messages.
+
+        Those of a source that is ahead might belong to another history than the one that comes to be here.
+        """
+        queue = self._store.queues.find(compaction_log.topic, compaction_log.queue_id)
+        return queue is None or compaction_log.end_offset <= queue.max_offset
+
     async def complete(self, compaction_log: CompactionLog, offset: int) -> None:
         """All kept messages up to queue offset `offset` are here: serve the queue, and copy what follows.
 
@@ -295,10 +308,10 @@ class CompactionStore:
         topic, queue_id = compaction_log.topic, compaction_log.queue_id
         compaction_log.end_offset = max(compaction_log.end_offset, offset)
         compaction_log.lacks_history = False
+        unsynced = compaction_log.unsynced  # before more is copied
         if (queue := self._store.queues.find(topic, queue_id)) is not None:
             self.on_dispatched([queue])
-        if (segment := compaction_log.take_dirty()) is not None:
-            await self._loop.run_in_executor(self._executor, segment.sync)
+        await self._loop.run_in_executor(self._executor, _sync_all, unsynced)
         if not compaction_log.is_dropped:
             self._missing.queues -= {(topic, queue_id)}
             await self._loop.run_in_executor(self._executor, self._missing.save)
@@ -315,7 +328,9 @@ class CompactionStore:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"queue {topic[:80]}/{queue_id} is not compacted here")
         if found.lacks_history:
             raise _lacks_history(topic, queue_id)
-        self._read_by_member[found] = time.monotonic() + _READ_BY_MEMBER_S
+        now = time.monotonic()
+        _, latest = self._read_by_member.get(found, (now, now + _READ_BY_MEMBERS_MAX_S))
+        self._read_by_member[found] = min(now + _READ_BY_MEMBER_S, latest), latest
         records, next_offset = found.kept(offset, max_bytes)
         return KeptPart(records, next_offset, found.edition)
 
@@ -436,11 +451,12 @@ class CompactionStore:
         key = compaction_log.topic, compaction_log.queue_id
         position = self._positions.get(*key)
         segments = compaction_log.due(position)
-        if compaction_log.lacks_history or self._read_by_member.get(compaction_log, 0.0) > time.monotonic():
+        if compaction_log.lacks_history or self._read_by_member.get(compaction_log, (0.0, 0.0))[0] > time.monotonic():
             return
         if not segments or compaction_log.is_compacting or compaction_log.is_dropped or self._is_closing:
             return
         compaction_log.is_compacting = True
+        self._read_by_member.pop(compaction_log, None)
 
         def stop() -> bool:
             return self._is_closing or compaction_log.is_dropped

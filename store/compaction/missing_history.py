@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from store.directory.config_file import read_config, write_config
+from store.files.disk import refusal_of_disk
 
 FILE_NAME = "missing-history.ledgermq"
 
@@ -46,7 +47,7 @@ class MissingHistory:
         """Set the queues; durable on return.
 
         Raises:
-            OSError, DiskFailedError: they may not be written.
+            DiskFullError, DiskFailedError: they may not be written.
         """
         self.queues = frozenset(queues)
         self.save()
@@ -54,8 +55,13 @@ class MissingHistory:
     def save(self) -> None:
         """Write the file; durable on return; errors as `replace`."""
         with self._saving:
-            if self.queues or self._path.exists():
-                write_config(self._path, orjson.dumps({"queues": sorted(self.queues)}))
+            if not self.queues and not self._path.exists():
+                return
+            content = orjson.dumps({"queues": sorted(self.queues)})
+            try:
+                write_config(self._path, content)
+            except OSError as error:
+                raise refusal_of_disk(self._path, len(content), "write", error) from error
 
 
 def _queues(value: Mapping[str, Any]) -> set[QueueKey]:

@@ -25,11 +25,12 @@ class SparseFile:
         DiskFailedError: it cannot be made or opened.
     """
 
-    __slots__ = ("_buffer", "_fd", "path", "size_bytes", "view")
+    __slots__ = ("_buffer", "_fd", "_sync_fault", "path", "size_bytes", "view")
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
         self.size_bytes = size_bytes
+        self._sync_fault: str | None = None
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -89,16 +90,21 @@ class SparseFile:
             self.write(position, bytes(dirty))
 
     def sync(self) -> None:
-        """Make what was written durable; a closed file is so already.
+        """Make what was written durable; a closed file is so already. For any thread.
 
         Raises:
-            DiskFailedError: the disk lost bytes; final for this process.
+            DiskFailedError: the disk lost bytes; so does every later call, since the kernel tells of it once.
         """
-        try:
-            if self._fd >= 0:
-                os.fdatasync(self._fd)
-        except OSError as error:
-            raise DiskFailedError(self.path, f"sync failed: {error}") from error
+        if self._sync_fault is None:
+            try:
+                if self._fd >= 0:
+                    os.fdatasync(self._fd)
+            except OSError as error:
+                if self._fd < 0:  # closed between the two looks, which is done after a sync
+                    return
+                self._sync_fault = f"sync failed: {error}"
+        if self._sync_fault is not None:
+            raise DiskFailedError(self.path, self._sync_fault)
 
     def close(self) -> None:
         """Write no more, after `sync`; `view` can still be read."""

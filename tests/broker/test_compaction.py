@@ -16,6 +16,7 @@ from tests.broker.conftest import (
     send_fields,
     topic_fields,
 )
+from tests.broker.pop.support import bodies, pop
 
 small_files = pytest.mark.parametrize(
     "desk",
@@ -141,3 +142,21 @@ async def test_switched_off_a_compacted_topic_is_served_as_others_are(desk: Desk
     await send_rounds(client, 10)
     assert desk.store.compaction is None
     assert len(await pull_all(client)) == 10
+
+
+@small_files
+async def test_pop_takes_from_the_other_queues_while_one_lacks_its_kept_messages(desk: Desk) -> None:
+    client = desk.client()
+    ext = topic_fields("T", 2, attributes="+cleanup.policy=COMPACTION")
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)).code == 0
+    for queue_id in (0, 1):
+        await send(client, b"in %d" % queue_id, e=queue_id, i="KEYS\x01k\x02")
+    compaction = desk.store.compaction
+    assert compaction is not None
+    compaction.begin_anew({"T": {0: 1}})
+    for number in range(8):  # queues are taken from in an order drawn at random
+        answer = await pop(client, consumerGroup=f"g{number}", initMode=0)
+        assert bodies(answer) == [b"in 1"]
+    refused = await pop(client, consumerGroup="g", queueId=0)
+    assert refused.code != 0
+    assert "lacks the kept messages of T/0" in (refused.remark or "")

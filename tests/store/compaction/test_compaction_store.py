@@ -2,24 +2,29 @@
 
 import asyncio
 import contextlib
+import errno
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.codec.java_json import load_json
-from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.compaction import missing_history
 from store.compaction.compaction_store import CompactionStore, KeptPart
+from store.compaction.missing_history import MissingHistory
 from store.compaction.sparse_file import SparseFile
-from store.errors import DiskFullError
+from store.errors import DiskFailedError, DiskFullError
 from store.log.commit_log import CommitLogConfig
 from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
+from store.replicated_log import LogRole, LogState
 from store.store_config import StoreConfig
 from tests.store.compaction.support import SMALL, contents
 from tests.store.support import HOST, eventually, put_all, queued
@@ -163,6 +168,32 @@ async def test_a_cut_below_what_is_compacted_leaves_a_queue_that_lacks_what_has_
             pull_all(store, queue)
         compaction_of(store).drop("C")
         assert compaction_of(store).missing == []
+
+
+async def test_a_cut_that_cannot_be_noted_is_made_again_at_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", *ROUNDS * 3)
+        await copied(store, queue)
+        store.store.log.trim(store.store.log.confirm_offset)
+        queue.correct_min_offset(store.store.log.min_offset)
+        last = queue.unit(queue.max_offset - 1)
+        assert last is not None
+        follows = LogState(LogRole.SLAVE, 1, None, Refusal(Cause.NOT_LEADER, "follows another master"))
+        store.store.on_role_change(follows)
+        with monkeypatch.context() as patch, pytest.raises(DiskFullError):
+            patch.setattr(missing_history, "write_config", refuse)
+            store.store.on_truncated(last[0])
+        assert pull_all(store, queue)  # nothing is dropped yet
+        store.store.on_truncated(last[0])
+        assert compaction_of(store).missing == [("C", 0)]
+        noted = MissingHistory(tmp_path / "compaction")
+        noted.load()
+        assert noted.queues == {("C", 0)}
 
 
 async def test_only_what_is_on_disk_is_copied_and_the_log_keeps_the_rest(tmp_path: Path) -> None:
@@ -314,3 +345,63 @@ async def test_a_store_that_began_anew_serves_nothing_until_it_has_what_another_
         async with opened(tmp_path / "target") as target:
             assert compaction_of(target).missing == []
             assert pull_all(target, target.store.queues.get("C", 0)) == expected
+
+
+async def test_fetched_messages_count_as_here_only_when_the_disk_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(descriptor: int) -> None:
+        raise OSError(errno.EIO, "lost")
+
+    async with opened(tmp_path / "source") as source, opened(tmp_path / "target") as target:
+        queue = await send(source, "C", *ROUNDS)
+        await copied(source, queue)
+        compaction, end = compaction_of(target), queue.max_offset
+        target.store.restart({"C": {0: end}})
+        compaction.begin_anew({"C": {0: end}})
+        begun = compaction.begin_fetch("C", 0)
+        assert begun is not None
+        await compaction.take_kept(begun, compaction_of(source).kept("C", 0, 0, 1 << 20).records)
+        assert compaction.is_in_log(begun)
+        taken = begun.take_dirty()  # as the flush of each second does, whose sync fails
+        assert taken is not None
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fdatasync", lose)
+            with pytest.raises(DiskFailedError):
+                taken.sync()
+        with pytest.raises(DiskFailedError):
+            await compaction.complete(begun, end)
+        assert compaction.missing == [("C", 0)]
+
+
+async def test_messages_that_have_not_come_to_the_log_are_not_taken_as_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path / "source") as source, opened(tmp_path / "target") as target:
+        queue = await send(source, "C", *ROUNDS)
+        await copied(source, queue)
+        compaction, end = compaction_of(target), queue.max_offset
+        target.store.restart({"C": {0: end - 1}})
+        compaction.begin_anew({"C": {0: end - 1}})
+        begun = compaction.begin_fetch("C", 0)
+        assert begun is not None
+        await compaction.take_kept(begun, compaction_of(source).kept("C", 0, 0, 1 << 20).records)
+        assert compaction.has_reached_log(begun, end)
+        assert not compaction.is_in_log(begun)
+
+
+async def test_a_node_that_fetches_for_ever_does_not_stop_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("store.compaction.compaction_store.time", SimpleNamespace(monotonic=lambda: now))
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", *ROUNDS * 3)
+        await copied(store, queue)
+        compaction, before = compaction_of(store), pull_all(store, queue)
+        while now < 600:
+            compaction.kept("C", 0, 0, 100)
+            await compaction.compact()
+            assert pull_all(store, queue) == before
+            now += 20
+        compaction.kept("C", 0, 0, 100)
+        await compaction.compact()
+        assert len(pull_all(store, queue)) < len(before)
