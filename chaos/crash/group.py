@@ -64,9 +64,8 @@ class _Recording:
 
     def _past(self) -> Past:
         cluster = self.run.cluster
-        for name, process in cluster.processes.items():  # one of them may be in the middle of dispatching
-            disk, log = _disk(cluster, name), cast(StoreProcess, process).raft_log
-            disk.dispatched_offset = max(disk.dispatched_offset, log.confirm_offset)
+        for process in cluster.processes.values():
+            cast(StoreProcess, process).note_reached()
         disks = {name: _disk(cluster, name).past() for name in NAMES}
         return Past(cluster.clock.now_us, cluster.message_count, cluster.observer.past(), disks)
 

@@ -35,7 +35,7 @@ from store.files.file_mapping import FileMapping
 
 _CLOSE = os.close
 _KNOWN = (
-    "first_index", "prev_term", "prev_chain", "entries", "chains", "amnesiac", "boot", "dispatched_offset",
+    "first_index", "prev_term", "prev_chain", "entries", "chains", "amnesiac", "boot", "reached_offset",
     "_durable_index",
 )  # fmt: skip
 
@@ -64,7 +64,7 @@ class StoreDisk(Machine[bytes]):
         root: the present directory.
         boot: the machine's boot: another one after each power cut.
         descriptors: open ones of the running process.
-        dispatched_offset: up to where the processes so far may have dispatched.
+        reached_offset: up to where the processes so far may have dispatched, or have taken over tables.
         began: by inode, what the syncs that are made at present cover of the log's files.
         log: the entry log of the running process; None while none runs.
     """
@@ -83,7 +83,7 @@ class StoreDisk(Machine[bytes]):
         self.is_dead = False
         self.descriptors: set[int] = set()
         self.log: EntryLog | None = None
-        self.dispatched_offset = 0
+        self.reached_offset = 0
         self.began: dict[int, bytes] = {}
         self._durable_index = -1
         self._inodes: dict[FileMapping, int] = {}

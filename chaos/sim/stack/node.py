@@ -124,12 +124,17 @@ class StoreProcess(Process):
         try:
             with self._replaced.running(self), self.loop.running():
                 event()
-        finally:  # it may die in the middle of dispatching
-            self.files.dispatched_offset = max(self.files.dispatched_offset, self.raft_log.confirm_offset)
+        finally:
+            self.note_reached()
         if self.files.is_dead:
             raise ProcessDiesError
         if self.loop.errors:
             raise self.loop.errors.pop(0)
+
+    def note_reached(self) -> None:
+        """Note how far the disk may be: it may be in the middle of dispatching; tables of an install are ahead."""
+        applied = self.parts.context.state.applied_offset
+        self.files.reached_offset = max(self.files.reached_offset, self.raft_log.confirm_offset, applied)
 
     def _run(self, what: str, event: Callable[[], None]) -> None:
         self._cluster.run(self, what, event)
@@ -246,7 +251,7 @@ class StoreProcess(Process):
     def check_boot(self) -> None:
         self._check_queues()
         # behind what an earlier process had dispatched, the tables on disk may be newer than their mark says
-        is_level = self.store.dispatched_offset >= self.files.dispatched_offset
+        is_level = self.store.dispatched_offset >= self.files.reached_offset
         if is_level and not self.raft.state.recovering:
             self._check("R19", self._fault_of_tables())
 
@@ -261,7 +266,7 @@ class StoreProcess(Process):
         self._check("R19", self._fault_of_tables())
 
     def _check_queues(self) -> None:
-        removed_to = max(self.parts.context.state.applied_offset, self.files.dispatched_offset)
+        removed_to = max(self.parts.context.state.applied_offset, self.files.reached_offset)
         self._check("R20", self._accounts.fault_of_queues(self.store, removed_to))
 
     def _check(self, code: str, fault: str | None) -> None:
