@@ -231,15 +231,16 @@ class Raft:
             self.member.follower.on_durable()
 
     def refused(self) -> None:
-        """The log had no room for a span: entries that the core took for written are not there.
+        """A write of the last `Ready` failed: entries that the core took for written, or for dropped, are not.
 
-        The messages, the commit index and the soft state of the `Ready` with that span must not be used. The next
-        `Ready` has the commit index and the soft state again, as they are then.
+        The messages, the commit index and the soft state of that `Ready` must not be used. The commit index falls back
+        to what an earlier `Ready` had, since the log may still hold entries of an earlier term where newer ones are
+        committed. The next `Ready` has the soft state again, as it is then.
         """
-        state, last_index = self.state, self.state.source.last_index
-        state.terms.truncate_after(last_index)
-        state.durable_index = min(state.durable_index, last_index)
-        state.commit_index = min(state.commit_index, last_index)
+        state, source = self.state, self.state.source
+        state.terms.truncate_after(source.last_index)
+        state.durable_index = min(state.durable_index, source.last_index)
+        state.commit_index = min(state.commit_index, max(self._reported_before[0], source.first_index - 1))
         self._reported_commit, self._reported_soft_state = self._reported_before
         state.held.clear()  # it may contain the acknowledgement; the leader asks again if it gets no answer
         self.member.follower.on_refused()

@@ -520,6 +520,17 @@ def test_a_refused_span_takes_the_news_of_its_leader_back() -> None:
     assert again is not None and again.soft_state == ready.soft_state
 
 
+def test_a_commit_index_is_not_told_when_the_entries_in_its_place_could_not_be_dropped() -> None:
+    raft = make_raft([1, 1, 1], term=1)
+    raft.step("n2", append(2, (1, 0), entries=(2, 1, 2), commit=2))
+    ready = raft.ready()
+    assert ready is not None and ready.writes[0] == TruncateAfter(0) and ready.commit_index == 2
+    raft.refused()
+    assert raft.state.commit_index == -1
+    again = raft.ready()
+    assert again is None or again.commit_index is None
+
+
 def test_a_log_is_kept_for_members_that_take_something_and_no_longer_for_one_that_does_not() -> None:
     raft = make_raft([1])
     elect(raft)
