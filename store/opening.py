@@ -115,6 +115,7 @@ async def open_store(
     )
     store.save_checkpoint = checkpointer.save_cut
     cleaner = store.cleaner = _make_cleaner(config, store)
+    cleaner.holds.append(lambda: checkpointer.saved_offset)
     compaction: CompactionStore | None = None
     try:
         compaction = await asyncio.to_thread(_load_compaction, config, directory)

@@ -58,6 +58,7 @@ class CompactionLog:
 
     Attributes:
         end_offset: next queue offset to copy.
+        durable_offset: the copies of all messages below this queue offset are on disk; at most `end_offset`.
         undurable: a full segment that is to be synced.
         is_dropped: whether its topic was removed.
         is_compacting: a compaction runs, or has failed for good: `load` will go on with it.
@@ -69,7 +70,7 @@ class CompactionLog:
     def __init__(self, topic: str, queue_id: int, place: Place, config: CompactionConfig) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.end_offset = 0
+        self.end_offset = self.durable_offset = 0
         self.undurable: Segment | None = None
         self.is_dropped = False
         self.is_compacting = False
@@ -80,7 +81,6 @@ class CompactionLog:
         self._place = place
         self._config = config
         self._segments: list[Segment] = []
-        self._dirty: Segment | None = None
 
     def __repr__(self) -> str:
         return f"<CompactionLog {self.topic}/{self.queue_id}: {len(self._segments)} segments to {self.end_offset}>"
@@ -97,7 +97,10 @@ class CompactionLog:
         names = self._place.names()
         for number, name in enumerate(names):
             segment = self._open(self._place, name)
-            segment.recover(is_trusted=clean or number < len(names) - 2)
+            is_trusted = clean or number < len(names) - 2
+            segment.recover(is_trusted=is_trusted)
+            if not is_trusted:
+                segment.sync()  # the process that wrote it may have been killed before it did
             if segment.count and segment.first_queue_offset < self.end_offset:
                 raise StoreFormatError(
                     self._place.log / name, f"begins before {self.end_offset}, the end of the one before it"
@@ -106,7 +109,7 @@ class CompactionLog:
                 segment.is_sealed = True
                 segment.close()
             self._segments.append(segment)
-            self.end_offset = max(self.end_offset, segment.end_offset)
+            self.end_offset = self.durable_offset = max(self.end_offset, segment.end_offset)
 
     # ---- copying
 
@@ -153,11 +156,6 @@ class CompactionLog:
     def unsynced(self) -> list[Segment]:
         """The segments of which a part may not be durable, whoever syncs them meanwhile."""
         return [segment for segment in (self.undurable, *self._segments[-1:]) if segment is not None]
-
-    def take_dirty(self) -> Segment | None:
-        """The segment written since the last call, to be synced."""
-        dirty, self._dirty = self._dirty, None
-        return dirty
 
     # ---- reading
 
@@ -270,7 +268,6 @@ class CompactionLog:
             segment = self._begin()
             if not segment.append(record, code, timestamp, queue_offset):
                 raise RecordTooLargeError(size, self._config.log_file_bytes)
-        self._dirty = segment
         return True
 
     def _begin(self) -> Segment:

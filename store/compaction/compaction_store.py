@@ -137,7 +137,7 @@ class CompactionStore:
         self.on_dispatched(list(self._store.queues))
 
     def hold(self) -> int:
-        """Physical offset of the first message that is still to be copied: the log must keep it.
+        """Physical offset of the first message of which no copy is on disk yet: the log must keep it.
 
         While copying is stopped, perhaps for want of room, nothing is kept: the disk would never have room again.
         """
@@ -146,7 +146,7 @@ class CompactionStore:
             for queue, kept in self._by_queue.items()
             if kept is not None and kept.fault is None and not kept.lacks_history
         ]
-        units = [queue.unit(kept.end_offset) for queue, kept in waiting]
+        units = [queue.unit(kept.durable_offset) for queue, kept in waiting]
         return min((unit[0] for unit in units if unit is not None), default=_I64_MAX)
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
@@ -312,6 +312,7 @@ class CompactionStore:
         if (queue := self._store.queues.find(topic, queue_id)) is not None:
             self.on_dispatched([queue])
         await self._loop.run_in_executor(self._executor, _sync_all, unsynced)
+        compaction_log.durable_offset = max(compaction_log.durable_offset, offset)
         if not compaction_log.is_dropped:
             self._missing.queues -= {(topic, queue_id)}
             await self._loop.run_in_executor(self._executor, self._missing.save)
@@ -425,16 +426,20 @@ class CompactionStore:
         return opened
 
     def _flush(self) -> None:
-        segments = [segment for kept in self._logs.values() if (segment := kept.take_dirty()) is not None]
-        if segments:
-            self._spawn(self._sync(segments))
+        behind = [kept for kept in self._logs.values() if kept.durable_offset < kept.end_offset and kept.fault is None]
+        if behind:
+            self._spawn(self._sync(behind))
         self._call_later("flush", self.config.flush_interval_ms / 1000, self._flush)
 
-    async def _sync(self, segments: list[Segment]) -> None:
-        try:
-            await self._loop.run_in_executor(self._executor, _sync_all, segments)
-        except _FAULTS as error:
-            log.error("compaction logs cannot be synced; after a crash they are copied again: %s", error)
+    async def _sync(self, behind: list[CompactionLog]) -> None:
+        for kept in behind:
+            end_offset, segments = kept.end_offset, kept.unsynced
+            try:
+                await self._loop.run_in_executor(self._executor, _sync_all, segments)
+                kept.durable_offset = end_offset
+            except _FAULTS as error:
+                kept.fault = error
+                log.error("%s cannot be synced; after a crash it is copied again: %s", kept, error)
 
     def _interval_s(self) -> float:
         """The interval and a part of it, so that queues do not all compact at once."""
@@ -491,8 +496,8 @@ class CompactionStore:
         is_durable = True
         for compaction_log in self._logs.values():
             try:
-                if (segment := compaction_log.take_dirty()) is not None:
-                    segment.sync()
+                if compaction_log.durable_offset < compaction_log.end_offset:
+                    _sync_all(compaction_log.unsynced)
             except StoreError as error:
                 log.error("%s cannot be synced: %s", compaction_log, error)
                 is_durable = False

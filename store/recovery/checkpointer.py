@@ -51,6 +51,11 @@ class StoreCheckpointer:
     Args:
         last_timestamp: store time (ms) of the last record dispatched before this store was opened.
         sync_index: makes the index durable and says up to where, in the checkpointer's thread; None without an index.
+
+    Attributes:
+        saved_offset: the checkpoint that this process saved last says that all units of records below are durable; 0
+            before the first one. The log must keep what lies behind: a start after a power cut reads the queue offsets
+            from it.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class StoreCheckpointer:
         self._loop = loop
         self._queues_timestamp = last_timestamp
         self._sync_index = sync_index
+        self.saved_offset = 0
         self._dispatched = (store.dispatched_offset, last_timestamp)  # at the last capture
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-checkpoint")
         queues = store.queues
@@ -237,7 +243,7 @@ class StoreCheckpointer:
                 self._store.queues.ends_file.invalidate()
                 return
             self._has_failed = True
-            log.error("no checkpoint is written any more: %s", error)
+            log.error("no checkpoint is written any more, and no file of the log is deleted: %s", error)
 
     def _note_delay(self, error: Exception | None) -> None:
         """Note whether the checkpoint waits for room or descriptors; told once."""
@@ -257,6 +263,8 @@ class StoreCheckpointer:
             if error.errno not in NO_ROOM:
                 raise
             return error
+        if checkpoint.progress is not None:
+            self.saved_offset = min(checkpoint.progress.flushed_offset, checkpoint.progress.dispatched_offset)
         return None
 
 

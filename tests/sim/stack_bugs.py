@@ -25,6 +25,7 @@ from store.files.mapped_file import MappedFile
 from store.log.flusher import Flusher
 from store.message_store import MessageStore
 from store.queues.queue_table import QueueStarts, QueueTable
+from store.recovery.checkpointer import StoreCheckpointer
 from tests.sim.mutants import every_vote_is_known, own_real_vote_counts, writable_with_entries_undecided
 
 Planted = AbstractContextManager[Any]
@@ -159,6 +160,10 @@ def one_entry_too_few_is_cut() -> Planted:
     return patch.object(EntryLog, "truncate_after", short)
 
 
+def log_is_trimmed_above_the_checkpoint() -> Planted:
+    return patch.object(StoreCheckpointer, "saved_offset", property(lambda _: 1 << 62, lambda _, __: None), create=True)
+
+
 @dataclass(frozen=True)
 class StackBug:
     """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with the first seed from 0 on.
@@ -193,5 +198,6 @@ BUGS = (
     StackBug("start does not sync", start_does_not_sync, ("R9",), 2),
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
+    StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint, ("R20",), 7_700_381),
     StackBug("one entry too few cut", one_entry_too_few_is_cut),
 )

@@ -17,7 +17,7 @@ from tests.limits import IS_WHOLE
 from tests.sim.stack_bugs import BUGS, StackBug
 
 REPOSITORY = Path(__file__).parents[2]
-SEEDS = (0, 1, 2, *((16, 20, 25) if IS_WHOLE else ()), 92, 2043)
+SEEDS = (0, 1, 2, *((16, 20, 25) if IS_WHOLE else ()), 92, 127, 2043, 7_700_381)
 
 
 @pytest.mark.sim

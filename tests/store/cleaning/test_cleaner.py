@@ -214,6 +214,20 @@ async def test_nothing_goes_that_somebody_still_has_to_read(world: World) -> Non
     assert world.opened.store.log.min_offset == 2 * 4096
 
 
+async def test_nothing_goes_before_a_checkpoint_says_that_its_units_are_durable(world: World) -> None:
+    """Only the log knows the queue offsets of units that a power cut takes back."""
+    world.set_ages(*[50.0] * 20)
+    cleaner = world.opened.cleaner
+    cleaner.clean_by_hand()
+    await cleaner.run_round()
+    assert world.opened.store.log.min_offset == 0
+    world.opened.checkpointer.save_cut()
+    cleaner.clean_by_hand()
+    await cleaner.run_round()
+    assert world.opened.store.log.min_offset > 0
+    assert world.log_files() == []
+
+
 async def test_nothing_goes_that_is_not_dispatched(world: World) -> None:
     world.set_ages(*[50.0] * 20)
     world.hour = 4
