@@ -58,13 +58,12 @@ class KeptSettings:
         """Put these settings into the file; durable on return. Blocks for flushes: not for the event loop.
 
         Raises:
-            OSError, DiskFailedError: the disk refused; the file is as it was.
+            OSError, StoreError: the disk refused; the file is as it was.
         """
         with self._lock:
             settings = self._settings | {key: (self._given.get(key, ""), value) for key, value in changes.items()}
             table = {key: {"before": before, "value": value} for key, (before, value) in settings.items()}
             content = {"settings": table, "writtenBy": "ledgermq"}
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             write_config(self._path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
             self._settings = settings
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from ledgermq.remoting.seldom import SeldomLog
-from store.errors import DiskFailedError, StoreError
+from store.errors import StoreError
 from store.message_store import MessageStore
 from store.timer.metrics import TopicCounts, write_counts
 from store.timer.placing import TimerIndexConfig
@@ -112,7 +112,7 @@ class DeliveryFiles:
         if self._counts.version != self._saved_counts:
             try:
                 await asyncio.to_thread(write_counts, self._path, self._counts.encode())
-            except DiskFailedError as error:
+            except StoreError as error:
                 log.error("counts of transactions cannot be saved: %s", error)
         self._executor.shutdown()
 

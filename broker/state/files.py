@@ -65,9 +65,8 @@ def write_files(directory: Path, files: list[tuple[str, bytes]]) -> None:
     """Replace the files, in order, each durable before the next. Blocks for flushes: not for the event loop.
 
     Raises:
-        OSError, DiskFailedError: the disk refused; files already replaced stay so, which is harmless.
+        OSError, StoreError: the disk refused; files already replaced stay so, which is harmless.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     for name, content in files:
         write_config(directory / name, content)
 

@@ -23,7 +23,8 @@ from typing import Any, Generic, TypeVar
 from ledgermq.remoting.codec.java_json import load_json
 from ledgermq.remoting.errors import JsonError
 from store.errors import StoreFormatError
-from store.files.mapped_file import sync_directory
+from store.files.disk import sync_directory
+from store.files.folders import make_folder
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +44,12 @@ class Loaded(Generic[_V]):
 
 
 def write_config(path: Path, content: bytes) -> None:
-    """Replace the file; durable on return. Blocks for flushes: not for the event loop.
+    """Replace the file, or make it, with its folder; durable on return. Blocks for flushes: not for the event loop.
 
     Raises:
-        OSError, DiskFailedError: the disk refused; the file is the old or the new one.
+        OSError, DiskFullError, DiskFailedError: the disk refused; the file is the old or the new one.
     """
+    make_folder(path.parent)
     fresh, backup = path.with_name(path.name + ".new"), path.with_name(path.name + ".bak")
     with fresh.open("wb") as file:
         file.write(content)

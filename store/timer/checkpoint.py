@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from store.errors import DiskFailedError, StoreFormatError
+from store.files.folders import make_folder
 
 _FIELDS = struct.Struct(">7q")
 _FILE_SIZE: Final = 4096
@@ -62,9 +63,9 @@ def write_check(path: Path, check: TimerCheck) -> None:
     """Write the fields in place and sync them; for a thread. One sector, so that they change together.
 
     Raises:
-        DiskFailedError: the disk refused.
+        DiskFullError, DiskFailedError: the disk refused.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -95,10 +95,9 @@ def write_counts(path: Path, content: bytes) -> None:
     """Replace the file, the one before becomes `.bak`; for a thread.
 
     Raises:
-        DiskFailedError: the disk refused.
+        DiskFullError, DiskFailedError: the disk refused.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_config(path, content)
     except OSError as error:
         raise DiskFailedError(path, f"write failed: {error}") from error

@@ -1,6 +1,7 @@
 """Small files that are replaced whole: what is left after a crash at any point, and what is read then."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from ledgermq.remoting.codec.java_json import file_json, load_json
 from ledgermq.remoting.errors import JsonError
 from store.directory.config_file import read_config, write_config
-from store.errors import StoreFormatError
+from store.errors import DiskFullError, StoreFormatError
 from tests.store.support import GOLDEN
 
 GOLDEN_TREES = [path.parent for path in sorted(GOLDEN.glob("store-*/**/FILES.json")) if "plain" not in path.parts]
@@ -183,3 +184,19 @@ def test_when_nothing_can_be_read_the_file_and_the_place_are_named(tmp_path: Pat
 
 def test_nothing_there_is_nothing_and_no_error(tmp_path: Path) -> None:
     assert read_config(tmp_path / "x.json", same) is None
+
+
+def test_the_folder_of_a_new_file_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("store.files.folders.sync_directory", synced.append)
+    write_config(tmp_path / "a" / "b" / "file.json", b"{}")
+    assert synced == [tmp_path, tmp_path / "a"]
+
+
+def test_a_disk_without_room_for_the_folder_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(DiskFullError):
+        write_config(tmp_path / "a" / "file.json", b"{}")
