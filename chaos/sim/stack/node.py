@@ -259,6 +259,8 @@ class StoreProcess(Process):
         log = self.raft_log
         if self.store.dispatched_offset != log.confirm_offset or log.confirm_offset != log.max_offset:
             return f"has dispatched {self.store.dispatched_offset} of {log.confirm_offset}, placed {log.max_offset}"
+        if log.flushed_offset < log.max_offset:
+            return f"has synced {log.flushed_offset} of {log.max_offset}"  # perhaps as slowly as before the repair
         return ""
 
     def check_end(self) -> None:
