@@ -198,6 +198,8 @@ class Observer:
 
     def _commits(self, name: str, raft: Raft) -> None:
         disk, index = self._disks[name], raft.state.commit_index
+        if raft.state.terms.first_index > disk.last_index + 1:
+            return  # an install waits for room on the disk, and nothing of it is told before
         if raft.member.role is RaftRole.LEADER:
             self._commits_by_counting(name, raft)
         known = len(self.committed) - 1
