@@ -149,7 +149,8 @@ def _infer_start(data: MappedFileQueue) -> LogStart:
 def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: CommitCheckpoint) -> _Begin:
     """Return the committed entry of our own checkpoint if it is whole, else the start of the third last whole file.
 
-    That start is behind nothing which our own checkpoint does not call durable: no entry, and no index unit.
+    That start is behind no entry which our own checkpoint does not call durable, and behind none that it does not call
+    committed: such entries may have been replaced since, and the index units of the new ones were perhaps not synced.
     """
     if checkpoint.durable_position >= 0 and checkpoint.committed_index >= start.first_index:
         unit = units.find(checkpoint.committed_index)
@@ -158,12 +159,13 @@ def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, chec
             begin = _whole_entry(file, unit[0], units)
             if begin is not None and begin.entry_index == checkpoint.committed_index:
                 return begin
+    is_java = checkpoint.durable_position < 0
     in_use = [file for file in data.files if any(file.view[:INDEX_UNIT_SIZE])]
     for file in reversed(in_use[: max(len(in_use) - _JAVA_FILES_BACK + 1, 0)]):
         if 0 <= checkpoint.durable_position < file.start_offset:
             continue  # what lies before this file may be lost by a power cut
         begin = _whole_entry(file, file.start_offset, units)
-        is_covered = checkpoint.durable_position < 0 or begin is None or begin.entry_index <= checkpoint.end_index + 1
+        is_covered = begin is not None and (begin.entry_index <= checkpoint.committed_index + 1 or is_java)
         if begin is not None and begin.entry_index > start.first_index and is_covered:
             return begin
     return _Begin(start.start_position, start.first_index, NO_TERM)

@@ -112,6 +112,26 @@ def test_what_a_failed_sync_lost_behind_a_truncation_is_written_again(
     assert {name: len(lost) for name, lost in cache.lost.items() if lost and name.startswith("log/data")} == {}
 
 
+@pytest.mark.parametrize("committed", [-1, 3])
+def test_units_of_entries_dropped_behind_the_checkpoint_are_not_believed(
+    entry_log: LogOpener, tmp_path: Path, committed: int
+) -> None:
+    log = entry_log()
+    fill(log, 40)
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(committed, log.last_index, log.max_position))
+    index = next((tmp_path / "log" / "index").iterdir())
+    durable_units = index.read_bytes()
+    log.truncate_after(3)
+    while log.max_position < 4 * FILE_SIZE:
+        log.append_drafts([make_draft(b"%05d" % log.last_index + bytes(200))], 2, 1000)
+    expected = bodies_of(log)
+    log.close()
+    index.write_bytes(durable_units)  # the data was synced since, the index was not
+    again = entry_log(intact=False)
+    assert bodies_of(again) == expected
+    assert [again.term_at(index) for index in (3, 4, 5)] == [1, 2, 2]
+
+
 def _no_room(file: MappedFile, data: memoryview) -> None:
     raise DiskFullError(file.path, len(data))
 
