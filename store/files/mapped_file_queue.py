@@ -84,8 +84,8 @@ class MappedFileQueue:
         paths, leftovers = find_log_files(self.directory, self.file_size)
         for path in leftovers:
             path.unlink()
-        if leftovers:
-            sync_directory(self.directory)
+        if leftovers or paths:
+            sync_directory(self.directory)  # whoever made the last file may have been killed before this
         for path in paths:
             file = MappedFile(path, int(path.name), self.file_size)
             file.write_position = file.flush_position = self.file_size

@@ -32,7 +32,7 @@ class QueueFile:
     Attributes:
         allocated_bytes: blocks are known to be there below this position.
         data_end: everything from here on is zeros; known once the file was mapped.
-        is_new: created by this process, and its name is not durable yet.
+        is_new: its name may not be durable yet: `QueueSync` has not synced it in this process.
 
     Raises:
         StoreFormatError: the file exists with another length.
@@ -47,7 +47,7 @@ class QueueFile:
         self.size_bytes = size_bytes
         self.allocated_bytes = 0
         self.data_end = 0
-        self.is_new = False
+        self.is_new = True
         self._buffer: mmap.mmap | None = None
         self._view: memoryview | None = None
         try:
@@ -191,7 +191,6 @@ class QueueFile:
                 os.close(descriptor)
         except OSError as error:
             raise DiskFailedError(self.path, f"cannot be created: {error}") from error
-        self.is_new = True
 
     def _zero_mapped(self, buffer: mmap.mmap, position: int) -> None:
         """By stores, and only into pages that hold something: those have blocks, so that no full disk is met."""
