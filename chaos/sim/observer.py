@@ -154,7 +154,9 @@ class Observer:
         except InvariantError as error:
             raise SafetyViolation("R3/R4/R10", str(error)) from error
         if before.recovering and not after.recovering:
-            voted = max((term for voter, term in self._votes if voter == name), default=0)
+            # a vote for itself bound only the process that forgot it: nobody else counts it
+            votes = (term for (voter, term), candidate in self._votes.items() if voter == name != candidate)
+            voted = max(votes, default=0)
             self._expect(after.term >= voted, "R18", f"{name} is sound in term {after.term}, and voted in term {voted}")
         if after.role is RaftRole.LEADER and before.role is not RaftRole.LEADER:
             self._begins_to_lead(name, raft)
