@@ -415,6 +415,14 @@ class BrokerConfig:
         live=True,
         note="A SLAVE refuses pulls with code 2 without it. Followers of a Raft group always serve them.",
     )
+    spread_reads: bool = key(
+        "spreadReads",
+        BOOL,
+        True,
+        "Let consumers of a Raft group read from its followers too, each queue from one member.",
+        live=True,
+        note="The leader suggests the member in its answers to pulls. Without it readers stay at the leader.",
+    )
     cold_data_control: bool = key(
         "coldDataFlowControlEnable",
         BOOL,

@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,6 +62,15 @@ def _parse_peer(part: str) -> PeerAddress:
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise RaftConfigError(f"dLegerPeers has port {port!r} in {part!r}, expected 1 to 65535")
     return PeerAddress(node_id, host, int(port))
+
+
+def follower_broker_id(node_id: str, node_ids: Sequence[str]) -> int:
+    """Return the id that a follower registers: the number in its node id plus one, as in Java's DLedger (n0 is 1).
+
+    Other node ids have the place among `node_ids`, counted from 1.
+    """
+    match = re.fullmatch(r"n(\d+)", node_id)
+    return int(match[1]) + 1 if match else node_ids.index(node_id) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +153,10 @@ class RaftConfig:
     def listen_address(self) -> PeerAddress:
         """This node's own entry of `peers`."""
         return next(peer for peer in self.peers if peer.node_id == self.self_id)
+
+    def broker_id_of(self, node_id: str) -> int:
+        """Return the id under which routes show a member while it follows."""
+        return follower_broker_id(node_id, [peer.node_id for peer in self.peers])
 
     @property
     def own_hint(self) -> LeaderHint:

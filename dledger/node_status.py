@@ -18,7 +18,11 @@ _PEERS = (
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """One follower as its leader sees it: see `dledger.core.progress.Progress`."""
+    """One follower as its leader sees it: see `dledger.core.progress.Progress`.
+
+    Attributes:
+        is_heard: it is connected, and has answered a heartbeat of the last `election_max_ms`.
+    """
 
     peer_id: str
     state: str
@@ -26,6 +30,7 @@ class PeerStatus:
     durable_index: int
     recovering: bool
     inflight_bytes: int
+    is_heard: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class NodeStatus:
         first_index, last_index: first and last entry kept.
         durable_index: last entry that a completed flush covers on this node.
         commit_index: last entry known to be committed; `NO_INDEX` when none is.
+        leader_commit: the highest commit index told by the leader; on the leader its own.
         has_lease: this node leads, and no other member can lead at this moment.
         waits_for: members whose answer an election still needs.
         ignored_count: messages ignored since the start: of strangers, of another leader of the term, or invalid.
@@ -47,6 +53,7 @@ class NodeStatus:
     last_index: int
     durable_index: int
     commit_index: int
+    leader_commit: int
     has_lease: bool
     waits_for: tuple[str, ...]
     ignored_count: int
@@ -62,14 +69,16 @@ def status_of(raft: Raft) -> NodeStatus:
         last_index=state.terms.last_index,
         durable_index=state.durable_index,
         commit_index=state.commit_index,
+        leader_commit=state.commit_index if leader is not None else raft.member.follower.leader_commit,
         has_lease=leader is not None and leader.has_lease(),
         waits_for=raft.waits_for,
         ignored_count=raft.member.ignored_count,
-        peers=() if leader is None else tuple(_peer_status(peer, leader.peers[peer]) for peer in leader.peers),
+        peers=() if leader is None else tuple(_peer_status(raft, peer, leader.peers[peer]) for peer in leader.peers),
     )
 
 
-def _peer_status(peer_id: str, progress: Progress) -> PeerStatus:
+def _peer_status(raft: Raft, peer_id: str, progress: Progress) -> PeerStatus:
+    heard_since_ms = raft.state.now_ms - raft.settings.election_max_ms
     return PeerStatus(
         peer_id,
         progress.state.value,
@@ -77,6 +86,7 @@ def _peer_status(peer_id: str, progress: Progress) -> PeerStatus:
         progress.durable_index,
         progress.recovering,
         progress.inflight_bytes,
+        peer_id not in raft.state.lost_links and progress.acked_ms >= heard_since_ms,
     )
 
 

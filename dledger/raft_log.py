@@ -61,6 +61,9 @@ from store.replicated_log import (
 from telemetry.families import Family
 
 _DRAIN_S = 1.0
+_LEVEL_ENTRIES = 20_000
+"""A member that lacks no more of what is committed has it within some half a second, and may serve consumers."""
+
 _RETRY_AFTER_MS = 200
 
 _log = logging.getLogger(__name__)
@@ -290,15 +293,18 @@ class RaftLog:
         """Whether the node knows its role and can serve the log, with the text for operators."""
         soft = self._events.soft
         if self._events.refusal is not None:
-            return Readiness(False, self._events.refusal.remark)
+            return Readiness(False, self._events.refusal.remark, is_level=False)
         if self._pulse.is_stalled:
-            return Readiness(False, f"the disk has not answered for {self.config.disk_stall_ms} ms")
+            why = f"the disk has not answered for {self.config.disk_stall_ms} ms"
+            return Readiness(False, why, is_level=False)
         if soft.recovering:
-            return Readiness(False, "recovering: waits for a leader to bring this node up")
+            return Readiness(False, "recovering: waits for a leader to bring this node up", is_level=False)
+        status = self._node.status()
+        is_level = status.leader_commit - status.commit_index <= _LEVEL_ENTRIES
         if soft.leader_id is None:
-            missing = ", ".join(self._node.status().waits_for) or "votes"
-            return Readiness(False, f"no leader is known in term {soft.term}; waits for {missing}")
-        return Readiness(True, f"{soft.role.value} in term {soft.term}, leader {soft.leader_id}")
+            missing = ", ".join(status.waits_for) or "votes"
+            return Readiness(False, f"no leader is known in term {soft.term}; waits for {missing}", is_level)
+        return Readiness(True, f"{soft.role.value} in term {soft.term}, leader {soft.leader_id}", is_level)
 
     def generations(self) -> Sequence[Generation]:
         """See `ReplicatedLog.generations`: every term of which an entry is kept."""
@@ -308,7 +314,7 @@ class RaftLog:
 
     def replicas(self) -> Sequence[Replica]:
         """See `ReplicatedLog.replicas`; a recovering member does not count towards a majority."""
-        end, address_of = self._entries.end_position, self._peers.address
+        end, address_of, status = self._entries.end_position, self._peers.address, self._node.status()
         return [
             Replica(
                 peer.peer_id,
@@ -316,8 +322,10 @@ class RaftLog:
                 end(peer.durable_index),
                 not peer.recovering,
                 address_of(peer.peer_id),
+                self.config.broker_id_of(peer.peer_id),
+                peer.is_heard and not peer.recovering and status.commit_index - peer.received_index <= _LEVEL_ENTRIES,
             )
-            for peer in self._node.status().peers
+            for peer in status.peers
         ]
 
     def metrics(self) -> Iterator[Family]:

@@ -339,7 +339,7 @@ class Broker:
         role, store = self._parts.context.role, self._parts.context.store
         of_log = store.log.readiness()
         if not of_log.is_ready:
-            return of_log
+            return of_log.is_ready, of_log.reason
         if store.dispatch_error is not None:
             return False, f"dispatch stands still: {store.dispatch_error}"
         if (full := store.why_full()) is not None:

@@ -1,14 +1,13 @@
 """The configuration of one broker process: its broker, its log, and the mode in which the log is replicated."""
 
 import enum
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from broker.config import BrokerConfig
-from dledger.config import PeerAddress, parse_peers
+from dledger.config import PeerAddress, follower_broker_id, parse_peers
 from dledger.errors import RaftConfigError
 from ledgermq.remoting.config_key import (
     BOOL,
@@ -102,10 +101,8 @@ class RaftKeys:
 
     @property
     def follower_broker_id(self) -> int:
-        """Id a follower registers: the number in its node id plus one, as Java's DLedger brokers do (n0 is 1)."""
-        if match := re.fullmatch(r"n(\d+)", self.self_id):
-            return int(match[1]) + 1
-        return [peer.node_id for peer in self.peers].index(self.self_id) + 1
+        """See `dledger.config.follower_broker_id`."""
+        return follower_broker_id(self.self_id, [peer.node_id for peer in self.peers])
 
     @property
     def is_local(self) -> bool:

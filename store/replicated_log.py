@@ -98,10 +98,15 @@ class Backlog(NamedTuple):
 
 
 class Readiness(NamedTuple):
-    """Whether the log may be served by this node, and why not, or in which role."""
+    """Whether the log may be served by this node, and why not, or in which role.
+
+    Attributes:
+        is_level: this node has all that it knows to be confirmed, but for what takes it less than a second to get.
+    """
 
     is_ready: bool
     reason: str
+    is_level: bool = True
 
 
 class Generation(NamedTuple):
@@ -120,6 +125,8 @@ class Replica(NamedTuple):
         durable_offset: end of what is durable there, as far as this node knows.
         in_sync: it counts towards the promise.
         serves_at: where it serves clients and other members, `host:port`; empty where that is not known.
+        broker_id: under which routes show it while it follows; -1 where that is not known.
+        is_level: it is connected and lacks little, see `Readiness.is_level`.
     """
 
     address: str
@@ -127,6 +134,8 @@ class Replica(NamedTuple):
     durable_offset: int
     in_sync: bool
     serves_at: str = ""
+    broker_id: int = -1
+    is_level: bool = False
 
 
 Done = Callable[[AppendReceipt | Refusal], None]

@@ -19,6 +19,7 @@ from broker.groups.subscription_refresh import SubscriptionRefresh
 from broker.pull.cold_data import ColdReads
 from broker.pull.forbidden import Forbidden, ForbiddenRefusal
 from broker.pull.held_pulls import HeldPulls
+from broker.pull.spread import ReadSpread
 from broker.state import names
 from broker.state.settings import PERM_READ, GroupConfig
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -72,7 +73,7 @@ class Pull:
         queue: ConsumeQueue,
         wanted: Subscription,
         limits: tuple[int, int],
-        suggested: tuple[int, int],
+        suggested: tuple[int, int] | None,
         given: Given,
     ) -> None:
         self._processor = processor
@@ -86,11 +87,7 @@ class Pull:
         self.asked_offset = self.offset = long(command.ext, "queueOffset")
         self.deadline = 0.0
         self.is_held = False
-        self.fields = {
-            "groupSysFlag": "0",
-            "topicSysFlag": "0",
-            "suggestWhichBrokerId": str(suggested[0]),
-        }
+        self.fields = {"groupSysFlag": "0", "topicSysFlag": "0"}
 
     @property
     def is_gone(self) -> bool:
@@ -117,7 +114,9 @@ class PullProcessor:
         locks: QueueLocks,
         held: HeldPulls,
         cold: ColdReads,
+        spread: ReadSpread,
     ) -> None:
+        self._spread = spread
         self._config = context.config
         self._metadata = context.metadata
         self._clients = clients
@@ -177,7 +176,7 @@ class PullProcessor:
             queue,
             wanted,
             self._limits(fields),
-            (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else (0, 0),
+            (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else None,
             self._departures.given(topic_name, group_name, queue_id),
         )
         if flags & COMMIT_OFFSET:
@@ -273,8 +272,9 @@ class PullProcessor:
 
     def _look_where(self, pull: Pull, result: GetResult) -> None:
         """For a read of records that are not in memory: suggest a broker to read from, and count its bytes."""
-        chosen = pull.suggested[self._cold.is_behind(result)]
-        pull.fields["suggestWhichBrokerId"] = str(chosen)
+        is_behind = self._cold.is_behind(result)
+        if pull.suggested is not None:
+            pull.fields["suggestWhichBrokerId"] = str(pull.suggested[is_behind])
         self._cold.count(pull.command.ext["consumerGroup"], result)
 
     def _answer_reset(self, pull: Pull) -> bool:
@@ -330,6 +330,9 @@ class PullProcessor:
 
     def _answer(self, pull: Pull, code: int, result: GetResult, next_offset: int) -> None:
         fields = pull.fields
+        if "suggestWhichBrokerId" not in fields:
+            suggested = pull.suggested
+            fields["suggestWhichBrokerId"] = str(suggested[0]) if suggested else self._spread.suggested(pull.queue)
         fields["nextBeginOffset"] = str(next_offset)
         fields["minOffset"] = str(result.min_offset)
         fields["maxOffset"] = str(result.max_offset)

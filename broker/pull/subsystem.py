@@ -9,6 +9,7 @@ from broker.pull.cold_data import PERIOD_SECONDS, ColdReads
 from broker.pull.held_pulls import SWEEP_SECONDS, HeldPulls
 from broker.pull.processor import PullProcessor
 from broker.pull.query import QueryRequests
+from broker.pull.spread import LOOK_SECONDS, ReadSpread
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode
 from store.queues.consume_queue import ConsumeQueue
@@ -22,7 +23,8 @@ class PullSubsystem(Subsystem):
         self._queues = store.queues
         self.held = HeldPulls(clock, context.loop.call_later)
         self.cold = ColdReads(config, clients, store.log, clock)
-        self.processor = PullProcessor(context, clients, locks, self.held, self.cold)
+        self.spread = ReadSpread(config, context.role, store.log, clock, self.held.release)
+        self.processor = PullProcessor(context, clients, locks, self.held, self.cold, self.spread)
         self.query = QueryRequests(config, store, context.spawn)
 
     def requests(self) -> Mapping[int, Serve]:
@@ -39,8 +41,24 @@ class PullSubsystem(Subsystem):
         }
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Answer pulls whose time is over; start a new period of counting cold reads."""
-        return (SWEEP_SECONDS, self.held.sweep), (PERIOD_SECONDS, self.cold.end_period)
+        """Answer pulls whose time is over; look who may be read from; start a new period of counting cold reads."""
+        return (
+            (SWEEP_SECONDS, self.held.sweep),
+            (LOOK_SECONDS, self.spread.look),
+            (PERIOD_SECONDS, self.cold.end_period),
+        )
+
+    def lead(self) -> None:
+        """Send readers to the followers."""
+        self.spread.look()
+
+    def follow(self) -> None:
+        """Keep the readers that are here, if a leader is known."""
+        self.spread.look()
+
+    def stop(self) -> None:
+        """Send all readers to the leader from now on."""
+        self.spread.stop()
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
         """Answer the pulls that wait for messages of these queues."""

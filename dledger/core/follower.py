@@ -28,6 +28,7 @@ class Follower:
 
     Attributes:
         leader_id: None until a leader of this term is heard; within the term it never changes afterwards.
+        leader_commit: the highest commit index that the leader has told, of entries that may be missing here.
         matched_index: the log is known to equal the leader's up to here; `NO_INDEX` before the leader has shown it.
             Invariant: the commit index is never raised above it.
         heard_ms: when the leader was last heard.
@@ -41,6 +42,7 @@ class Follower:
         "_state",
         "_state_in",
         "heard_ms",
+        "leader_commit",
         "leader_id",
         "matched_index",
         "recover_target",
@@ -50,7 +52,7 @@ class Follower:
     def __init__(self, state: NodeState, leader_id: str | None) -> None:
         self._state = state
         self.leader_id = leader_id
-        self.matched_index = NO_INDEX
+        self.leader_commit = self.matched_index = NO_INDEX
         self.heard_ms = self.waited_ms = state.now_ms
         self.recover_target = NO_INDEX
         self._pending: AppendRequest | None = None
@@ -66,6 +68,7 @@ class Follower:
     def on_append(self, request: AppendRequest) -> None:
         """Append the entries of this term's leader; answer now, or when they are durable."""
         state = self._state
+        self.leader_commit = max(self.leader_commit, request.commit_index)
         if not self._is_consistent(request):
             self._reject(request)
             return

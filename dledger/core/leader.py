@@ -107,7 +107,7 @@ class Leader:
             span = self._span(first_index, spans) if is_news else None
             if is_news and span is None and progress.state is ProgressState.REPLICATE:
                 return  # the entry is damaged here and waits for a copy; the next heartbeat tries again
-            self._send_append(peer, first_index - 1, span)
+            self._send_append(peer, progress, first_index - 1, span)
             last_index, size_bytes = (span.last_index, len(span.data)) if span is not None else (first_index - 1, 0)
             progress.sent(last_index, size_bytes)
 
@@ -116,8 +116,9 @@ class Leader:
             spans[first_index] = self._state.source.read(first_index, self._state.settings.span_limit_bytes)
         return spans[first_index]
 
-    def _send_append(self, peer: str, prev_index: int, span: Span | None) -> None:
+    def _send_append(self, peer: str, progress: Progress, prev_index: int, span: Span | None) -> None:
         state = self._state
+        progress.told_commit = state.commit_index
         prev_term = state.terms.term_at(prev_index)
         # the entry before is deleted here: send a heartbeat that shows who leads and asserts nothing about the log
         if prev_term is None:
@@ -245,12 +246,20 @@ class Leader:
     # -- following
 
     def tick(self) -> bool:
-        """Send heartbeats when they are due. False: no quorum answers any more, and this node must stop leading."""
+        """Send heartbeats when they are due, and the commit index to those that were not told it with entries.
+
+        Consumers may read at followers, so these must not wait for the next heartbeat to learn what is committed.
+
+        Returns:
+            False if no quorum answers any more, and this node must stop leading.
+        """
         state = self._state
         if state.now_ms >= self._heartbeat_due_ms:
             self._heartbeat_due_ms = state.now_ms + state.settings.heartbeat_ms
             self._heartbeat()
             self._answer_reads()
+        else:
+            self._tell_commit()
         self._quorum_ms = max(self._quorum_ms, self._followed_ms(sound_only=False))
         return state.now_ms - self._quorum_ms <= state.settings.election_max_ms
 
@@ -309,8 +318,15 @@ class Leader:
         if progress.state_out is not None and is_overdue:
             self._send_part(peer, progress, progress.state_out)
         if progress.state is not ProgressState.PROBE:
-            self._send_append(peer, progress.received_index, None)
+            self._send_append(peer, progress, progress.received_index, None)
         self._replicate_to(peer, progress, spans)
+
+    def _tell_commit(self) -> None:
+        state = self._state
+        for peer, progress in self.peers.items():
+            is_untold = progress.told_commit < state.commit_index and progress.state is ProgressState.REPLICATE
+            if is_untold and peer not in state.lost_links:
+                self._send_append(peer, progress, progress.received_index, None)
 
     def _followed_ms(self, *, sound_only: bool) -> int:
         state = self._state

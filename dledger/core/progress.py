@@ -40,6 +40,7 @@ class Progress:
         installed_ms: when the last install request was sent.
         state_out: the state that is being installed; None in other states than INSTALL.
         moved_ms: when the follower last held more than before, or everything.
+        told_commit: the commit index in the last request that was sent to it.
         inflight_bytes: bytes sent and not answered yet, in REPLICATE.
     """
 
@@ -59,6 +60,7 @@ class Progress:
         "recovering",
         "state",
         "state_out",
+        "told_commit",
     )
 
     def __init__(self, next_index: int, now_ms: int) -> None:
@@ -72,6 +74,7 @@ class Progress:
         self.installed_ms = now_ms
         self.moved_ms = now_ms
         self.state_out: StateOut | None = None
+        self.told_commit = NO_INDEX
         self.inflight_bytes = 0
         self._inflight: deque[tuple[int, int]] = deque()
         self._probe_sent = False

@@ -1,5 +1,6 @@
 """Three brokers of one Raft group in one process: one leads, all know the same, nothing is forgotten when it goes."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fi
 from tests.broker.groups.test_offsets import key
 from tests.broker.pull.test_query import query_fields
 from tests.broker.test_broker import ask, broker_config
+from tests.limits import WAIT_S
 from tests.ports import free_ports
 
 
@@ -149,6 +151,49 @@ async def test_a_pull_held_by_a_follower_is_woken_by_the_commit(group: Group) ->
     await eventually(lambda: answers != [])
     assert isinstance(answers[0], Command)
     assert answers[0].code == 0
+
+
+async def test_each_queue_is_read_from_one_member_that_keeps_its_readers(group: Group) -> None:
+    async def suggested(broker: Broker) -> list[str]:
+        pulls = [await ask(group.client, broker, RequestCode.PULL_MESSAGE, pull_fields(queueId=n)) for n in range(6)]
+        return [pulled.ext["suggestWhichBrokerId"] for pulled in pulls]
+
+    async def becomes(broker: Broker, wanted: Callable[[list[str]], bool]) -> list[str]:
+        async with asyncio.timeout(WAIT_S):
+            while not wanted(found := await suggested(broker)):
+                await asyncio.sleep(0.05)
+        return found
+
+    def id_of(broker: Broker) -> str:
+        return str(broker.parts.context.config.follower_id)
+
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T", 6))
+    await group.everywhere(lambda broker: "T" in broker.parts.context.state.topics)
+    leader, followers = group.leader, group.followers
+    spread = await becomes(leader, lambda found: len(set(found)) == 3)
+    assert sorted(spread) == sorted(["0", *map(id_of, followers)] * 2)
+    for follower in followers:
+        await becomes(follower, ([id_of(follower)] * 6).__eq__)
+    group.brokers.remove(gone := followers[0])
+    await gone.close()
+    left = await becomes(leader, lambda found: id_of(gone) not in found)
+    assert [now for now, before in zip(left, spread, strict=True) if before != id_of(gone)] == [
+        before for before in spread if before != id_of(gone)
+    ], "only its queues move"
+
+
+async def test_a_member_that_stops_sends_its_readers_away(group: Group) -> None:
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+    await group.everywhere(lambda broker: "T" in broker.parts.context.state.topics)
+    follower = group.followers[0]
+    connection = await group.client.connection(follower.address)
+    answers: list[object] = []
+    held = Command(RequestCode.PULL_MESSAGE, ext=pull_fields(sysFlag=6, suspendTimeoutMillis=20_000))
+    connection.call(held, 30, answers.append)
+    await eventually(lambda: len(follower.parts.pull.held) == 1)
+    follower.parts.stop()
+    await eventually(lambda: answers != [])
+    assert isinstance(answers[0], Command) and answers[0].ext["suggestWhichBrokerId"] == "0"
 
 
 async def test_leadership_is_handed_over_on_request_with_the_last_offsets(group: Group) -> None:

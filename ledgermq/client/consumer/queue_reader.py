@@ -203,9 +203,8 @@ class QueueReader:
         self._pull.break_off()
 
     def leader_changed(self, leader: str | None) -> None:
-        """There is a new leader: do not wait for the answer of the old one."""
-        self._suggested_id = LEADER_ID
-        if leader is not None and self._pull.address != leader:
+        """There is a new leader: do not wait for the answer of the old one. Followers keep their readers."""
+        if leader is not None and self._pull.address != self._source():
             self._pull.break_off()
 
     def _free_buffer(self) -> None:

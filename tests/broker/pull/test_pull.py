@@ -269,7 +269,7 @@ async def test_a_follower_serves_what_is_confirmed_and_calls_no_offset_illegal(
     await fill(client, 3)
     desk.parts.on_role_change(log_state(writable=False, generation=4))
     found = await client.ask(PULL, pull_fields())
-    assert (found.code, found.ext["nextBeginOffset"], found.ext["suggestWhichBrokerId"]) == (0, "3", "0")
+    assert (found.code, found.ext["nextBeginOffset"], found.ext["suggestWhichBrokerId"]) == (0, "3", "1")
     behind = await client.ask(PULL, pull_fields(offset=9))
     assert (behind.code, behind.ext["nextBeginOffset"]) == (20, "9")
     opaque = client.start(PULL, pull_fields(offset=9, **HELD))

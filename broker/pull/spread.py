@@ -1,0 +1,110 @@
+"""Which member of a Raft group consumers read a queue from: each answer to a pull says it (`suggestWhichBrokerId`).
+
+    leader      each queue has a home among all members; its readers are sent there, or, while the home lacks much, to
+                the next member that does not
+    follower    keeps its readers, through elections too, until it lacks much or has known no leader for some seconds
+    stopping    all readers go to other members, those that wait at once
+
+A member that dies takes the readers of its own queues with it only, and a home stays the same when another one leads.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from zlib import crc32
+
+from broker.config import BrokerConfig
+from broker.role import Role
+from store.queues.consume_queue import ConsumeQueue
+from store.replicated_log import ReplicatedLog
+
+LOOK_SECONDS: Final = 0.25
+"""Between two looks at the members."""
+
+_LEADER: Final = "0"
+_LEADERLESS_MAX_S: Final = 5.0
+_KEPT_MAX: Final = 100_000
+
+
+class ReadSpread:
+    """The suggestions of one broker. Everywhere but in a Raft group, and without `spreadReads`, it is broker 0.
+
+    Args:
+        clock: seconds.
+        leave: answers all pulls that wait here; called when the readers are to go elsewhere.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        role: Role,
+        log: ReplicatedLog,
+        clock: Callable[[], float],
+        leave: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._role = role
+        self._log = log
+        self._clock = clock
+        self._leave = leave
+        self._is_stopping = False
+        self._leader_known_at = clock()
+        self._for_all: str | None = _LEADER  # the suggestion for every queue; None: by its home
+        self._members: list[int] = []
+        self._readable: set[int] = set()
+        self._by_queue: dict[ConsumeQueue, str] = {}
+
+    def suggested(self, queue: ConsumeQueue) -> str:
+        """Return the id of the broker to read this queue from next, in decimal; 0 is the leader."""
+        if self._for_all is not None:
+            return self._for_all
+        found = self._by_queue.get(queue)
+        if found is None:
+            if len(self._by_queue) >= _KEPT_MAX:
+                self._by_queue.clear()
+            found = self._by_queue[queue] = self._choose(queue)
+        return found
+
+    def look(self) -> None:
+        """Look who may be read now; call it every `LOOK_SECONDS` and when the role has changed."""
+        role = self._role
+        if not self._config.spread_reads or not role.is_in_election or role.is_slave:
+            self._for_all = _LEADER
+        elif role.writable:
+            self._look_as_leader()
+        else:
+            self._look_as_follower()
+
+    def stop(self) -> None:
+        """This broker stops soon: send its readers elsewhere."""
+        self._is_stopping = True
+        self.look()
+        self._leave()
+
+    def _look_as_leader(self) -> None:
+        own, replicas = self._config.follower_id, self._log.replicas()
+        members = sorted({own, *(replica.broker_id for replica in replicas if replica.broker_id > 0)})
+        readable = {replica.broker_id for replica in replicas if replica.is_level}
+        if not self._is_stopping:
+            readable.add(own)
+        if (members, readable) != (self._members, self._readable):
+            self._members, self._readable = members, readable
+            self._by_queue.clear()
+        self._for_all = None if len(members) > 1 else _LEADER
+
+    def _look_as_follower(self) -> None:
+        now = self._clock()
+        if self._role.is_known:
+            self._leader_known_at = now
+        is_cut_off = now - self._leader_known_at > _LEADERLESS_MAX_S
+        before, may_stay = self._for_all, not (self._is_stopping or is_cut_off) and self._log.readiness().is_level
+        self._for_all = str(self._config.follower_id) if may_stay else _LEADER
+        if not may_stay and before not in (None, _LEADER):
+            self._leave()
+
+    def _choose(self, queue: ConsumeQueue) -> str:
+        members = self._members
+        home = (crc32(queue.topic.encode()) + queue.queue_id) % len(members)
+        for member in members[home:] + members[:home]:
+            if member in self._readable:
+                return _LEADER if member == self._config.follower_id else str(member)
+        return _LEADER

@@ -1,0 +1,107 @@
+"""Which member of a group a broker suggests to readers, by its role and by what it knows of the others."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.pull.spread import ReadSpread
+from broker.role import Role
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from store.queues.consume_queue import ConsumeQueue
+from store.replicated_log import LogRole, LogState, Readiness, Replica
+
+LEADER = LeaderHint("n0", "host:1", "")
+LEADING = LogState(LogRole.LEADER, 3, LEADER, None)
+FOLLOWING = LogState(LogRole.FOLLOWER, 3, LEADER, Refusal(Cause.NOT_LEADER, "it is n0"))
+LEVEL = Replica("n1", 0, 0, True, "", 2, True)
+
+
+class Log:
+    def __init__(self) -> None:
+        self.members = [LEVEL, replace_of(LEVEL, broker_id=3)]
+        self.ready = Readiness(True, "")
+
+    def replicas(self) -> list[Replica]:
+        return self.members
+
+    def readiness(self) -> Readiness:
+        return self.ready
+
+
+def replace_of(replica: Replica, **changes: Any) -> Replica:
+    return replica._replace(**changes)
+
+
+class World:
+    """A broker with follower id 1 in a group of three."""
+
+    def __init__(self, state: LogState) -> None:
+        self.config = BrokerConfig(broker_name="b", follower_id=1)
+        self.role, self.log, self.now_s, self.left = Role(self.config, state), Log(), 0.0, 0
+        self.spread = ReadSpread(self.config, self.role, cast(Any, self.log), lambda: self.now_s, self._leave)
+        self.queues = [ConsumeQueue("T", number, f"/T/{number}", 10, cast(Any, set())) for number in range(6)]
+
+    def _leave(self) -> None:
+        self.left += 1
+
+    def suggested(self) -> list[str]:
+        self.spread.look()
+        return [self.spread.suggested(queue) for queue in self.queues]
+
+
+def test_a_leader_gives_each_queue_a_home() -> None:
+    world = World(LEADING)
+    spread = world.suggested()
+    assert sorted(spread) == ["0", "0", "2", "2", "3", "3"]
+    assert world.suggested() == spread
+
+
+@pytest.mark.parametrize("change", [{"is_level": False}, {"broker_id": -1}])
+def test_a_member_that_lacks_much_or_is_not_known_is_not_read_from(change: dict[str, Any]) -> None:
+    world = World(LEADING)
+    world.log.members[0] = replace_of(LEVEL, **change)
+    assert set(world.suggested()) == {"0", "3"}
+
+
+def test_a_stopping_leader_suggests_others_and_answers_who_waits() -> None:
+    world = World(LEADING)
+    before = world.suggested()
+    world.spread.stop()
+    assert world.left == 1
+    after = world.suggested()
+    assert set(after) == {"2", "3"}
+    assert all(now == then for now, then in zip(after, before, strict=True) if then != "0"), "only its own queues move"
+
+
+def test_a_follower_keeps_its_readers_through_an_election_and_not_for_ever() -> None:
+    world = World(FOLLOWING)
+    assert set(world.suggested()) == {"1"}
+    world.role.update(replace(FOLLOWING, leader=None))
+    world.now_s = 4.9
+    assert set(world.suggested()) == {"1"}
+    world.now_s = 5.1
+    assert set(world.suggested()) == {"0"} and world.left == 1
+    world.role.update(FOLLOWING)
+    assert set(world.suggested()) == {"1"} and world.left == 1
+
+
+def test_a_follower_that_falls_behind_sends_its_readers_away_once() -> None:
+    world = World(FOLLOWING)
+    world.suggested()
+    world.log.ready = Readiness(True, "", is_level=False)
+    assert set(world.suggested()) == {"0"} and world.left == 1
+    assert set(world.suggested()) == {"0"} and world.left == 1
+
+
+@pytest.mark.parametrize("state", [LEADING, FOLLOWING])
+def test_without_the_setting_readers_stay_at_the_leader(state: LogState) -> None:
+    world = World(state)
+    world.config.spread_reads = False
+    assert set(world.suggested()) == {"0"}
+
+
+@pytest.mark.parametrize("role", [LogRole.ALONE, LogRole.MASTER, LogRole.SLAVE])
+def test_outside_of_a_group_broker_0_is_suggested(role: LogRole) -> None:
+    assert set(World(LogState(role, 0, None, None)).suggested()) == {"0"}
