@@ -171,6 +171,7 @@ class Leader:
         elif not response.accepted and not progress.is_stale_reject(response.prev_index, response.received_index):
             self._go_back(progress, response)
         self._replicate_to(peer, progress, {})
+        self._tell_commit(idle_only=True)
 
     def on_install_response(self, peer: str, response: InstallResponse) -> None:
         """Send the next part of the state, or, when the follower has all or needs none, the entries that follow it."""
@@ -248,8 +249,6 @@ class Leader:
     def tick(self) -> bool:
         """Send heartbeats when they are due, and the commit index to those that were not told it with entries.
 
-        Consumers may read at followers, so these must not wait for the next heartbeat to learn what is committed.
-
         Returns:
             False if no quorum answers any more, and this node must stop leading.
         """
@@ -259,7 +258,7 @@ class Leader:
             self._heartbeat()
             self._answer_reads()
         else:
-            self._tell_commit()
+            self._tell_commit(idle_only=False)
         self._quorum_ms = max(self._quorum_ms, self._followed_ms(sound_only=False))
         return state.now_ms - self._quorum_ms <= state.settings.election_max_ms
 
@@ -321,11 +320,16 @@ class Leader:
             self._send_append(peer, progress, progress.received_index, None)
         self._replicate_to(peer, progress, spans)
 
-    def _tell_commit(self) -> None:
+    def _tell_commit(self, *, idle_only: bool) -> None:
+        """Tell followers what is committed: consumers may read there, and need not wait for a heartbeat.
+
+        Those to which entries are under way learn it with the next ones, or at the next tick.
+        """
         state = self._state
         for peer, progress in self.peers.items():
-            is_untold = progress.told_commit < state.commit_index and progress.state is ProgressState.REPLICATE
-            if is_untold and peer not in state.lost_links:
+            if progress.told_commit >= state.commit_index or progress.state is not ProgressState.REPLICATE:
+                continue
+            if not (idle_only and progress.inflight_bytes) and peer not in state.lost_links:
                 self._send_append(peer, progress, progress.received_index, None)
 
     def _followed_ms(self, *, sound_only: bool) -> int:

@@ -173,14 +173,14 @@ MUTANTS = (
     Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10")),
     Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",), 20),
     Mutant(
-        "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 30
+        "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 60
     ),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
     Mutant("no way back to the fork", Progress, "rejected", never_go_back, ("R14",)),
     Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 31),
     Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 445),
-    Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 409),
-    Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",), 324),
-    Mutant("install without a mark", SimLog, "begin_install", install_without_a_mark, ("R19",), 149),
+    Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 1432),
+    Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",), 168),
+    Mutant("install without a mark", SimLog, "begin_install", install_without_a_mark, ("R19",), 178),
     Mutant("nobody campaigns", Member, "campaign_if_fit", never_campaign, ("R14",)),
 )
