@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
+from chaos.fabric.contract import UNDONE_BY, ClusterView, NodeDigest, NodeView, Verb
 from cli.cluster.plan import ClusterMode
 from cli.cluster.roles import BrokerTable, ask_first
 from cli.fabric import LocalFabric
@@ -35,7 +35,6 @@ _ANSWER_LIMIT_S = 0.5
 _EFFECT_LIMIT_S = 60.0
 _POLL_S = 0.1
 _STATES = {Verb.KILL: "down", Verb.STOP: "down", Verb.PAUSE: "paused", Verb.START: "up", Verb.RESUME: "up"}
-_UNDO = {"down": Verb.START, "paused": Verb.RESUME}
 
 
 class DescribedFabric:
@@ -83,11 +82,11 @@ class DescribedFabric:
         for name, address in self._addresses.items():
             state = self._states.get(name, "up")
             nodes.append(NodeView(name, address, "down" if state == "down" else table.role_of(address), state))
-        return ClusterView(self.mode, tuple(nodes), self._nameserver)
+        return ClusterView(tuple(nodes), self._nameserver)
 
     async def mend(self) -> None:
         """See `Fabric.mend`."""
-        undoing = [(_UNDO[state], [name]) for name, state in self._states.items() if state in _UNDO]
+        undoing = [(UNDONE_BY[state], [name]) for name, state in self._states.items() if state in UNDONE_BY]
         if Verb.HEAL in self._commands:
             undoing.append((Verb.HEAL, []))
         failures = []

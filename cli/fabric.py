@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
+from chaos.fabric.contract import UNDONE_BY, ClusterView, NodeDigest, NodeView, Verb
 from cli.cluster.child import our_argv
 from cli.cluster.control import ask
 from cli.digest import digest_brokers
 from ledgermq.testing.control import Answer
 from node.errors import CommandError
 
-_UNDO = {"paused": Verb.RESUME, "down": Verb.START}
 _VERB_LIMIT_S = 60.0
 _STATUS_LIMIT_S = 10.0  # the supervisor asks each server for 1 s at most
 _START_LIMIT_S = 90.0
@@ -51,7 +50,7 @@ class LocalFabric:
             NodeView(node["name"], node["address"], node["role"], node["state"], node.get("in_sync"))
             for node in status["nodes"]
         )
-        return ClusterView(status["mode"], nodes, status["nameserver"]["name"], status.get("epoch"))
+        return ClusterView(nodes, status["nameserver"]["name"], status.get("epoch"))
 
     async def mend(self) -> None:
         """See `Fabric.mend`. A node that was down or paused when this fabric was made is left as it is."""
@@ -59,8 +58,8 @@ class LocalFabric:
             await self._ask(Verb.HEAL)
         with contextlib.suppress(CommandError):  # the cluster has ended
             for node in _nodes_of(await self._ask("status", limit_s=_STATUS_LIMIT_S)):
-                if node["state"] in _UNDO and node["name"] not in self._left:
-                    await self._ask(_UNDO[node["state"]], node["name"])
+                if node["state"] in UNDONE_BY and node["name"] not in self._left:
+                    await self._ask(UNDONE_BY[node["state"]], node["name"])
 
     async def digests(self) -> Sequence[NodeDigest]:
         """See `Fabric.digests`."""

@@ -24,6 +24,10 @@ class Verb(enum.StrEnum):
     HEAL = "heal"  # LINK...: undo cuts and delays
 
 
+UNDONE_BY = {"paused": Verb.RESUME, "down": Verb.START}
+"""What brings a node back from a state, as in `NodeView.state`."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """One broker as the fabric sees it.
@@ -46,13 +50,11 @@ class ClusterView:
     """A cluster at one moment.
 
     Attributes:
-        mode: `raft`, `sync`, `async`, `controller` or `standalone`.
         nodes: the brokers, in the order of their names.
         nameserver: name of the nameserver.
         epoch: the master's epoch where controllers appoint it; else None.
     """
 
-    mode: str
     nodes: tuple[NodeView, ...]
     nameserver: str
     epoch: int | None = None

@@ -27,6 +27,6 @@ def run_of(*, gap_s: float = 0.5, trouble: str = "", lose: bool = False) -> Dril
     for half in range(8):
         leader = "n0" if half < 3 else "n1"
         nodes = tuple(NodeView(n, "h:1", "master" if n == leader else "slave", "up") for n in ("n0", "n1"))
-        record.samples.append(Sample(half / 2, ClusterView("raft", nodes, "namesrv"), 1 if leader == "n0" else 2))
+        record.samples.append(Sample(half / 2, ClusterView(nodes, "namesrv"), 1 if leader == "n0" else 2))
     findings = judge(record.sends, record.deliveries, frozenset())
     return DrillResult("kill-leader", "raft", "ledgermq drill kill-leader", record, findings, EQUAL, 5.0)

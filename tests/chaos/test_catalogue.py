@@ -18,9 +18,9 @@ UNDONE_BY = {
 }
 
 
-def view(count: int, mode: str = "raft") -> ClusterView:
+def view(count: int) -> ClusterView:
     nodes = tuple(NodeView(f"n{i}", f"h:{i}", role, "up") for i, role in enumerate(ROLES[count]))
-    return ClusterView(mode, nodes, "namesrv")
+    return ClusterView(nodes, "namesrv")
 
 
 def steps_of(name: str, count: int = 3) -> list[Step]:

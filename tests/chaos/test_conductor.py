@@ -31,7 +31,7 @@ class FabricOfText:
 
     async def inspect(self) -> ClusterView:
         nodes = (NodeView("n0", "h:2", "master", "up"), NodeView("n1", "h:3", "slave", "up"))
-        return ClusterView("raft", nodes, "namesrv")
+        return ClusterView(nodes, "namesrv")
 
     async def mend(self) -> None:
         self.told.append("mend")
