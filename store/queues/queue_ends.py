@@ -191,12 +191,16 @@ class EndsFile:
             self._first_bytes = self._bytes = self._path.stat().st_size
 
     def invalidate(self) -> None:
-        """Remove the file, since queues are about to lose units. A crash of the process does not bring it back."""
+        """Remove the file, since queues are about to lose units. A crash of the process does not bring it back.
+
+        Raises:
+            OSError: it stays, and the next call tries again.
+        """
         with self._lock:
             self.lineage += 1
             if self._first_bytes > 0:
-                self._first_bytes = 0
                 self._path.unlink(missing_ok=True)
+                self._first_bytes = 0
 
     @property
     def wants_all(self) -> bool:
@@ -217,8 +221,8 @@ class EndsFile:
                 with self._path.open("wb" if has_all else "ab") as file:
                     file.write(content)
             except OSError:
-                self._first_bytes = 0
                 self._path.unlink(missing_ok=True)
+                self._first_bytes = 0
                 raise
             self._bytes = len(content) if has_all else self._bytes + len(content)
             self._first_bytes = self._bytes if has_all else self._first_bytes
