@@ -44,6 +44,9 @@ CODES: Final = (
     RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.END_TRANSACTION,
     RequestCode.RECALL_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     RequestCode.UPDATE_CONSUMER_OFFSET,
     RequestCode.QUERY_CONSUMER_OFFSET,
     RequestCode.LOCK_BATCH_MQ,
@@ -61,7 +64,7 @@ CODES: Final = (
     RequestCode.AUTH_UPDATE_ACL,
     RequestCode.AUTH_DELETE_ACL,
 )
-"""Requests that are passed on."""
+"""Requests that are passed on. POP is not: held for its poll time at the leader, it would take the room of sends."""
 
 TOLD_CODES: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
 """Requests that are served here, and of which the leader is told, too."""

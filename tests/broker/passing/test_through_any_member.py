@@ -1,6 +1,7 @@
 """Clients that ask a follower of a Raft group: the leader serves them as if they had asked itself."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from ledgermq.remoting.connection import Connection
 from node.broker_assembly import Broker
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.groups.test_offsets import key
+from tests.broker.pop.support import handle_fields, handles, pop_fields
 from tests.broker.test_broker import ask
 from tests.broker.test_raft_brokers import Group, group
 from tests.limits import WAIT_S
@@ -117,6 +119,25 @@ async def test_what_else_only_the_leader_serves_is_passed_on(group: Group) -> No
     back = {"group": "g", "offset": str((await stored(group))[0].physical_offset), "delayLevel": "1"}
     assert (await ask(group.client, follower, RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
     await eventually(lambda: group.leader.parts.context.metadata.topic("%RETRY%g") is not None)
+
+
+async def test_messages_taken_by_pop_are_acknowledged_through_a_follower(group: Group) -> None:
+    def opened() -> int:
+        taken = group.leader.parts.context.state.pop.checkpoints.values()
+        return sum(len(checkpoint.open_offsets) for checkpoint in taken)
+
+    await make_topic(group)
+    for body in (b"acked", b"hidden for longer"):
+        await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), body)
+    taken = await group.ask_leader(RequestCode.POP_MESSAGE, pop_fields(queueId=0, bornTime=time.time_ns() // 1_000_000))
+    first, second = handles(taken)
+    follower = group.followers[0]
+    await eventually(lambda: opened() == 2)
+    assert (await ask(group.client, follower, RequestCode.ACK_MESSAGE, handle_fields(first))).code == 0
+    await eventually(lambda: opened() == 1)
+    longer = handle_fields(second, invisibleTime=90_000)
+    changed = await ask(group.client, follower, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, longer)
+    assert (changed.code, changed.ext["invisibleTime"]) == (0, "90000")
 
 
 async def test_a_transaction_is_decided_through_a_follower(group: Group) -> None:
