@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib.util
+import shutil
 import struct
 import tempfile
 import time
@@ -322,6 +323,14 @@ class Recorder:
 
     def of(self, kind: str) -> list[object]:
         return [value for name, value in self.events if name == kind]
+
+
+def killed_image(root: Path, copy: Path) -> Path:
+    """What is there if the store's process is killed now: stores into mappings are in the page cache.
+
+    Without the trash, which a thread empties while this copies; a start removes what is left of it.
+    """
+    return Path(shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".trash")))
 
 
 def queue_table(directory: Path, units: int = 10) -> QueueTable:

@@ -27,7 +27,7 @@ from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogRole, LogState
 from store.store_config import StoreConfig
 from tests.store.compaction.support import SMALL, contents
-from tests.store.support import HOST, eventually, put_all, queued
+from tests.store.support import HOST, eventually, killed_image, put_all, queued
 
 
 def attributes(topic: str) -> Mapping[str, str]:
@@ -124,7 +124,7 @@ async def test_a_store_opened_again_goes_on_where_it_was(tmp_path: Path, killed:
         await compaction_of(store).compact()
         before = pull_all(store, queue)
         if killed:
-            shutil.copytree(root, tmp_path / "killed")
+            killed_image(root, tmp_path / "killed")
     if killed:
         root = tmp_path / "killed"
     else:

@@ -18,7 +18,7 @@ from store.opening import OpenStore
 from store.queues import queue_ends
 from store.queues.queue_ends import FILE_NAME, decode_ends, encode_ends, read_ends
 from store.queues.queue_file import QueueFile
-from tests.store.support import bodies_of, fast_directory, open_classic, put_all, queued
+from tests.store.support import bodies_of, fast_directory, killed_image, open_classic, put_all, queued
 
 GIB = 1 << 30
 
@@ -132,11 +132,6 @@ async def checkpoint(store: OpenStore) -> None:
     await asyncio.wrap_future(saving)
 
 
-def image(store: OpenStore, root: Path) -> Path:
-    """What is there if the process is killed now: stores into mappings are in the page cache."""
-    return Path(shutil.copytree(store.directory.root, root))
-
-
 def numbers(store: OpenStore) -> dict[str, list[bytes]]:
     return {f"{queue.topic}/{queue.queue_id}": bodies_of(store, queue) for queue in store.store.queues}
 
@@ -188,7 +183,7 @@ async def test_a_start_after_a_kill_opens_hardly_a_queue(
     await write(store, 200, 3)
     await checkpoint(store)
     await step(store)
-    root = image(store, tmp_path / "image")
+    root = killed_image(store.directory.root, tmp_path / "image")
     expected = numbers(store)
     await store.close()
     if not is_same_boot:
@@ -222,7 +217,7 @@ async def test_a_cut_of_queues_is_not_undone_by_saved_bounds(tmp_path: Path) -> 
     await write(store, 5, 10)
     await checkpoint(store)
     store.store.queues.cut_at(middle)
-    root = image(store, tmp_path / "image")  # the log is cut last
+    root = killed_image(store.directory.root, tmp_path / "image")  # the log is cut last
     await store.close()
     store = await open_classic(root, queue_file_size=2000)
     assert numbers(store) == {
@@ -248,7 +243,7 @@ async def test_a_file_of_bounds_whose_last_part_is_damaged_is_believed_up_to_the
     await checkpoint(store)
     await more(store)
     await checkpoint(store)
-    root = image(store, tmp_path / "image")
+    root = killed_image(store.directory.root, tmp_path / "image")
     expected = numbers(store)
     await store.close()
     first, second = read_ends(root)
@@ -289,7 +284,7 @@ async def test_bounds_are_not_believed_where_the_log_lost_what_was_dispatched(
     end = store.store.log.max_offset
     await more(store)
     await checkpoint(store)
-    root = image(store, tmp_path / "image")
+    root = killed_image(store.directory.root, tmp_path / "image")
     await store.close()
     found = StoreCheckpointFile(root).found
     assert found.progress is not None
