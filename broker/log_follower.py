@@ -234,7 +234,7 @@ def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:
             if last is not None and last[0] <= removed_at:
                 _keep_units_behind(queue, removed_at)
         if name not in state.topics:
-            queues.delete_topic(name)
+            queues.delete_topic(name, removed_at)
 
 
 def _keep_units_behind(queue: ConsumeQueue, removed_at: int) -> None:

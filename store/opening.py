@@ -157,6 +157,8 @@ def _recover(
         ends = None
     if ends is None:
         queues.load()
+    elif progress is not None:
+        queues.removed_offset = progress.removed_offset
     queues.ends_file.take_over(ends)
     recovery = recover_queues(
         replicated_log,

@@ -47,7 +47,7 @@ class StateSubsystem(Subsystem):
 
     def forget_topic(self, topic: str) -> None:
         """Remove the topic's queues."""
-        self._queues.delete_topic(topic)
+        self._queues.delete_topic(topic, self._state.removed.get(topic, -1))
         self._offsets.forget_topic(topic)
 
     async def drain(self) -> None:

@@ -7,7 +7,7 @@
 | 16-23  | index timestamp, i64      | ms; store time of the last record in flushed index files |
 | 24-31  | master flushed offset, i64 | kept as found |
 | 32-39  | confirm offset, i64       | |
-| 64-111  | our part | see `ledgermq.store_progress` |
+| 64-119  | our part | see `ledgermq.store_progress` |
 | 128-135 | `LMQINDEX`               | the index's part, ours too |
 | 136-139 | version, i32 = 1         | |
 | 140-147 | commit log timestamp again, i64 | as above |

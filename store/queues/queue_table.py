@@ -50,6 +50,7 @@ class QueueTable:
         removals: number of queues dropped so far; an earlier checkpoint still counts their units.
         changed: queues whose `max_offset` has changed since `take_changed` counted them; the caller that changes it
             adds the queue.
+        removed_offset: physical offset of the last record by which queues were removed; -1: none that counts.
         unit_count: sum of `max_offset` of all queues, each as it was last counted.
         counted: queues that `take_changed` counted; the checkpointer empties it. Unused if some queues are not plain.
         ends_file: the file of the queues' bounds.
@@ -73,6 +74,7 @@ class QueueTable:
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.on_deleted: list[Callable[[str], None]] = []
         self.removals = 0
+        self.removed_offset = -1
         self.changed: dict[ConsumeQueue, None] = {}
         self.unit_count = 0
         self.counted: list[ConsumeQueue] = []
@@ -187,6 +189,7 @@ class QueueTable:
             InvalidTopicError, DiskFullError, DiskFailedError: only some of the queues are restarted.
         """
         self.ends_file.invalidate()
+        self.removed_offset = -1
         for topic, queue_ids in starts.items():
             for queue_id in queue_ids:
                 self.get(topic, queue_id)
@@ -226,6 +229,7 @@ class QueueTable:
             DiskFailedError: only some of the queues are cut.
         """
         self.ends_file.invalidate()
+        self.removed_offset = min(self.removed_offset, physical_offset - 1)
         for queue in self:
             self.changed[queue] = None
             queue.cut_at(physical_offset)
@@ -244,13 +248,18 @@ class QueueTable:
                 folder.parent.rmdir()
         self._remove(queue)
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str, removed_offset: int = -1) -> None:
         """Drop the queues of a topic with their files; the topic's records stay in the log.
+
+        Args:
+            topic: its name.
+            removed_offset: physical offset of the record that removes the topic; -1 if the log cannot lose that.
 
         Raises:
             DiskFailedError: the folder cannot be removed; the queues stay.
         """
         self.ends_file.invalidate()
+        self.removed_offset = max(self.removed_offset, removed_offset)
         for root in self._roots if _topic_fault(topic) is None else ():
             self._trash.take(root / topic)
         for queue in self.of_topic(topic):

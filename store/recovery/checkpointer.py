@@ -92,9 +92,13 @@ class StoreCheckpointer:
         """Save at this interval (s) from now on, and sooner when `BYTES_BEHIND_MAX` bytes were dispatched.
 
         It also saves sooner when queues were dropped: the unit count of the last checkpoint would not agree with the
-        queues that are left, and a start would walk the whole log.
+        queues that are left, and a start would walk the whole log. For the same reason it saves now if the queues have
+        fewer units than the checkpoint found at the start counts.
         """
         self._interval_s = interval_s
+        found = self._file.found.progress
+        if found is not None and self._ends_offset < found.dispatched_offset:
+            self.save()
         self._look_again()
 
     def save(self) -> None:
@@ -212,7 +216,7 @@ class StoreCheckpointer:
             index_timestamp=found.index_timestamp,
             master_flushed_offset=found.master_flushed_offset,
             confirm_offset=store.log.confirm_offset,
-            progress=Progress(flushed, store.dispatched_offset, queues.unit_count),
+            progress=Progress(flushed, store.dispatched_offset, queues.unit_count, queues.removed_offset),
             index=found.index,
         )
         return files, checkpoint, counted

@@ -55,17 +55,24 @@ def cut_to_trusted(
     """
     min_offset = log_.min_offset
     if progress is not None and progress.dispatched_offset >= min_offset:
+        for queue in queues:
+            queue.recover(progress.dispatched_offset, scan=False)
+        count = sum(queue.max_offset for queue in queues)
         # the log above the flushed offset may have been cut and written anew, so units of records there may be wrong
         trusted = max(min(progress.dispatched_offset, progress.flushed_offset, end), min_offset)
-        for queue in queues:
-            queue.recover(trusted, scan=False)
-        count = sum(queue.max_offset for queue in queues)
-        if trusted < progress.dispatched_offset or count == progress.unit_count:
+        if trusted < progress.dispatched_offset:
+            for queue in queues:
+                queue.recover(trusted, scan=False)
+        if count == progress.unit_count and progress.removed_offset < trusted:
+            queues.removed_offset = progress.removed_offset
             return trusted
         log.warning(
-            "the queues have %d units, the checkpoint says %d: all queues are checked against the log",
+            "the queues have %d units, the checkpoint says %d, some removed at %d, the log is trusted to %d: they"
+            " are all checked against the log",
             count,
             progress.unit_count,
+            progress.removed_offset,
+            trusted,
         )
         return min_offset
     for queue in queues:

@@ -135,6 +135,7 @@ async def open_classic(
     root: Path,
     *,
     flush_mode: FlushMode = FlushMode.ASYNC,
+    flush_interval_ms: int = 500,
     file_size: int = 4096,
     queue_file_size: int = 200,
     checkpoint_interval_ms: int = 3_600_000,
@@ -152,7 +153,11 @@ async def open_classic(
             kinds=kinds,
         ),
         CommitLogConfig(
-            directory=root / "commitlog", store_host=HOST, file_size_bytes=file_size, flush_mode=flush_mode
+            directory=root / "commitlog",
+            store_host=HOST,
+            file_size_bytes=file_size,
+            flush_mode=flush_mode,
+            flush_interval_ms=flush_interval_ms,
         ),
         prepare=prepare,
     )

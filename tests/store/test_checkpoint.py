@@ -3,6 +3,7 @@
 import struct
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,12 @@ from store.recovery import checkpointer
 from tests.store.support import GOLDEN, eventually, open_classic, put_all, queued
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
-FULL = StoreCheckpoint(11, 22, 33, 44, 55, Progress(66, 77, 88))
+FULL = StoreCheckpoint(11, 22, 33, 44, 55, Progress(66, 77, 88, 99))
 
 
-@given(st.builds(StoreCheckpoint, LONG, LONG, LONG, LONG, LONG, st.none() | st.builds(Progress, LONG, LONG, LONG)))
+@given(
+    st.builds(StoreCheckpoint, LONG, LONG, LONG, LONG, LONG, st.none() | st.builds(Progress, LONG, LONG, LONG, LONG))
+)
 def test_decoding_undoes_encoding(checkpoint: StoreCheckpoint) -> None:
     page = checkpoint.encode()
     assert len(page) == 4096
@@ -29,12 +32,19 @@ def test_rocketmqs_fields_are_where_it_reads_them() -> None:
     assert struct.unpack_from(">qqqqq", FULL.encode()) == (11, 22, 33, 44, 55)
 
 
-@given(st.integers(64, 111), st.integers(1, 255))
+@given(st.integers(64, 119), st.integers(1, 255))
 def test_any_damage_to_our_part_costs_only_our_part(position: int, mask: int) -> None:
     page = bytearray(FULL.encode())
     page[position] ^= mask
     found = decode_checkpoint(bytes(page))
     assert found == replace(FULL, progress=None) or found == FULL  # padding between version and time
+
+
+def test_our_part_of_version_1_is_read() -> None:
+    page = bytearray(replace(FULL, progress=None).encode())
+    struct.pack_into(">8siqqqq", page, 64, b"LEDGERMQ", 1, FULL.log_timestamp, 66, 77, 88)
+    struct.pack_into(">I", page, 108, crc32(page[64:108]))
+    assert decode_checkpoint(bytes(page)).progress == Progress(66, 77, 88, removed_offset=-1)
 
 
 def test_our_part_is_not_believed_after_rocketmq_wrote_its_own() -> None:

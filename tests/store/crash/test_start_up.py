@@ -14,6 +14,7 @@ from store.directory import boot
 from store.directory.checkpoint import StoreCheckpoint, StoreCheckpointFile
 from store.files.mapped_file import MappedFile
 from store.log.commit_log import CommitLog
+from store.log.flusher import FlushMode
 from store.opening import OpenStore
 from store.queues import queue_ends
 from store.queues.queue_ends import FILE_NAME, decode_ends, encode_ends, read_ends
@@ -207,6 +208,27 @@ async def test_bounds_of_a_queue_that_lost_units_are_not_believed(tmp_path: Path
     assert read_ends(tmp_path / "live")
     await step(store)
     assert not read_ends(tmp_path / "live")
+    await store.close()
+
+
+@pytest.mark.parametrize("is_checkpointed", [True, False])
+async def test_a_removal_that_the_log_has_lost_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_checkpointed: bool
+) -> None:
+    store = await open_classic(tmp_path / "live", flush_mode=FlushMode.ASYNC, flush_interval_ms=60_000)
+    await write(store, 3, 30)
+    await checkpoint(store)
+    expected = numbers(store)
+    assert store.store.log.flushed_offset < store.store.dispatched_offset, "as far as the checkpoint believes the log"
+    store.store.queues.delete_topic("T1", removed_offset=store.store.log.max_offset)
+    if is_checkpointed:
+        await checkpoint(store)
+    root = killed_image(store.directory.root, tmp_path / "image")
+    await store.close()
+    monkeypatch.setattr(boot, "_BOOT_ID", tmp_path / "boot")
+    (tmp_path / "boot").write_text("another\n")
+    store = await open_classic(root)
+    assert numbers(store) == expected
     await store.close()
 
 
