@@ -148,6 +148,7 @@ class StoreDisk(Machine[bytes]):
 
     def process_died(self) -> None:
         """The system closes what it had open, and lets its locks go."""
+        self._learn_durable_index()
         self.is_dead = True
         self.dies_in, self.is_cut, self.log = None, False, None
         self._inodes.clear()
@@ -189,12 +190,18 @@ class StoreDisk(Machine[bytes]):
     @property
     def durable_index(self) -> int:
         """Newest entry that a power cut now would leave, with all before it."""
-        log = self.log
-        if log is not None:
-            self._durable_index = max(self._durable_index, self.first_index - 1)
-            while self._durable_index < self.last_index and self._is_durable(log, self._durable_index + 1):
-                self._durable_index += 1
+        self._learn_durable_index()
         return self._durable_index
+
+    def _learn_durable_index(self) -> None:
+        """Look again, while a process runs whose log tells where each entry lies."""
+        log = self.log
+        if log is None:
+            return
+        last = min(self.last_index, log.last_index)  # it may die between a cut of the log and that of the image
+        self._durable_index = max(self._durable_index, self.first_index - 1)
+        while self._durable_index < last and self._is_durable(log, self._durable_index + 1):
+            self._durable_index += 1
 
     def _is_durable(self, log: EntryLog, index: int) -> bool:
         position = log.units[index][0]
