@@ -81,6 +81,7 @@ class ReadSpread:
         self._leave()
 
     def _look_as_leader(self) -> None:
+        self._leader_known_at = self._clock()
         own, replicas = self._config.follower_id, self._log.replicas()
         members = sorted({own, *(replica.broker_id for replica in replicas if replica.broker_id > 0)})
         readable = {replica.broker_id for replica in replicas if replica.is_level}
