@@ -110,7 +110,7 @@ async def open_store(
         directory.checkpoint,
         store,
         loop,
-        last_timestamp=recovery.last_timestamp or directory.checkpoint.found.queues_timestamp,
+        recovery=recovery,
         sync_index=None if index is None else index.sync,
     )
     store.save_checkpoint = checkpointer.save_cut

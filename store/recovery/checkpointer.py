@@ -24,6 +24,7 @@ from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_ends import merge_ends, save_ends
 from store.queues.queue_file import QueueFile
 from store.queues.queue_sync import QueueSync
+from store.recovery.queue_recovery import QueueRecovery
 from store.store_listener import FollowedStore
 
 log = logging.getLogger(__name__)
@@ -49,13 +50,12 @@ class StoreCheckpointer:
     """Writes the checkpoint of one store. Owned by the loop's thread.
 
     Args:
-        last_timestamp: store time (ms) of the last record dispatched before this store was opened.
+        recovery: of the queues, when this store was opened.
         sync_index: makes the index durable and says up to where, in the checkpointer's thread; None without an index.
 
     Attributes:
-        saved_offset: the checkpoint that this process saved last says that all units of records below are durable; 0
-            before the first one. The log must keep what lies behind: a start after a power cut reads the queue offsets
-            from it.
+        saved_offset: the last checkpoint says that all units of records below are durable. The log must keep what lies
+            behind: a start after a power cut reads the queue offsets from it.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class StoreCheckpointer:
         store: FollowedStore,
         loop: asyncio.AbstractEventLoop,
         *,
-        last_timestamp: int,
+        recovery: QueueRecovery,
         sync_index: Callable[[], IndexProgress | None] | None = None,
     ) -> None:
         self._file = file
         self._store = store
         self._loop = loop
-        self._queues_timestamp = last_timestamp
+        self._queues_timestamp = recovery.last_timestamp or file.found.queues_timestamp
         self._sync_index = sync_index
-        self.saved_offset = 0
-        self._dispatched = (store.dispatched_offset, last_timestamp)  # at the last capture
+        self.saved_offset = recovery.durable_offset
+        self._dispatched = (store.dispatched_offset, self._queues_timestamp)  # at the last capture
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-checkpoint")
         queues = store.queues
         self._queue_sync = QueueSync([*queues.roots, queues.directory.parent])  # other roots may be made there later

@@ -37,6 +37,7 @@ class QueueRecovery:
 
     Attributes:
         dispatched_offset: every confirmed record below has its unit.
+        durable_offset: the units of all records below are durable, as the checkpoint or a clean stop says; 0 without.
         last_timestamp: store time (ms) of the last record that was dispatched again; 0 without one.
         record_count: number of records that were dispatched again.
         rebuilt: number of queues that were filled from the whole log.
@@ -45,6 +46,7 @@ class QueueRecovery:
     """
 
     dispatched_offset: int
+    durable_offset: int = 0
     last_timestamp: int = 0
     record_count: int = 0
     rebuilt: int = 0
@@ -86,6 +88,8 @@ def recover_queues(
             queue.clear()
         _dispatch_range(log_, queues, batches, (log_.min_offset, end), gapped, recovery)
     recovery.rebuilt = len(gapped)
+    if progress is not None:
+        recovery.durable_offset = start if not gapped else log_.min_offset
     for queue in queues.changed:
         queue.correct_min_offset(log_.min_offset)
         queue.next_offset = queue.max_offset

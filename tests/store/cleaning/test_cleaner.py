@@ -228,6 +228,18 @@ async def test_nothing_goes_before_a_checkpoint_says_that_its_units_are_durable(
     assert world.log_files() == []
 
 
+async def test_a_start_on_a_full_disk_can_make_room_by_the_checkpoint_that_it_finds(tmp_path: Path) -> None:
+    opened = await open_classic(tmp_path, flush_mode=FlushMode.SYNC)
+    await fill(opened)
+    await opened.close()
+    opened = await open_classic(tmp_path, flush_mode=FlushMode.SYNC)
+    World(opened).set_ages(*[50.0] * 20)
+    opened.cleaner.clean_by_hand()
+    await opened.cleaner.run_round()
+    assert opened.store.log.min_offset > 0
+    await opened.close()
+
+
 async def test_nothing_goes_that_is_not_dispatched(world: World) -> None:
     world.set_ages(*[50.0] * 20)
     world.hour = 4
