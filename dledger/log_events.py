@@ -22,6 +22,9 @@ from store.replicated_log import AppendReceipt, LogListener, LogRole, LogState
 _log = logging.getLogger(__name__)
 
 
+_NOT_STARTED = Refusal(Cause.RECOVERING, "the Raft log is not started yet", retry_after_ms=100)
+
+
 class LogEvents:
     """The listener of the node, with the state of the log that others may see.
 
@@ -51,7 +54,7 @@ class LogEvents:
         self.batches = WaitingBatches()
         self.listeners: list[LogListener] = []
         self.soft = SoftState(RaftRole.FOLLOWER, 0, None, False, False)
-        self.refusal: Refusal | None = Refusal(Cause.RECOVERING, "the Raft log is not started yet", retry_after_ms=100)
+        self.refusal: Refusal | None = _NOT_STARTED
         self.confirm_offset = log.first_position
 
     def attach(self, node: RaftNode) -> None:
@@ -127,6 +130,11 @@ class LogEvents:
         self.refuse_all(Refusal(Cause.DISK_FAILED, str(error)))
 
     # ---- telling
+
+    def begin(self) -> None:
+        """Refuse nothing any more, unless the node has failed since its peers were connected."""
+        if self.refusal is _NOT_STARTED:
+            self.refusal = None
 
     def refuse_all(self, refusal: Refusal) -> None:
         """Refuse all appends from now on, and the batches that wait."""

@@ -161,7 +161,7 @@ class RaftLog:
         await self._notices.start(host, port)
         if config.flush_mode is FlushMode.ASYNC:
             self._flusher.flush_every(config.flush_interval_ms / 1000)
-        self._events.refusal = None
+        self._events.begin()
         self._pulse.start()
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from dledger.log.hard_state import HardStateFile, read_hard_state, settle_hard_s
 from dledger.log.raft_files import open_files
 from dledger.log.small_file import remove_durably, write_durably
 from dledger.log_events import LogEvents
+from dledger.peers.busy_notices import BusyNotices
 from ledgermq import archive
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError, RecordUnavailableError
@@ -280,6 +281,24 @@ async def test_an_install_that_fails_takes_the_node_out_and_the_next_start_begin
     await cluster.caught_up()
     assert cluster.machines[lagging].state == STATE
     assert cluster.bodies(lagging) == cluster.bodies(leader)
+
+
+async def test_a_failure_while_a_node_starts_is_not_forgotten(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster()
+    _, lagging = await behind_the_oldest_file(cluster)
+    trouble = Trouble(monkeypatch)
+    trouble.error = DiskFailedError(Path("config"), "EIO")
+    start = BusyNotices.start
+
+    async def slowly(notices: BusyNotices, host: str, port: int) -> None:
+        await until(lambda: trouble.calls, "an install")
+        await start(notices, host, port)
+
+    monkeypatch.setattr(BusyNotices, "start", slowly)
+    await cluster.start(lagging)
+    assert "EIO" in cluster.logs[lagging].readiness()[1]
 
 
 @pytest.mark.parametrize("at", ["restore", "finish_install"])
