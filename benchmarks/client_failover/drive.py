@@ -8,6 +8,8 @@
     transfer   the leader hands over
     consumer   one of two consumers is killed that read in order; a third one takes its place
 
+With `--dead-nameserver` the clients are given two nameservers, of which the first one is dead.
+
 Each round starts the clients anew, lets each producer send 100 messages a second, breaks something, watches, and mends
 it. Of each client it finds the longest time without an acknowledgement, the failed sends, the longest time from a send
 to its delivery, the sends that were stored twice, the messages that were read again, and what was acknowledged and
@@ -101,7 +103,7 @@ class Programs:
 class Cluster:
     """Raft groups of three, run by `ledgermq cluster up`."""
 
-    def __init__(self, directory: Path, settings: list[str], groups: int) -> None:
+    def __init__(self, directory: Path, settings: list[str], groups: int, nameservers: int) -> None:
         self.directory = directory
         self.groups = groups
         words = [
@@ -112,6 +114,8 @@ class Cluster:
             "raft",
             "--groups",
             str(groups),
+            "--nameservers",
+            str(nameservers),
             "--dir",
             str(directory),
             "--json",
@@ -308,15 +312,19 @@ def main() -> int:
     parser.add_argument("--fault", choices=FAULTS, default="kill")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--groups", type=int, default=1, help="Raft groups over the same machines")
+    parser.add_argument("--dead-nameserver", action="store_true", help="the first one of two is dead")
     parser.add_argument("--clients", default="java,go,ours")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="ledgermq-clients-"))
     try:
         programs = Programs(scratch, arguments.clients.split(","))
-        cluster = Cluster(scratch / "cluster", arguments.conf, arguments.groups)
+        cluster = Cluster(scratch / "cluster", arguments.conf, arguments.groups, 1 + arguments.dead_nameserver)
         try:
             rounds = []
+            if arguments.dead_nameserver:
+                cluster.wait_whole()
+                cluster.ask("kill", cluster.ask("status")["nameservers"][0]["name"])
             for number in range(arguments.rounds):
                 cluster.wait_whole()
                 rounds.append(run_round(cluster, programs, arguments.fault, number))
