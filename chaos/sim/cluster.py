@@ -27,6 +27,12 @@ class Kit(Protocol):
     def disk(self, cluster: World, name: str) -> Machine[Any]:
         """A new, empty disk."""
 
+    def ask_any(self, cluster: World) -> None:
+        """Clients that ask any member have their turn."""
+
+    def ask_each(self, cluster: World) -> Callable[[], str]:
+        """Each of them asks each member; return what tells who has no answer yet, or nothing."""
+
     def process(self, cluster: World, name: str, number: int, disk: Any) -> Process:
         """A start on a disk.
 
@@ -270,6 +276,14 @@ class Cluster:
     def propose(self, process: Process, count: int) -> None:
         """A client's batch reaches a node; refused unless it leads."""
         self.run(process, f"propose {count}", lambda: process.propose(count))
+
+    def ask_any(self) -> None:
+        """Clients that do not look for the leader have their turn."""
+        self._kit.ask_any(self)
+
+    def ask_each(self) -> Callable[[], str]:
+        """As `Kit.ask_each`."""
+        return self._kit.ask_each(self)
 
     def read(self, process: Process) -> None:
         """A client's linearizable read reaches a node."""

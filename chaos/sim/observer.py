@@ -28,7 +28,8 @@
           offset, in the present life of its topic, and nothing else           a run ends
     R21   what was durable is there after a restart                            a process begins
     R22   a node starts on what it has left, unless its disk is at fault       a process begins
-R20 to R22 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there: the lives of
+    R23   what members acknowledge and give is committed                       an answer comes
+R20 to R23 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there: the lives of
 all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the

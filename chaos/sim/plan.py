@@ -38,7 +38,8 @@ class GroupPlan:
     """Shape of a group.
 
     `recoverable`: never so many members forget something that no quorum remembers, so nothing acknowledged may be
-    lost; otherwise a salvage election may lose entries, if it says so.
+    lost; otherwise a salvage election may lose entries, if it says so. `callers`: clients that ask any member over
+    connections; none: requests are handed to the leader.
     """
 
     names: tuple[str, ...]
@@ -52,6 +53,7 @@ class GroupPlan:
     span_limit_bytes: int
     window_bytes: int
     priorities: dict[str, int] = field(default_factory=dict)
+    callers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def draw_stack_plan(seed: int) -> RunPlan:
     late = ("trim", *(fault for fault in STACK_FAULTS if rng.random() < 0.6))
     names = plan.group.names[: rng.choice((1, 3, 3, 3, 3, 3, 3, 5))]
     priorities = {name: 1 for name in plan.group.priorities if name in names}
-    group = replace(plan.group, names=names, priorities=priorities, tick_ms=20)
+    callers = Random(f"callers {seed}").choice((0, 0, 1, 2))
+    group = replace(plan.group, names=names, priorities=priorities, tick_ms=20, callers=callers)
     return replace(plan, group=group, faults=plan.faults + late, safety_us=plan.safety_us * 5 // 8)
 
 

@@ -391,6 +391,13 @@ class CoreKit:
         """A start on a disk."""
         return CoreProcess(cluster, self._queue, name, number, disk)
 
+    def ask_any(self, _cluster: World) -> None:
+        """Nothing: nodes without brokers have no sockets."""
+
+    def ask_each(self, _cluster: World) -> Callable[[], str]:
+        """Nobody asks."""
+        return str
+
     def close(self) -> None:
         """The run is over."""
 

@@ -17,6 +17,8 @@ from chaos.sim.plan import RunPlan, draw_plan, draw_stack_plan
 from chaos.sim.process import CoreKit, Process
 from chaos.sim.stack.kit import StackKit
 
+_SERVICE_US = 5_000_000
+
 Trace = Callable[[str], None]
 
 
@@ -53,6 +55,7 @@ class Run:
         cluster = self.cluster
         self.recover()
         self._stay()
+        self._serve()
         self.check_end()
         return RunResult(
             self.plan.seed,
@@ -96,6 +99,13 @@ class Run:
         if changes > allowed:
             raise LivenessViolation("R14", f"{changes} leaders in a healthy group, after one was found")
 
+    def _serve(self) -> None:
+        """Every member serves clients, by way of the leader where it must."""
+        clock = self.cluster.clock
+        why_not = self.cluster.ask_each()
+        if not clock.run_until(clock.now_us + _SERVICE_US, lambda: not why_not()):
+            raise LivenessViolation("R14", f"no answer in {_SERVICE_US // 1_000_000} s: {why_not()}")
+
     def check_end(self) -> None:
         """Look at all that every replica shows. Raises `SafetyViolation`."""
         for process in self.cluster.processes.values():
@@ -106,6 +116,8 @@ class Run:
     def _propose_again(self) -> None:
         cluster = self.cluster
         leader = cluster.leader()
+        if not self._is_healing:
+            cluster.ask_any()
         if leader is not None and not self._is_healing:
             cluster.propose(leader, 1 + cluster.jitter(24 if cluster.rng.random() < 0.2 else 4))
             if cluster.rng.random() < 0.2:

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from broker.log_follower import LogFollower
+from broker.passing.pass_on import PassOn
 from broker.state.metadata import Metadata
 from broker.state.saver import StateSaver
 from dledger.background import Checkpointer as RaftCheckpointer
@@ -21,6 +22,8 @@ from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry_log import EntryLog
 from dledger.log.recovery import LogScan, Recovered
 from dledger.log.start_file import LogStart, save_start
+from dledger.raft_log import RaftLog
+from ledgermq.remoting.refusal import Cause
 from store.files.mapped_file import MappedFile
 from store.log.flusher import Flusher
 from store.message_store import MessageStore
@@ -164,6 +167,22 @@ def log_is_trimmed_above_the_checkpoint() -> Planted:
     return patch.object(StoreCheckpointer, "saved_offset", property(lambda _: 1 << 62, lambda _, __: None), create=True)
 
 
+def request_without_an_answer_is_passed_on_again() -> Planted:
+    return patch.object(PassOn, "_lost", lambda passing, waiting, _: passing._hold(waiting))
+
+
+def deposed_leader_counts_as_none() -> Planted:
+    return patch("broker.passing.pass_on._NOT_LEADER", Cause.LEADER_CHANGED.slug)
+
+
+def nothing_is_passed_on() -> Planted:
+    return patch.object(PassOn, "follow", lambda _: None)
+
+
+def received_counts_as_committed() -> Planted:
+    return patch.object(RaftLog, "confirm_offset", property(lambda log: log.max_offset))
+
+
 @dataclass(frozen=True)
 class StackBug:
     """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with the first seed from 0 on.
@@ -181,23 +200,27 @@ BUGS = (
     StackBug("A1 writable with entries undecided", writable_too_early),
     StackBug("A2 recovering member's own vote", own_vote_counts),
     StackBug("A3 filler counts alone", filler_counts_alone),
-    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one),
+    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one, ("R10",), 66),
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
-    StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 29),
+    StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 66),
     StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
     StackBug("A11 forgotten votes", votes_are_forgotten),
-    StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 29),
+    StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 66),
     StackBug("A17 install keeps unnamed queues", install_keeps_queues_that_it_does_not_name),
-    StackBug("A17 units of removed topics stay", units_of_removed_topics_stay),
+    StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 103),
     StackBug("tables not written at an install", tables_are_not_written_at_an_install),
     StackBug("tables not taken over at an install", tables_are_not_taken_over_at_an_install),
-    StackBug("flush not awaited", flush_is_not_awaited, ("R9",), 29),
-    StackBug("sync covers what came while it ran", sync_covers_what_came_while_it_ran, ("R9",), 29),
-    StackBug("folder of term and vote not synced", folder_of_term_and_vote_is_not_synced, ("R9",), 29),
-    StackBug("start does not sync", start_does_not_sync, ("R9",), 29),
+    StackBug("flush not awaited", flush_is_not_awaited, ("R9",), 66),
+    StackBug("sync covers what came while it ran", sync_covers_what_came_while_it_ran, ("R9",), 36),
+    StackBug("folder of term and vote not synced", folder_of_term_and_vote_is_not_synced, ("R9",), 66),
+    StackBug("start does not sync", start_does_not_sync, ("R9",), 66),
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
-    StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint, ("R20",), 132),
-    StackBug("one entry too few cut", one_entry_too_few_is_cut),
+    StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint),
+    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 66),
+    StackBug("request without an answer passed on again", request_without_an_answer_is_passed_on_again, ("R16",), 36),
+    StackBug("deposed leader counts as none", deposed_leader_counts_as_none, ("R16",), 194),
+    StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 194),
+    StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

@@ -58,6 +58,7 @@ class CommittedLog:
         self._lives: dict[Key, list[Life]] = {}
         self._tables = [Tables(-1, frozenset(), {})]
         self.indexes: dict[int, int] = {}
+        self._sent: set[bytes] = set()
 
     def enter(self, index: int, payload: bytes) -> str | None:
         """The next entry is committed: what is wrong with its place in its queue, or None."""
@@ -72,6 +73,10 @@ class CommittedLog:
         if record.queue_offset != len(messages):
             where = f"{record.topic}/{record.queue_id}"
             return f"queue offset {record.queue_offset} of {where}, of which the queue has {len(messages)} already"
+        if not record.topic.startswith(_SYSTEM_PREFIX):
+            if record.body in self._sent:
+                return f"the message {record.body[:20]!r} of {record.topic} again"
+            self._sent.add(record.body)
         messages.append(Message(record.physical_offset, record.body))
         if record.topic == names.STATE_TOPIC:
             self._change(record.physical_offset, json.loads(record.body))

@@ -14,7 +14,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 TOPICS: Final = ("T0", "T1", "T2")
 QUEUES: Final = 2
-_GROUP: Final = "g"
+GROUP: Final = "g"
 _HOST: Final = encode_host(Host("127.0.0.1", 1))
 
 
@@ -96,7 +96,7 @@ class Clients:
     def _commit_offset(self) -> None:
         cluster = self._cluster
         topic, queue_id = TOPICS[cluster.jitter(len(TOPICS))], cluster.jitter(QUEUES)
-        self._process.parts.context.offsets.commit(topic, _GROUP, queue_id, cluster.jitter(100))
+        self._process.parts.context.offsets.commit(topic, GROUP, queue_id, cluster.jitter(100))
 
     def transfer(self, target: str | None) -> None:
         """An operator asks for a hand-over."""

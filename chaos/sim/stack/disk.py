@@ -15,6 +15,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,7 @@ class StoreDisk(Machine[bytes]):
         reached_offset: up to where the processes so far may have dispatched, or have taken over tables.
         began: by inode, what the syncs that are made at present cover of the log's files.
         log: the entry log of the running process; None while none runs.
+        in_process: what is called within is done by the running process.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class StoreDisk(Machine[bytes]):
         self.is_dead = False
         self.descriptors: set[int] = set()
         self.log: EntryLog | None = None
+        self.in_process: Callable[[], AbstractContextManager[None]] = nullcontext
         self.reached_offset = 0
         self.began: dict[int, bytes] = {}
         self._durable_index = -1
@@ -148,7 +151,6 @@ class StoreDisk(Machine[bytes]):
 
     def process_died(self) -> None:
         """The system closes what it had open, and lets its locks go."""
-        self._learn_durable_index()
         self.is_dead = True
         self.dies_in, self.is_cut, self.log = None, False, None
         self._inodes.clear()
@@ -190,24 +192,26 @@ class StoreDisk(Machine[bytes]):
     @property
     def durable_index(self) -> int:
         """Newest entry that a power cut now would leave, with all before it."""
-        self._learn_durable_index()
+        self.learn_durable_index()
         return self._durable_index
 
-    def _learn_durable_index(self) -> None:
-        """Look again, while a process runs whose log tells where each entry lies."""
+    def learn_durable_index(self) -> None:
+        """Look again, while a process runs whose log tells where each entry lies; before it ends, too."""
         log = self.log
         if log is None:
             return
         last = min(self.last_index, log.last_index)  # it may die between a cut of the log and that of the image
         self._durable_index = max(self._durable_index, self.first_index - 1)
-        while self._durable_index < last and self._is_durable(log, self._durable_index + 1):
-            self._durable_index += 1
+        with self.in_process():  # which may have to map a file, and to close another one
+            while self._durable_index < last and self._is_durable(log, self._durable_index + 1):
+                self._durable_index += 1
 
     def _is_durable(self, log: EntryLog, index: int) -> bool:
-        position = log.units[index][0]
-        file = log.data.file_at(position)
-        if file is None:
+        unit = log.units.find(index)  # None: it died within a reset of the log
+        file = log.data.file_at(unit[0]) if unit else None
+        if unit is None or file is None:
             return False
+        position = unit[0]
         payload = self.payload_at(index)
         start = position - file.start_offset
         inode = self._inodes.get(file)

@@ -16,9 +16,11 @@ from chaos.crash.campaign import memory_directory
 from chaos.sim.observer import Accounts
 from chaos.sim.process import World
 from chaos.sim.stack.accounts import CommittedLog
+from chaos.sim.stack.callers import Caller
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
 from chaos.sim.stack.node import StoreProcess
+from chaos.sim.stack.sockets import Sockets
 from chaos.sim.stack.world import World as Replaced
 
 _OF_A_RAFT_LOG = {
@@ -47,6 +49,9 @@ class StackKit:
         self._base = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
         self._disks: list[StoreDisk] = []
         self._cluster: World | None = None
+        self._seed = seed
+        self._sockets: Sockets | None = None
+        self._callers: list[Caller] = []
         self._disabled = logging.root.manager.disable
         self.replaced = replaced = Replaced(Random(f"world {seed}"), self._now)
         for name, made in _OF_A_RAFT_LOG.items():
@@ -74,12 +79,30 @@ class StackKit:
 
     def process(self, cluster: World, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
-        return StoreProcess(cluster, self.replaced, self._log, name, number, disk)
+        if cluster.plan.callers and self._sockets is None:
+            self._sockets = sockets = Sockets(cluster, Random(f"sockets {self._seed}"))
+            dice = Random(f"asks {self._seed}")
+            self._callers = [
+                Caller(cluster, self._log, sockets, f"c{one}", dice) for one in range(cluster.plan.callers)
+            ]
+        return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
+
+    def ask_any(self, _cluster: World) -> None:
+        """The callers have their turn."""
+        for caller in self._callers:
+            caller.act()
+
+    def ask_each(self, _cluster: World) -> Callable[[], str]:
+        """Each caller asks each member."""
+        open_calls = [caller.ask_each() for caller in self._callers]
+        return lambda: ", ".join(name for calls in open_calls for name in calls)
 
     def close(self) -> None:
         """The run is over: remove what it wrote."""
         with contextlib.suppress(OSError):
             gc.collect()  # what unwinds late must still meet what replaces the system
+        for caller in self._callers:
+            caller.loop.stop()
         self.replaced.end()
         for disk in self._disks:  # some hundred descriptors; those of mappings are closed with the mappings, not here
             disk.process_died()

@@ -14,13 +14,14 @@ import math
 import weakref
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, cast
 
 from chaos.sim.clock import SimClock
 from chaos.sim.process import ProcessDiesError
 
 _T = TypeVar("_T")
+Dial = Callable[[Callable[[], asyncio.Protocol], int], Awaitable[tuple[Any, asyncio.Protocol]]]
 _TURN_US = 2
 _UNWOUND_MAX = 20
 
@@ -38,6 +39,7 @@ class SimLoop:
 
     Attributes:
         as_loop: this, for those who want asyncio's type.
+        dial: connects to the simulated port; None where nothing listens.
         errors: exceptions of callbacks and of tasks that no one awaited.
     """
 
@@ -63,6 +65,7 @@ class SimLoop:
         self._is_turn_due = False
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.is_stopped = False
+        self.dial: Dial | None = None
         self.errors: list[BaseException] = []
 
     # -- scheduling
@@ -167,6 +170,13 @@ class SimLoop:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self.as_loop, name=name, context=context)
         self._tasks.add(task)
         return task
+
+    async def create_connection(
+        self, protocol_factory: Callable[[], asyncio.Protocol], _host: str, port: int, *, ssl: object = None
+    ) -> tuple[Any, asyncio.Protocol]:
+        if self.dial is None or ssl is not None:
+            raise OSError(f"nothing is simulated that listens at {port}")
+        return await self.dial(protocol_factory, port)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return self._submit(executor, lambda: func(*args))

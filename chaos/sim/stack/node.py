@@ -20,6 +20,7 @@ from chaos.sim.stack.clients import Clients
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import Frame, SimTransport, WatchedLog
 from chaos.sim.stack.loop import SimLoop
+from chaos.sim.stack.sockets import Sockets
 from chaos.sim.stack.threads import Lane, SimWorker
 from chaos.sim.stack.world import World as Replaced
 from dledger.config import PeerAddress, RaftConfig
@@ -30,6 +31,8 @@ from dledger.node import RaftNode
 from dledger.peers.wire import CopyRequest, CopyResponse
 from dledger.raft_log import RaftLog
 from ledgermq.message.hosts import Host, encode_host
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.limits import Limits
 from node.log_choice import open_raft_store
 from store.errors import StoreError
 from store.log.flusher import FlushMode
@@ -54,7 +57,14 @@ class StoreProcess(Process):
     transport: SimTransport
 
     def __init__(
-        self, cluster: World, replaced: Replaced, accounts: CommittedLog, name: str, number: int, files: StoreDisk
+        self,
+        cluster: World,
+        replaced: Replaced,
+        accounts: CommittedLog,
+        name: str,
+        number: int,
+        files: StoreDisk,
+        sockets: Sockets | None,
     ) -> None:
         super().__init__(cluster, name, number, files)
         self.files = files
@@ -62,12 +72,14 @@ class StoreProcess(Process):
         self.workers: list[SimWorker] = []
         self._replaced = replaced
         self._accounts = accounts
+        self._sockets = sockets
         rate = cluster.clock_rates[name]
         self.loop = SimLoop(cluster.clock, self.now_us, rate, self._run, self._submit, self._do_a_job, self._is_dead)
         self._follower = LogFollower(
             _broker_config(name, files.root), _host(name), self, Timers(self.loop.as_loop), Histogram([1])
         )
         files.begins()
+        files.in_process = lambda: replaced.running(self)
         try:
             with replaced.running(self):
                 self._open: OpenStore = self.loop.run_now(self._start())
@@ -75,6 +87,9 @@ class StoreProcess(Process):
             self.end()
             raise
         self.clients = Clients(cluster, accounts, self)
+        if sockets is not None:
+            self.loop.dial = lambda factory, port: sockets.dial(self, factory, port)
+            self._run("opens", lambda: self.parts.passing.open(None, (), trusts_all=True))
 
     async def _start(self) -> OpenStore:
         config = _broker_config(self.name, self.files.root).store
@@ -112,6 +127,26 @@ class StoreProcess(Process):
 
     async def announce(self) -> None:
         """There is no nameserver."""
+
+    # -- sockets
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has ended."""
+        return self.is_dead
+
+    @property
+    def boot_id(self) -> int:
+        """The present boot of its machine."""
+        return self.files.boot
+
+    def has(self, what: str, event: Callable[[], None]) -> None:
+        """Let something happen: now, after a pause, or never."""
+        self._run(what, event)
+
+    def accept(self) -> Connection:
+        """The server's end of a client's connection."""
+        return Connection(self.parts.handler, Limits(), lambda _: None, lambda _connection, _reason: None)
 
     # -- events
 
@@ -203,6 +238,9 @@ class StoreProcess(Process):
 
     def end(self) -> None:
         super().end()
+        if self._sockets is not None:
+            self._sockets.ended(self)
+        self.files.learn_durable_index()
         self.files.is_dead = True
         with self._replaced.running(self):
             self.loop.stop()
@@ -259,6 +297,8 @@ class StoreProcess(Process):
         log = self.raft_log
         if self.store.dispatched_offset != log.confirm_offset or log.confirm_offset != log.max_offset:
             return f"has dispatched {self.store.dispatched_offset} of {log.confirm_offset}, placed {log.max_offset}"
+        if held := self.parts.passing.pass_on.held:
+            return f"holds {held} requests"
         if log.flushed_offset < log.max_offset:
             return f"has synced {log.flushed_offset} of {log.max_offset}"  # perhaps as slowly as before the repair
         return ""

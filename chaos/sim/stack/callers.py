@@ -1,0 +1,196 @@
+"""Callers: clients that ask any member over a connection, whether it leads or not, as programs of users do.
+
+    Caller --RemotingClient--> Sockets --> a member's handler ---------------> its own store
+                                                '--PassOn--> Sockets --> the leader's handler --> its store
+
+A message is sent once, whatever comes of it. What is acknowledged must be committed at the place that the answer names,
+what is read must be committed where it was read; that no message is committed twice is for the accounts.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, Final
+
+from chaos.sim.errors import SafetyViolation
+from chaos.sim.stack.accounts import CommittedLog
+from chaos.sim.stack.clients import GROUP, QUEUES, TOPICS
+from chaos.sim.stack.loop import SimLoop
+from chaos.sim.stack.sockets import FIRST_PORT, Sockets
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.refusal import Cause
+
+_TIMEOUT_S: Final = 1.5
+_AT_ONCE: Final = 3
+_HELD: Final = 2
+_WITH_SUBSCRIPTION: Final = 4
+_RETRY_S: Final = 0.1
+_FINAL: Final = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
+_NOT_SO: Final = (Cause.SYSTEM_ERROR.slug, Cause.MALFORMED_FIELD.slug, Cause.INVALID_PARAMETER.slug, "")
+
+
+class Caller:
+    """One program.
+
+    Attributes:
+        name: for the trace.
+    """
+
+    is_gone = False
+    boot_id = 0
+
+    def __init__(self, cluster: Any, accounts: CommittedLog, sockets: Sockets, name: str, dice: Random) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._accounts = accounts
+        self._sockets = sockets
+        self._dice = dice
+        self._violation: SafetyViolation | None = None
+        self._positions: dict[tuple[str, int], int] = {}
+        clock = cluster.clock
+        self.loop = SimLoop(clock, lambda: clock.now_us, 1.0, self.has, _no_executor, lambda: False, lambda: False)
+        self.loop.dial = lambda factory, port: sockets.dial(self, factory, port)
+        with self.loop.running():
+            self._client = RemotingClient()
+
+    def has(self, _what: str, event: Callable[[], None]) -> None:
+        """Let something happen in it.
+
+        Raises:
+            SafetyViolation: an answer was wrong.
+        """
+        with self.loop.running():
+            event()
+        if self._violation is not None:
+            raise self._violation
+        if self.loop.errors:
+            raise self.loop.errors.pop(0)
+
+    def act(self) -> None:
+        """Ask something of some members."""
+        self.has("asks", self._ask)
+        if self._dice.random() < 0.03:
+            self._cluster.mark("connection reset")
+            self._sockets.break_one()
+
+    def ask_each(self) -> dict[str, None]:
+        """Send a message to each member until it answers; return the members that have not, which go one by one."""
+        waiting = {f"{self.name} of {name}": None for name in self._cluster.plan.names}
+
+        async def until_answered(number: int) -> None:
+            while True:
+                with contextlib.suppress(RemotingError):
+                    if await self._send(number) in _FINAL:
+                        del waiting[f"{self.name} of n{number}"]
+                        return
+                await asyncio.sleep(_RETRY_S)
+
+        def begin() -> None:
+            for number in range(len(waiting)):
+                self._begin(until_answered(number))
+
+        self.has("asks each", begin)
+        return waiting
+
+    def _ask(self) -> None:
+        for _ in range(1 + self._pick(_AT_ONCE)):
+            chance = self._dice.random()
+            if chance < 0.6:
+                self._begin(self._send())
+            elif chance < 0.9:
+                self._begin(self._pull())
+            else:
+                self._begin(self._commit_offset())
+
+    def _pick(self, limit: int) -> int:
+        return int(self._dice.random() * limit)
+
+    def _begin(self, request: Coroutine[Any, Any, object]) -> None:
+        self.loop.create_task(self._guarded(request))
+
+    async def _guarded(self, request: Coroutine[Any, Any, object]) -> None:
+        try:
+            await request
+        except RemotingError:
+            self._cluster.mark("request unanswered")
+        except SafetyViolation as violation:
+            self._violation = violation
+
+    async def _request(
+        self, code: int, ext: dict[str, Any], body: bytes = b"", number: int | None = None
+    ) -> tuple[Command, str]:
+        """Ask some member, or the one with this number; return its answer, and how it got there.
+
+        Raises:
+            RemotingError: there is no answer.
+            SafetyViolation: the answer is an error that no client may see.
+        """
+        if number is None:
+            number = self._pick(len(self._cluster.plan.names))
+        process = self._cluster.processes.get(f"n{number}")
+        way = "from a leader" if process is not None and process.is_writable else "from a follower"
+        command = Command(code, ext={name: str(value) for name, value in ext.items()}, body=body)
+        answer = await self._client.request(f"127.0.0.1:{FIRST_PORT + number}", command, _TIMEOUT_S)
+        if answer.code == ResponseCode.SYSTEM_ERROR and answer.ext.get("cause", "") in _NOT_SO:
+            raise SafetyViolation("R23", f"n{number} answers request {code} with an error: {answer.remark}")
+        return answer, way
+
+    async def _send(self, number: int | None = None) -> int:
+        topic, queue_id = TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
+        body = b"%d " % self._cluster.next_message() + b"." * self._pick(200)
+        fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 0, "h": 0, "i": "", "j": 0}
+        fields |= {"k": "false", "m": "false"}
+        answer, way = await self._request(RequestCode.SEND_MESSAGE_V2, fields, body, number)
+        if answer.code != ResponseCode.SUCCESS:
+            self._cluster.mark(f"send refused: {answer.ext.get('cause', answer.code)}")
+            return answer.code
+        self._cluster.mark(f"send acknowledged {way}")
+        at = int(answer.ext["msgId"][-16:], 16)
+        self._expect((topic, queue_id), int(answer.ext["queueOffset"]), at, body, "acknowledged")
+        return answer.code
+
+    async def _pull(self) -> None:
+        key = TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
+        offset = self._positions.get(key, 0)
+        fields = {
+            "consumerGroup": GROUP,
+            "topic": key[0],
+            "queueId": key[1],
+            "queueOffset": offset,
+            "maxMsgNums": 8,
+            "sysFlag": _WITH_SUBSCRIPTION | (_HELD if self._dice.random() < 0.5 else 0),
+            "commitOffset": 0,
+            "suspendTimeoutMillis": 300,
+            "subscription": "*",
+            "subVersion": 0,
+            "expressionType": "TAG",
+        }
+        answer, way = await self._request(RequestCode.PULL_MESSAGE, fields)
+        self._cluster.mark(f"pull answered {way}: {answer.code}")
+        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED):
+            return
+        for record in decode_records(answer.body):
+            self._expect(key, record.queue_offset, record.physical_offset, record.body, "gave")
+        self._positions[key] = int(answer.ext["nextBeginOffset"])
+
+    async def _commit_offset(self) -> None:
+        topic, queue_id = TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
+        fields = {"consumerGroup": GROUP, "topic": topic, "queueId": queue_id, "commitOffset": self._pick(100)}
+        answer, way = await self._request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        self._cluster.mark(f"offset answered {way}: {answer.code}")
+
+    def _expect(self, key: tuple[str, int], queue_offset: int, at: int, body: bytes, what: str) -> None:
+        """Raise a violation if such a message is not committed, unless committed ones may have been lost."""
+        is_owed = not self._cluster.observer.is_lossy or self._cluster.plan.recoverable
+        if is_owed and not self._accounts.holds(key, queue_offset, at, body):
+            place = f"{key[0]}/{key[1]}/{queue_offset}"
+            raise SafetyViolation("R23", f"a member {what} a message at {place}, which is not committed there")
+
+
+def _no_executor(_executor: Any, work: Callable[[], Any]) -> "asyncio.Future[Any]":
+    raise AssertionError(f"a caller has no threads: {work}")

@@ -1,0 +1,235 @@
+"""Sockets: connections between the brokers of a simulation, and of clients to them, in virtual time.
+
+dial --latency--> accept          bytes arrive in order, whole, later; while the network cuts a direction, they wait
+a process is killed               the other ends learn it          its machine loses power: they learn nothing, and
+                                                                   only when it is up again are their bytes refused
+"""
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol, cast
+
+from ledgermq.remoting.connection import Connection
+
+_LATENCY_US = 300
+_LOOK_US = 20_000
+FIRST_PORT = 10_911
+_FIRST_OWN_PORT = 40_000
+
+
+class Owner(Protocol):
+    """A process that has sockets."""
+
+    name: str
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended."""
+
+    @property
+    def boot_id(self) -> int:
+        """Which boot of its machine the machine is in now."""
+
+    def has(self, what: str, event: Callable[[], None]) -> None:
+        """Let something happen in it: now, after its pause, or never."""
+
+
+class Listener(Owner, Protocol):
+    """A process to which others connect."""
+
+    def accept(self) -> Connection:
+        """The server's end of a new connection."""
+
+
+class End:
+    """One end of a connection: what its protocol takes for the transport."""
+
+    other: "End"
+
+    def __init__(self, sockets: "Sockets", owner: Owner, ports: tuple[int, int]) -> None:
+        self.owner = owner
+        self.protocol: asyncio.Protocol | None = None
+        self.boot_id = owner.boot_id
+        self._sockets = sockets
+        self._ports = ports
+        self.is_reset = self._is_closing = self._is_reading = False
+        self._arrived: deque[bytes | None] = deque()  # None: the other end has closed
+
+    def begin(self, protocol: asyncio.Protocol) -> None:
+        """The connection stands."""
+        self.protocol = protocol
+        self._is_reading = True
+        protocol.connection_made(cast(asyncio.Transport, self))
+        self._read()
+
+    def arrives(self, data: bytes | None) -> None:
+        """Bytes have come, or the end of them."""
+        self._arrived.append(data)
+        self._read()
+
+    def _read(self) -> None:
+        while self._arrived and self._is_reading and self.protocol is not None:
+            data = self._arrived.popleft()
+            if data is None:
+                self.lose()
+            else:
+                self.protocol.data_received(data)
+
+    def lose(self) -> None:
+        """Tell the protocol that the connection has ended."""
+        protocol, self.protocol = self.protocol, None
+        self._is_closing = True
+        if protocol is not None:
+            protocol.connection_lost(None)
+
+    # -- asyncio.Transport
+
+    def write(self, data: bytes) -> None:
+        if not self._is_closing:
+            self._sockets.carry(self, bytes(data))
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._sockets.carry(self, None)
+            asyncio.get_running_loop().call_soon(self.lose)
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+        self._read()
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        """Nothing: a peer that does not read has endless buffers."""
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"sockname": ("127.0.0.1", self._ports[0]), "peername": ("127.0.0.1", self._ports[1])}.get(name)
+
+
+class Sockets:
+    """All connections of one run.
+
+    Args:
+        cluster: the group; node `n0` listens at port 10911, `n1` at the next one.
+        rng: draws latencies.
+    """
+
+    def __init__(self, cluster: Any, rng: Random) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self._ends: dict[Owner, list[End]] = {}
+        self._ways: dict[End, deque[tuple[int, bytes | None]]] = {}
+        self._port = _FIRST_OWN_PORT
+
+    async def dial(
+        self, owner: Owner, factory: Callable[[], asyncio.Protocol], port: int
+    ) -> tuple[Any, asyncio.Protocol]:
+        """Connect `owner` to whoever listens at `port`.
+
+        Raises:
+            ConnectionRefusedError: nobody does.
+        """
+        waiting: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self._later(lambda: self._reach(owner, f"n{port - FIRST_PORT}", port, waiting))
+        end = await waiting
+        protocol = factory()
+        end.begin(protocol)
+        return end, protocol
+
+    def _later(self, event: Callable[[], None]) -> None:
+        self._cluster.clock.call_in(self._latency_us(), event)
+
+    def _latency_us(self) -> int:
+        return int(_LATENCY_US * (0.5 + 2.5 * self._rng.random()))
+
+    def _is_cut(self, one: str, other: str) -> bool:
+        return (one, other) in self._cluster.network.cut
+
+    def _reach(self, owner: Owner, name: str, port: int, waiting: "asyncio.Future[End]") -> None:
+        if owner.is_gone or self._is_cut(owner.name, name) or self._is_cut(name, owner.name):
+            return  # without an answer: the caller gives up some time
+        target: Listener | None = self._cluster.processes.get(name)
+        if target is None:
+            self._later(lambda: owner.has("refused", lambda: _refused(waiting)))
+            return
+        self._port += 1
+        here, there = End(self, owner, (self._port, port)), End(self, target, (port, self._port))
+        here.other, there.other = there, here
+        for end in (here, there):
+            self._ends.setdefault(end.owner, []).append(end)
+            self._ways[end] = deque()
+        target.has("accepts", lambda: there.begin(target.accept()))
+        self._later(lambda: owner.has("connected", lambda: _connected(here, waiting)))
+
+    def carry(self, end: End, data: bytes | None) -> None:
+        """Bring bytes, or the end of them, from one end to the other."""
+        if end.is_reset:
+            return
+        way = self._ways[end]
+        due_us = self._cluster.clock.now_us + self._latency_us()
+        way.append((max(due_us, way[-1][0] + 1 if way else 0), data))
+        if len(way) == 1:
+            self._cluster.clock.call_at(way[0][0], lambda: self._arrive(end))
+
+    def _arrive(self, end: End) -> None:
+        way, clock = self._ways[end], self._cluster.clock
+        if not way:
+            return  # reset meanwhile
+        if self._is_cut(end.owner.name, end.other.owner.name):
+            clock.call_in(_LOOK_US, lambda: self._arrive(end))
+            return
+        _, data = way.popleft()
+        if way:
+            clock.call_at(max(way[0][0], clock.now_us + 1), lambda: self._arrive(end))
+        if end.owner.is_gone and end.owner.boot_id != end.boot_id:
+            return  # what a machine had not sent went with its power
+        other = end.other
+        if not other.owner.is_gone:
+            other.owner.has("bytes", lambda: other.arrives(data))
+        elif other.owner.boot_id == other.boot_id or other.owner.name in self._cluster.processes:
+            self._reset(end)
+
+    def _reset(self, end: End) -> None:
+        end.is_reset = True
+        self._later(lambda: end.owner.has("reset", end.lose))
+
+    def ended(self, owner: Owner) -> None:
+        """A process has ended: the system closes its connections."""
+        for end in self._ends.pop(owner, ()):
+            end.protocol = None
+            if not end.is_closing():
+                self.carry(end, None)
+
+    def break_one(self) -> None:
+        """One connection is reset on the way; what was on it is lost."""
+        standing = [end for ends in self._ends.values() for end in ends if end.protocol is not None]
+        if standing:
+            end = standing[int(self._rng.random() * len(standing))]
+            for one in (end, end.other):
+                self._ways[one].clear()
+                self._reset(one)
+
+
+def _refused(waiting: "asyncio.Future[End]") -> None:
+    if not waiting.done():
+        waiting.set_exception(ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens"))
+
+
+def _connected(end: End, waiting: "asyncio.Future[End]") -> None:
+    if waiting.done():
+        end.close()
+    else:
+        waiting.set_result(end)
