@@ -135,7 +135,9 @@ class AlterSet(Command):
         problem = self._problem(group)
         if problem is not None:
             return group, Outcome(*problem, group)
-        group = replace(group, in_sync=self.wanted, set_epoch=group.set_epoch + 1)
+        group = replace(
+            group, in_sync=self.wanted, set_epoch=group.set_epoch + 1, unbegun_epoch=0, former=frozenset()
+        )  # who proposes has begun
         return group, Outcome(group=group)
 
     def _problem(self, group: Group) -> tuple[Cause, str] | None:
@@ -209,14 +211,18 @@ class Elect(Command):
         if chosen == group.master_id and not self._is_renewal(group):
             remark = f"The old master {chosen} is still alive, not need to elect new master for broker {self.name}"
             return group, Outcome(Cause.CONTROLLER_MASTER_STILL_EXISTS, remark, group)
+        unbegun_epoch, former = group.unbegun_epoch, group.former
+        if not unbegun_epoch or all(one.broker_id != chosen for one in self._trusted(group)):
+            # before the first master nothing is acknowledged
+            unbegun_epoch, former = (group.master_epoch + 1 if group.in_sync else 0), group.in_sync
         group = replace(
             group,
             master_id=chosen,
             master_epoch=group.master_epoch + 1,
             in_sync=frozenset({chosen}),
             set_epoch=group.set_epoch + 1,
-            elected_epoch=group.master_epoch + 1,
-            former=group.in_sync,
+            unbegun_epoch=unbegun_epoch,
+            former=former,
         )
         return group, Outcome(group=group)
 
@@ -243,13 +249,14 @@ class Elect(Command):
         """Return the living members of the in-sync set among whom is one with everything acknowledged.
 
         When the power of all of them was cut, no other has more. But one that was elected while it was down, and does
-        not know it, is alone in its set: its epoch never began, and the set before has everything.
+        not know it, is alone in its set: its epoch never began, and the set before has everything. That may happen
+        several times in a row.
         """
         members = [one for one in self.alive if one.broker_id in group.in_sync]
         sound = [one for one in members if one.doubt_epoch is None]
         if sound or not members or len(members) < len(group.in_sync):
             return sound
-        if max(one.doubt_epoch or 0 for one in members) >= group.elected_epoch:
+        if max(one.doubt_epoch or 0 for one in members) >= group.unbegun_epoch:
             return members
         return [one for one in self.alive if one.broker_id in group.former and one.doubt_epoch is None]
 
@@ -293,7 +300,7 @@ class Clean(Command):
         replicas = {key: one for key, one in group.replicas.items() if self.ids and key not in self.ids}
         if not replicas:
             return None, Outcome()
-        group = replace(group, replicas=replicas)
+        group = replace(group, replicas=replicas, former=group.former - self.ids)
         if group.in_sync & self.ids:
             group = replace(group, in_sync=group.in_sync - self.ids, set_epoch=group.set_epoch + 1)
         if group.master_id in self.ids:

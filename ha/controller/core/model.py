@@ -43,8 +43,8 @@ class Group:
         master_epoch: grows by one with each master, and when a master is lost; 0 before the first.
         in_sync: ids of the replicas that hold everything acknowledged.
         set_epoch: grows by one with each change of `in_sync`, so that no two sets have one epoch.
-        elected_epoch: of the last master that was elected; `in_sync` began with it.
-        former: `in_sync` before that election.
+        unbegun_epoch: of the first master since whose election nobody knows whether a master began; 0: one did.
+        former: `in_sync` before that election: if none began, it is these who hold everything acknowledged.
     """
 
     cluster: str
@@ -55,7 +55,7 @@ class Group:
     master_epoch: int = 0
     in_sync: frozenset[int] = frozenset()
     set_epoch: int = 0
-    elected_epoch: int = 0
+    unbegun_epoch: int = 0
     former: frozenset[int] = frozenset()
 
     def address_of(self, broker_id: int | None) -> str | None:
@@ -74,7 +74,7 @@ class Group:
             "masterEpoch": self.master_epoch,
             "inSync": sorted(self.in_sync),
             "setEpoch": self.set_epoch,
-            "electedEpoch": self.elected_epoch,
+            "unbegunEpoch": self.unbegun_epoch,
             "former": sorted(self.former),
         }
 
@@ -94,7 +94,7 @@ class Group:
             master_epoch=value["masterEpoch"],
             in_sync=frozenset(value["inSync"]),
             set_epoch=value["setEpoch"],
-            elected_epoch=value.get("electedEpoch", value["masterEpoch"]),
+            unbegun_epoch=value["unbegunEpoch"] if "unbegunEpoch" in value else value.get("electedEpoch", 0),
             former=frozenset(value.get("former", ())),
         )
 

@@ -232,6 +232,33 @@ def test_one_that_was_elected_while_it_was_down_and_lost_its_power_has_less_than
     assert three.group.master_id == 3, "the sound one of the set before"
 
 
+def test_several_masters_in_a_row_that_never_began_leave_the_set_before_them(three: Desk) -> None:
+    three.elect(alive=[Candidate(2, 1, 999, 1), 3], seen_epoch=1)
+    assert three.elect(2, alive=[2], new_process=True).cause is None, "the same one, elected again"
+    assert three.elect(2, alive=[doubtful(2, 1), 3], new_process=True).cause is None
+    assert three.group.master_id == 3
+    assert three.elect(3, alive=[1, doubtful(2, 1), doubtful(3, 1)], new_process=True).cause is None
+    assert three.group.master_id == 1, "neither 2 nor 3 has begun"
+    assert three.elect(1, alive=[doubtful(1, 4), 2, 3], new_process=True).cause is None
+    assert three.group.master_id == 1, "1 began, whatever was acknowledged since is in its log alone"
+
+
+def test_a_master_that_proposed_a_set_has_begun(three: Desk) -> None:
+    three.elect(alive=[2, 3], seen_epoch=1)
+    three.alter({2, 3})
+    three.elect(alive=[3], seen_epoch=2)
+    assert three.elect(3, alive=[1, doubtful(3, 2)], new_process=True).cause is Cause.CONTROLLER_ELECTION_FAILED
+    assert three.elect(3, alive=[1, 2, doubtful(3, 2)], new_process=True).cause is None
+    assert three.group.master_id == 2, "1 lacks what 2 and 3 acknowledged"
+
+
+def test_who_is_forgotten_is_no_member_of_the_set_before(three: Desk) -> None:
+    three.elect(alive=[2, 3], seen_epoch=1)
+    three.do(clean({3}))
+    three.do(GrantId(name=A, cluster="c", broker_id=3, check_code=code(7)))
+    assert three.elect(2, alive=[doubtful(2, 1), 3], new_process=True).cause is Cause.CONTROLLER_ELECTION_FAILED
+
+
 def test_a_master_alone_in_its_set_that_had_begun_is_believed_after_a_power_cut(three: Desk) -> None:
     three.elect(alive=[Candidate(2, 1, 999, 1), 3], seen_epoch=1)
     assert three.elect(2, alive=[doubtful(2, 2), 1, 3], new_process=True).cause is None
