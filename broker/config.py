@@ -406,6 +406,14 @@ class BrokerConfig:
     max_pull_bytes: int = key(
         "maxTransferBytesOnMessageInMemory", POSITIVE, 256 << 10, "Most bytes of one pull.", origin=STORE, live=True
     )
+    bulk_pull_bytes: int = key(
+        "maxTransferBytesOfBulkPull",
+        POSITIVE,
+        1 << 20,
+        "Most bytes of one pull that asks for bulk.",
+        origin=OURS,
+        live=True,
+    )
     slave_read: bool = key(
         "slaveReadEnable",
         BOOL,

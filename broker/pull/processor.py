@@ -37,6 +37,10 @@ COMMIT_OFFSET: Final = 1
 SUSPEND: Final = 2
 SUBSCRIPTION: Final = 4
 
+BULK: Final = "bulk"
+"""Field of a pull whose answer may be larger than usual; an answer has it, too, where the broker knows of it."""
+BULK_COUNT_MAX: Final = 2048
+
 _SUSPEND_MAX_MS: Final = 60_000
 _FOUND: Final = GetStatus.FOUND
 _OFFSET_STATES: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL})
@@ -179,6 +183,8 @@ class PullProcessor:
             (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else None,
             self._departures.given(topic_name, group_name, queue_id),
         )
+        if BULK in fields:
+            pull.fields[BULK] = "true"
         if flags & COMMIT_OFFSET:
             self._commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
         may_hold = bool(flags & SUSPEND)
@@ -396,9 +402,13 @@ class PullProcessor:
 
     def _limits(self, fields: Fields) -> tuple[int, int]:
         """Return the largest number of messages and bytes of an answer. As upstream, the first message always fits."""
-        count = integer(fields, "maxMsgNums")
-        size = integer(fields, "maxMsgBytes", self._config.max_pull_bytes)
-        return max(1, min(count, self._config.max_pull_count)), max(1, min(size, self._config.max_pull_bytes))
+        config = self._config
+        if BULK in fields:
+            count_max, size_max = BULK_COUNT_MAX, config.bulk_pull_bytes
+        else:
+            count_max, size_max = config.max_pull_count, config.max_pull_bytes
+        count, size = integer(fields, "maxMsgNums"), integer(fields, "maxMsgBytes", size_max)
+        return max(1, min(count, count_max)), max(1, min(size, size_max))
 
     def _hold_seconds(self, fields: Fields) -> float:
         asked = min(long(fields, "suspendTimeoutMillis"), _SUSPEND_MAX_MS)

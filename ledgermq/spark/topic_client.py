@@ -1,10 +1,13 @@
 """The asyncio client for Spark's workers, which are plain functions: calls that return when the cluster has answered.
 
     read(partition)  -->  TopicClient  -->  a thread with an event loop of its own, until the task ends
-      yields a batch        pull_range      --> up to 32 pulls under way at once --> bytes of records, in order
+      yields a batch        pull_range      --> some pulls under way at once --> bytes of records, in order
 
 The worker's own thread waits for an answer, or for the JVM to take a batch; meanwhile the loop fetches what comes next.
 No group is joined and no heartbeat sent. Each task has a client of its own and closes it at its end.
+
+Pulls ask for bulk: about 1 MiB each. A broker that does not know of it, as RocketMQ's, answers with its usual 32 messages;
+then up to 32 pulls are under way. They go to the replica that the leader suggests, and to the leader once that fails or lags.
 
 A call is tried again, at a new leader too, until `fetchTimeoutMs` are over.
 """
@@ -17,20 +20,23 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from ledgermq.client import Admin, Credentials, LedgerMQError, MessageQueue, UndecodableError
-from ledgermq.client.consumer.pulling import PULL_CODES, pull_command
+from ledgermq.client.consumer.pulling import BULK, PULL_CODES, pull_command
 from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.client.group.subscription import Subscription, parse_subscription
 from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.route import LEADER_ID
 from ledgermq.spark.errors import ClusterError
 
 TIMEOUT_MS: Final = 120_000
 _GROUP: Final = "TOOLS_CONSUMER"
-_STRIDE: Final = 32
+_PLAIN_STRIDE: Final = 32
+_BULK_STRIDE_MAX: Final = 2048
 _STRIDES_MAX: Final = 32
+_PULL_BYTES: Final = 900 << 10  # a bulk pull's 1 MiB, with room for records that are larger than the mean
 _WINDOW_BYTES: Final = 2 << 20
 _STRIDE_BYTES_MAX: Final = 4 << 20
 _QUESTIONS_MAX: Final = 64
@@ -75,6 +81,24 @@ class Fetched:
     gone: tuple[int, int] | None = None
 
 
+class Answer(NamedTuple):
+    """The answer to one pull.
+
+    Attributes:
+        code: as `ledgermq.client.consumer.pulling.Pulled` has it.
+        after: offset to pull from next.
+        data: records as bytes of the log behind each other.
+        is_bulk: whether the broker knows of bulk pulls.
+        suggested_id: broker id of the replica to pull from next; 0 for the leader.
+    """
+
+    code: int
+    after: int
+    data: bytes
+    is_bulk: bool
+    suggested_id: int
+
+
 class _Puller(Admin):
     """An admin that returns the bytes of records."""
 
@@ -82,18 +106,28 @@ class _Puller(Admin):
         """Return the filter of pulls."""
         return parse_subscription(topic, tags or "*", 0)
 
-    async def pull(self, queue: MessageQueue, offset: int, wanted: Subscription) -> tuple[int, int, bytes]:
-        """Return response code, next offset and body of one pull, which the broker answers at once."""
-        command = pull_command(_GROUP, queue, offset, wanted, hold=False)
+    async def pull(
+        self, queue: MessageQueue, offset: int, count: int, wanted: Subscription, first_id: int = LEADER_ID
+    ) -> Answer:
+        """Pull up to `count` messages, first from the replica `first_id`; a broker answers at once."""
+        command = pull_command(_GROUP, queue, offset, wanted, hold=False, bulk=count)
         answered = await self._session.calls.at_leader(
-            queue.topic, queue.broker, command.code, command.ext, accepted=PULL_CODES
+            queue.topic,
+            queue.broker,
+            command.code,
+            command.ext,
+            accepted=PULL_CODES,
+            first_id=first_id,
         )
+        response = answered.response
         try:
-            after = int(answered.response.ext["nextBeginOffset"])
+            after = int(response.ext["nextBeginOffset"])
         except (KeyError, ValueError):
             raise UndecodableError(f"{answered.target.address}: an answer to a pull without the next offset") from None
-        body = bytes(answered.response.body) if answered.response.code == ResponseCode.SUCCESS else b""
-        return answered.response.code, after, body
+        suggested = response.ext.get("suggestWhichBrokerId", "")
+        suggested_id = int(suggested) if suggested.isdecimal() else LEADER_ID
+        body = bytes(response.body) if response.code == ResponseCode.SUCCESS else b""
+        return Answer(response.code, after, body, BULK in response.ext, suggested_id)
 
     @property
     def queue_offsets(self) -> QueueOffsets:
@@ -137,7 +171,9 @@ class TopicClient:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._strides = 1
+        self._stride, self._strides = _PLAIN_STRIDE, 1  # messages of one pull, and pulls under way
+        self._is_bulk = False
+        self._source_id = LEADER_ID  # replica to pull from
         try:
             self._admin = _Puller(
                 access.namesrv,
@@ -239,8 +275,8 @@ class TopicClient:
 
         async def look(queue: MessageQueue) -> float:
             wanted = self._admin.subscription(queue.topic, "")
-            _, after, body = await self._admin.pull(queue, starts[queue], wanted)
-            return max(len(body) / max(after - starts[queue], 1), 1.0)
+            answer = await self._admin.pull(queue, starts[queue], _PLAIN_STRIDE, wanted)
+            return max(len(answer.data) / max(answer.after - starts[queue], 1), 1.0)
 
         return self._run(self._all(look, list(starts)))
 
@@ -251,7 +287,7 @@ class TopicClient:
 
         All offsets must have been confirmed: while a new leader does not have them yet, it is asked again.
         """
-        position = start
+        position, self._source_id = start, LEADER_ID
         coming = self._thread.begin(self._pull_range(queue, position, end, tags)) if start < end else None
         while coming is not None:
             found, coming = _result(coming), None
@@ -262,8 +298,9 @@ class TopicClient:
 
     async def _pull_range(self, queue: MessageQueue, start: int, end: int, tags: str) -> Fetched:
         wanted = self._admin.subscription(queue.topic, tags)
-        bounds = [(at, min(at + _STRIDE, end)) for at in range(start, end, _STRIDE)[: self._strides]]
-        parts = await _gather([self._stride(queue, *bound, wanted) for bound in bounds])
+        stride = self._stride
+        bounds = [(at, min(at + stride, end)) for at in range(start, end, stride)[: self._strides]]
+        parts = await _gather([self._pull_stride(queue, *bound, wanted) for bound in bounds])
         if (gone := parts[0].gone) is not None:
             return Fetched(b"", min(gone[1], end), (gone[0], min(gone[1], end)))
         pieces, position = [], start
@@ -275,18 +312,22 @@ class TopicClient:
             if position < wanted_end:
                 break  # it was cut short; what follows would leave a gap
         data = b"".join(pieces)
-        stride_bytes = max(len(data) // len(pieces), 1)
-        self._strides = max(1, min(_STRIDES_MAX, _WINDOW_BYTES // stride_bytes))
+        mean = max(len(data) // max(position - start, 1), 1)
+        self._stride = min(max(_PULL_BYTES // mean, 1), _BULK_STRIDE_MAX) if self._is_bulk else _PLAIN_STRIDE
+        self._strides = max(1, min(_STRIDES_MAX, _WINDOW_BYTES // (self._stride * mean)))
         return Fetched(data, position)
 
-    async def _stride(self, queue: MessageQueue, start: int, end: int, wanted: Subscription) -> Fetched:
+    async def _pull_stride(self, queue: MessageQueue, start: int, end: int, wanted: Subscription) -> Fetched:
         """Pull `[start, end)`, or its first MiB."""
         bodies: list[bytes] = []
-        position, tries = start, 0
+        position, tries, source_id = start, 0, self._source_id
         loop_time = asyncio.get_running_loop().time
         deadline = loop_time() + self._access.timeout_ms / 1000
         while position < end and sum(map(len, bodies)) < _STRIDE_BYTES_MAX:
-            code, after, body = await self._admin.pull(queue, position, wanted)
+            answer = await self._admin.pull(queue, position, end - position, wanted, source_id)
+            code, after, body = answer.code, answer.after, answer.data
+            source_id = answer.suggested_id if after > position else LEADER_ID
+            self._is_bulk, self._source_id = answer.is_bulk, source_id
             if after > position and code == ResponseCode.PULL_OFFSET_MOVED:
                 if position > start:
                     break  # what was found comes first

@@ -35,7 +35,7 @@ func now() int64 { return time.Now().UnixMicro() }
 func main() {
 	rlog.SetLogLevel("fatal")
 	namesrv, topic, group, role := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
-	resolver := primitive.NewPassthroughResolver([]string{namesrv})
+	resolver := primitive.NewPassthroughResolver(strings.Split(namesrv, ";"))
 	instance := fmt.Sprint(group, "-", os.Getpid())
 	if role == "produce" {
 		rate, err := strconv.Atoi(os.Args[5])

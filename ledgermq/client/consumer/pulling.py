@@ -29,6 +29,7 @@ HOLD_S: Final = 15.0
 TIMEOUT_S: Final = 30.0
 MESSAGES_MAX: Final = 256
 BYTES_MAX: Final = 1024 * 1024
+BULK: Final = "bulk"
 RESET_REMARK: Final = "OFFSET_RESET"
 _HOLD: Final = 2
 _SUBSCRIPTION: Final = 4
@@ -63,15 +64,20 @@ class Pulled:
 
 
 def pull_command(
-    group: str, queue: MessageQueue, offset: int, subscription: Subscription, *, hold: bool = True
+    group: str, queue: MessageQueue, offset: int, subscription: Subscription, *, hold: bool = True, bulk: int = 0
 ) -> Command:
-    """Request 11: messages from `offset` on; with `hold` the broker waits up to 15 s for one."""
+    """Request 11: messages from `offset` on; with `hold` the broker waits up to 15 s for one.
+
+    Args:
+        bulk: so many messages, or about 1 MiB, are wanted at once. A broker that knows of it says so in its answer; any
+            other has a limit of its own, mostly 32 messages.
+    """
     ext = {
         "consumerGroup": group,
         "topic": queue.topic,
         "queueId": str(queue.queue_id),
         "queueOffset": str(offset),
-        "maxMsgNums": str(MESSAGES_MAX),
+        "maxMsgNums": str(bulk or MESSAGES_MAX),
         "maxMsgBytes": str(BYTES_MAX),
         "sysFlag": str(_SUBSCRIPTION | _HOLD if hold else _SUBSCRIPTION),
         "commitOffset": "0",
@@ -81,6 +87,8 @@ def pull_command(
         "expressionType": subscription.kind,
         "bname": queue.broker,
     }
+    if bulk:
+        ext[BULK] = "true"
     return Command(RequestCode.PULL_MESSAGE, ext=ext)
 
 

@@ -38,6 +38,7 @@ from ledgermq.client.errors import (
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.route import LEADER_ID
 
 FIRST_S = 0.03
 GROWTH = 1.35
@@ -240,10 +241,15 @@ class Calls:
         body: bytes = b"",
         accepted: frozenset[int] = SUCCESS,
         deadline_s: float | None = None,
+        first_id: int = LEADER_ID,
     ) -> Answered:
-        """Send one request to whoever leads `broker`; the route of `topic` names the leaders. Errors as in `run`."""
+        """Send one request to whoever leads `broker`; the route of `topic` names the leaders. Errors as in `run`.
+
+        Args:
+            first_id: broker id of the replica that is asked first, if the route has it.
+        """
         return await self.run(
-            _LeaderPlan(self._routes, topic, broker, code, ext, body, accepted), deadline_s=deadline_s
+            _LeaderPlan(self._routes, topic, broker, code, ext, body, accepted, first_id), deadline_s=deadline_s
         )
 
     async def _try(self, plan: Plan, target: Target, deadline: float) -> Command | LedgerMQError:
@@ -366,11 +372,15 @@ class _LeaderPlan:
     ext: dict[str, str]
     body: bytes
     accepted: frozenset[int]
+    first_id: int
 
     def choose(self, failed_broker: str | None) -> Target | None:
-        """The leader as known now."""
-        self.routes.route(self.topic)  # follows it
-        address = self.routes.leader(self.broker)
+        """The leader as known now; before any failure the replica that is asked first."""
+        route = self.routes.route(self.topic)  # follows it
+        address = None
+        if self.first_id != LEADER_ID and failed_broker is None and route and self.broker in route.brokers:
+            address = route.brokers[self.broker].addresses.get(self.first_id)
+        address = address or self.routes.leader(self.broker)
         return None if address is None else Target(self.broker, -1, address)
 
     def command(self, target: Target) -> Command:

@@ -1,9 +1,11 @@
 """Pulls: every result and refusal, filtering, and long polling."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from broker.pull import processor
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -47,16 +49,36 @@ async def test_a_pull_gives_the_records_from_its_offset_on(client: MemoryClient)
 
 @pytest.mark.parametrize(
     ("changes", "count"),
-    [({"maxMsgNums": 3}, 3), ({"maxMsgNums": 1000}, 32), ({"maxMsgBytes": 1}, 1), ({"maxMsgBytes": 600}, 3)],
+    [
+        ({"maxMsgNums": 3}, 3),
+        ({"maxMsgNums": 1000}, 32),
+        ({"maxMsgBytes": 1}, 1),
+        ({"maxMsgBytes": 600}, 3),
+        ({"maxMsgNums": 1000, "bulk": "true"}, 40),
+        ({"maxMsgNums": 39, "bulk": "true"}, 39),
+        ({"maxMsgNums": 1000, "maxMsgBytes": 600, "bulk": "true"}, 3),
+    ],
 )
 async def test_a_pull_keeps_to_the_asked_and_the_own_limits(
-    client: MemoryClient, changes: dict[str, int], count: int
+    client: MemoryClient, changes: dict[str, Any], count: int
 ) -> None:
     await make_topic(client)
     await fill(client, 40)
     answer = await client.ask(PULL, pull_fields(**changes))
     assert len(decode_records(answer.body)) == count
     assert answer.ext["nextBeginOffset"] == str(count)
+    assert answer.ext.get("bulk") == changes.get("bulk"), "a client learns whether this broker knows of it"
+
+
+@pytest.mark.parametrize("desk", [{"bulk_pull_bytes": 4000}], indirect=True)
+async def test_a_bulk_pull_has_limits_of_its_own(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    await make_topic(client)
+    await fill(client, 60)
+    most = {"maxMsgNums": 10**6, "maxMsgBytes": 10**6, "bulk": "true"}
+    answer = await client.ask(PULL, pull_fields(**most))
+    assert 4000 - 400 < len(answer.body) <= 4000
+    monkeypatch.setattr(processor, "BULK_COUNT_MAX", 5)
+    assert len(decode_records((await client.ask(PULL, pull_fields(**most))).body)) == 5
 
 
 @pytest.mark.parametrize(
