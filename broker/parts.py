@@ -71,7 +71,8 @@ class Parts:
         self.handler = BrokerRequestHandler(
             groups.clients, self.auth.guard, context.counting, context.turns, context.metadata, self.quotas
         )
-        self.passing = PassingSubsystem(context, groups.clients, self.handler)
+        self.passing = PassingSubsystem(context, groups.clients, self.handler, groups.answer_group)
+        self.pull.processor.refresh.ask_leader = self.passing.pass_on.ask_for_group
         self.subsystems: tuple[Subsystem, ...] = (
             self.pull,
             self.tables,

@@ -44,6 +44,11 @@ class GroupSubsystem(Subsystem):
         """The handlers by request code."""
         return {**self._of_clients(), **self._of_groups(), **self._of_offsets()}
 
+    @property
+    def answer_group(self) -> Serve:
+        """Answers how a group consumes (203)."""
+        return self._client_requests.consumer_connections
+
     def _of_clients(self) -> Mapping[int, Serve]:
         code, clients = RequestCode, self._client_requests
         return {

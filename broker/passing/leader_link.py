@@ -62,6 +62,10 @@ class LeaderLink:
         """
         return await self.connection.request(self._passed(command, _ITSELF), ANSWER_TIMEOUT_S)
 
+    def call(self, command: Command, settle: Settle) -> None:
+        """Ask as `ask` does; `settle` gets the answer, or the error if none comes."""
+        self.connection.call(self._passed(command, _ITSELF), ANSWER_TIMEOUT_S, settle)
+
     def pass_on_oneway(self, command: Command, client: str) -> None:
         """Pass a client's one-way request on.
 

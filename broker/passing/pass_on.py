@@ -19,7 +19,7 @@ from broker.append.answers import Answer
 from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
-from broker.passing.peer_desk import CLIENT_GONE, not_leader
+from broker.passing.peer_desk import CLIENT_GONE, GROUP, not_leader
 from broker.role import Role
 from broker.subsystem import Serve
 from broker.timers import Spawn
@@ -29,6 +29,7 @@ from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.outgoing import Settle
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.tls import ContextSource
@@ -210,6 +211,13 @@ class PassOn:
         """The connection of a client to this node has ended."""
         if self._link is not None and HEARTBEAT in connection.attributes and not connection.is_relayed:
             self._link.pass_on_oneway(Command(CLIENT_GONE), connection.address)
+
+    def ask_for_group(self, name: str, settle: Settle) -> bool:
+        """Ask the leader how a consumer group consumes; return False, and ask nothing, while none can be asked."""
+        if self._link is None:
+            return False
+        self._link.call(Command(GROUP, ext={"consumerGroup": name}), settle)
+        return True
 
     async def _introduce(self, link: LeaderLink) -> None:
         """Tell a leader of all clients that are connected to this node, in slices; before requests are passed on to it.

@@ -31,6 +31,10 @@ KEPT_MESSAGES: Final = 53005
 """A member fetches messages that compaction has kept here: `topic`, `queueId`, `offset`, a queue offset. The answer:
 the records, `nextOffset` and `edition`."""
 
+GROUP: Final = 53006
+"""A member asks how a consumer group consumes: `consumerGroup`. The answer is that of 203. A member that comes back has
+forgotten the groups of its clients, which send a heartbeat every 30 s only."""
+
 _CLIENTS_MAX: Final = 20_000
 """Clients known behind one member; the one that has been known for longest is forgotten first."""
 
@@ -42,7 +46,7 @@ class PeerDesk:
 
     Args:
         handler: returns what serves all requests.
-        answer_member: serves what members ask for themselves: `KEPT_MESSAGES`.
+        own: serves what members ask for themselves, by code: `KEPT_MESSAGES`, `GROUP`.
 
     Attributes:
         secrets: of the cluster: who passes requests on must have one of them; none: no seal is asked for.
@@ -50,9 +54,9 @@ class PeerDesk:
         postponed: one-way requests that wait until a quota of their client is paid off.
     """
 
-    def __init__(self, role: Role, handler: Callable[[], RequestHandler], answer_member: Serve) -> None:
+    def __init__(self, role: Role, handler: Callable[[], RequestHandler], own: Mapping[int, Serve]) -> None:
         self._role = role
-        self._answer_member = answer_member
+        self.own = own
         self._handler = handler
         self.secrets: Secrets = ()
         self.trusts_all = False
@@ -89,7 +93,7 @@ class PeerDesk:
         """
         if self._role.is_alone:
             raise Refusal(Cause.NOT_SUPPORTED, "this broker has no other members")
-        self._answer_member(connection, command)
+        self.own[command.code](connection, command)
 
 
 class _PassedOn:
@@ -127,7 +131,7 @@ class _PassedOn:
         if command.code == CLIENT_GONE:
             self._forget(address)
             return
-        if command.code == KEPT_MESSAGES:
+        if command.code in self._desk.own:
             self._desk.answer_member(connection, command)
             return
         client = self._client(connection, address)

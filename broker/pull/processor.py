@@ -109,7 +109,13 @@ class Pull:
 
 
 class PullProcessor:
-    """Serves pulls. `messages_out` and `bytes_out` count what was delivered, `missed` pulls that found nothing."""
+    """Serves pulls.
+
+    Attributes:
+        messages_out, bytes_out: delivered so far.
+        found, missed: pulls that found messages, and that found none.
+        refresh: finds out what a group subscribes to that has not told it here.
+    """
 
     def __init__(
         self,
@@ -129,7 +135,7 @@ class PullProcessor:
         self._role = context.role
         self._store = context.store
         self._held = held
-        self._refresh = SubscriptionRefresh(clients, context.loop.time)
+        self.refresh = SubscriptionRefresh(clients, context.loop.time)
         self._departures = context.counting.departures
         self._cold = cold
         self._turns = context.turns
@@ -139,14 +145,14 @@ class PullProcessor:
         self.missed = 0
 
     def pull(self, connection: Connection, command: Command) -> None:
-        """Answer or hold one request. If its subscription is unknown, the client is asked for it first."""
+        """Answer or hold one request. If its subscription is unknown, the client or the leader is asked first."""
         try:
             self._serve(connection, command)
         except Refusal as refusal:
             if refusal.cause not in _UNHEARD:
                 raise
             group = text(command.ext, "consumerGroup")
-            if not self._refresh.ask(connection, group, lambda: self._serve_again(connection, command)):
+            if not self.refresh.ask(connection, group, lambda: self._serve_again(connection, command)):
                 raise
 
     def _serve_again(self, connection: Connection, command: Command) -> None:
@@ -387,7 +393,7 @@ class PullProcessor:
             wanted = asked_subscription(topic, fields.get("subscription") or "*", expression_type)
             check_usable(wanted, sql=self._config.property_filter, fault=Cause.SUBSCRIPTION_PARSE_FAILED)
         else:
-            members = self._clients.consumer_group(group.name)
+            members = self._clients.consumer_group(group.name) or self.refresh.lent(group.name)
             if members is None:
                 raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group.name}")
             wanted = _from_heartbeat(group, members, topic, fields)

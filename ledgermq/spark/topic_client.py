@@ -6,8 +6,9 @@
 The worker's own thread waits for an answer, or for the JVM to take a batch; meanwhile the loop fetches what comes next.
 No group is joined and no heartbeat sent. Each task has a client of its own and closes it at its end.
 
-Pulls ask for bulk: about 1 MiB each. A broker that does not know of it, as RocketMQ's, answers with its usual 32 messages;
-then up to 32 pulls are under way. They go to the replica that the leader suggests, and to the leader once that fails or lags.
+Pulls ask for bulk: about 1 MiB each. A broker that does not know of it, as RocketMQ's, answers with its usual 32
+messages; then up to 32 pulls are under way. They go to the replica that the leader suggests, and to the leader once
+that fails or lags.
 
 A call is tried again, at a new leader too, until `fetchTimeoutMs` are over.
 """

@@ -68,9 +68,8 @@ def pull_command(
 ) -> Command:
     """Request 11: messages from `offset` on; with `hold` the broker waits up to 15 s for one.
 
-    Args:
-        bulk: so many messages, or about 1 MiB, are wanted at once. A broker that knows of it says so in its answer; any
-            other has a limit of its own, mostly 32 messages.
+    With `bulk`, so many messages, or about 1 MiB, are wanted at once. A broker that knows of it says so in its answer;
+    any other has a limit of its own, mostly 32 messages.
     """
     ext = {
         "consumerGroup": group,

@@ -245,8 +245,7 @@ class Calls:
     ) -> Answered:
         """Send one request to whoever leads `broker`; the route of `topic` names the leaders. Errors as in `run`.
 
-        Args:
-            first_id: broker id of the replica that is asked first, if the route has it.
+        The replica with the broker id `first_id` is asked first, if the route has it.
         """
         return await self.run(
             _LeaderPlan(self._routes, topic, broker, code, ext, body, accepted, first_id), deadline_s=deadline_s

@@ -78,7 +78,7 @@ class Greeted(NoRequests):
 def made(tmp_path: Path, secrets: Secrets = (SECRET,)) -> tuple[Served, Carrier]:
     served = Served()
     role = Role(small_config(tmp_path).broker, log_state(writable=True, generation=1))
-    desk = PeerDesk(role, lambda: served, NoRequests().on_request)
+    desk = PeerDesk(role, lambda: served, {})
     desk.secrets, desk.trusts_all = secrets, not secrets
     return served, Carrier(desk)
 

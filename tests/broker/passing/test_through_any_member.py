@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from broker.admin.transfer import TRANSFER_LEADERSHIP
+from broker.groups.subscription_refresh import AGAIN_SECONDS
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.message.ids import parse_offset_message_id
@@ -267,6 +268,29 @@ async def test_all_members_of_a_group_are_known_wherever_they_are_connected(
     gone = await ask(two.remoting, second, RequestCode.UNREGISTER_CLIENT, {"clientID": "two", "consumerGroup": "g"})
     assert gone.code == 0
     await eventually(lambda: len(clients.consumer_group("g").members) == 2, "one connection left the group")  # type: ignore[union-attr]
+
+
+async def test_a_follower_serves_pulls_of_a_client_that_only_the_leader_has_heard(
+    group: Group, members: list[Member]
+) -> None:
+    """As after its restart: clients send a heartbeat every 30 s only."""
+    await make_topic(group)
+    await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"m")
+    without_subscription = pull_fields(sysFlag=0, subscription=None, expressionType=None, subVersion=1)
+    first, second = group.followers
+    await eventually(lambda: first.parts.passing.pass_on._link is not None, "the leader can be asked")
+    refused = await ask(members[0].remoting, first, RequestCode.PULL_MESSAGE, without_subscription)
+    assert (refused.code, refused.ext["cause"]) == (24, "subscription-not-exist"), "the leader knows of none either"
+    await members[0].beat(group.leader)
+    await asyncio.sleep(AGAIN_SECONDS)
+    await eventually(lambda: second.parts.context.store.queues.get("T", 0).max_offset == 1, "the message is there")
+    for follower in (first, second):
+        pulled = await ask(members[0].remoting, follower, RequestCode.PULL_MESSAGE, without_subscription)
+        assert [record.body for record in decode_records(pulled.body)] == [b"m"], pulled
+        assert follower.parts.groups.clients.consumer_group("g") is None
+    newer = pull_fields(sysFlag=0, subscription=None, expressionType=None, subVersion=2)
+    await asyncio.sleep(AGAIN_SECONDS)
+    assert (await ask(members[0].remoting, first, RequestCode.PULL_MESSAGE, newer)).code == 25
 
 
 async def test_a_new_leader_knows_the_clients_of_all_members(group: Group, members: list[Member]) -> None:
