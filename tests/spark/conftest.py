@@ -95,6 +95,12 @@ class RunningBroker:
         self._parts = nameserver, broker
         self.namesrv = nameserver.address
 
+    @property
+    def pulls_found(self) -> int:
+        """Pulls so far whose answer had messages."""
+        assert self._parts is not None
+        return self._parts[1].parts.pull.processor.found
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something on the broker's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)

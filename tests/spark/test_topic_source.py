@@ -12,7 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from broker.pull import processor
 from ledgermq.client import Admin, MessageQueue, Outgoing, Producer
+from ledgermq.client.core.calls import Answered, Calls
 from ledgermq.spark.columns import TYPES
 from ledgermq.spark.errors import ClusterError, DataLossError, OptionError
 from ledgermq.spark.options import Options
@@ -78,6 +80,22 @@ def test_rows_are_what_was_sent_whichever_the_parts(broker: RunningBroker, topic
                 result.message_id, f"k{number}", "even" if number % 2 == 0 else "odd",
             )  # fmt: skip
             assert (row["topic"], row["broker"], row["damage"]) == (topic, "b", None)
+
+
+@pytest.mark.parametrize("knows_bulk", [True, False])
+def test_a_broker_that_does_not_know_of_bulk_pulls_is_read_in_many(
+    broker: RunningBroker, topic: str, knows_bulk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.send(topic, outgoing(2000), queue=0)
+    if not knows_bulk:
+        monkeypatch.setattr(processor, "BULK", "unheard of")
+    read = reader(broker, subscribe=topic)
+    parts = list(read.partitions())
+    before = broker.pulls_found
+    assert numbers(rows_of(read, parts)) == list(range(2000))
+    assert (broker.pulls_found - before <= 2) is knows_bulk, "32 messages, then all others in one answer"
+    odd = reader(broker, subscribe=topic, tags="odd")
+    assert numbers(rows_of(odd, odd.partitions())) == list(range(1, 2000, 2))
 
 
 def test_bounds_and_tags_choose(broker: RunningBroker, topic: str) -> None:
@@ -297,6 +315,35 @@ def test_batch_and_stream_in_spark(spark: SparkSession, broker: RunningBroker, t
 def test_a_change_of_leader_inside_a_batch_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with run_raft(tmp_path) as cluster:
         _read_through_failovers(cluster)
+
+
+@pytest.mark.cluster
+def test_each_queue_is_read_from_the_member_that_the_leader_suggests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[str] = set()
+    at_leader = Calls.at_leader
+
+    async def watched(self: Calls, *arguments: Any, **named: Any) -> Answered:
+        answered = await at_leader(self, *arguments, **named)
+        if "first_id" in named:
+            asked.add(answered.target.address)
+        return answered
+
+    async def fill(namesrv: str) -> None:
+        async with Admin(namesrv, deadline_s=60) as admin, Producer(namesrv, deadline_s=60) as producer:
+            await admin.create_topic("Spread", 3)
+            for queue in range(3):
+                await producer.send_many("Spread", outgoing(300, 300 * queue), queue=queue)
+
+    with run_raft(tmp_path) as cluster:
+        asyncio.run(fill(cluster.namesrv))
+        options = {"namesrv": cluster.namesrv, "subscribe": "Spread", "splitBytes": "0"}
+        read = TopicReader(Options(options, KNOWN_BATCH), NAMES)
+        parts = list(read.partitions())
+        monkeypatch.setattr(Calls, "at_leader", watched)
+        assert numbers(rows_of(read, parts)) == list(range(900))
+    assert len(asked) == 3, "three queues, three members"
 
 
 def _read_through_failovers(cluster: Cluster) -> None:
