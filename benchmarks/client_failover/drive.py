@@ -43,7 +43,7 @@ from cli.cluster import control  # noqa: E402
 
 LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 RATE = 100
-WARM_S = 3.0
+WARM_S = 6.0  # longer than the Java client sends slowly at its beginning
 BACK_AFTER_S = 2.0
 SETTLE_S = 12.0
 DEAD_S = 40.0  # longer than clients wait between two questions for routes
