@@ -179,6 +179,10 @@ def nothing_is_passed_on() -> Planted:
     return patch.object(PassOn, "follow", lambda _: None)
 
 
+def leader_is_not_asked_about_groups() -> Planted:
+    return patch.object(PassOn, "ask_for_group", lambda _passing, _name, _settle: False)
+
+
 def received_counts_as_committed() -> Planted:
     return patch.object(RaftLog, "confirm_offset", property(lambda log: log.max_offset))
 
@@ -222,5 +226,6 @@ BUGS = (
     StackBug("request without an answer passed on again", request_without_an_answer_is_passed_on_again, ("R16",), 36),
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none, ("R16",), 194),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 194),
+    StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 194),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Final
 
+import orjson
+
 from chaos.sim.errors import SafetyViolation
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.clients import GROUP, QUEUES, TOPICS
@@ -31,6 +33,19 @@ _HELD: Final = 2
 _WITH_SUBSCRIPTION: Final = 4
 _RETRY_S: Final = 0.1
 _FINAL: Final = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
+_HEARTBEAT: Final = {
+    "clientID": "caller",
+    "consumerDataSet": [
+        {
+            "groupName": GROUP,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [{"topic": topic, "subString": "*", "subVersion": 0} for topic in TOPICS],
+        }
+    ],
+    "producerDataSet": [],
+}
 _NOT_SO: Final = (Cause.SYSTEM_ERROR.slug, Cause.MALFORMED_FIELD.slug, Cause.INVALID_PARAMETER.slug, "")
 
 
@@ -79,16 +94,16 @@ class Caller:
             self._sockets.break_one()
 
     def ask_each(self) -> dict[str, None]:
-        """Send a message to each member until it answers; return the members that have not, which go one by one."""
+        """Send a message to each member, and pull from it, until it answers; return those that have not, one by one.
+
+        Only the first member gets heartbeats, and the pulls have no subscription.
+        """
         waiting = {f"{self.name} of {name}": None for name in self._cluster.plan.names}
 
         async def until_answered(number: int) -> None:
-            while True:
-                with contextlib.suppress(RemotingError):
-                    if await self._send(number) in _FINAL:
-                        del waiting[f"{self.name} of n{number}"]
-                        return
+            while not (await self._is_taken(number) and await self._is_served(number)):
                 await asyncio.sleep(_RETRY_S)
+            del waiting[f"{self.name} of n{number}"]
 
         def begin() -> None:
             for number in range(len(waiting)):
@@ -96,6 +111,18 @@ class Caller:
 
         self.has("asks each", begin)
         return waiting
+
+    async def _is_taken(self, number: int) -> bool:
+        with contextlib.suppress(RemotingError):
+            return await self._send(number) in _FINAL
+        return False
+
+    async def _is_served(self, number: int) -> bool:
+        with contextlib.suppress(RemotingError):
+            await self._request(RequestCode.HEART_BEAT, {}, orjson.dumps(_HEARTBEAT), 0)
+            codes = [await self._pull(number, 0, topic) for topic in TOPICS]
+            return ResponseCode.SUBSCRIPTION_NOT_EXIST not in codes
+        return False
 
     def _ask(self) -> None:
         for _ in range(1 + self._pick(_AT_ONCE)):
@@ -154,8 +181,8 @@ class Caller:
         self._expect((topic, queue_id), int(answer.ext["queueOffset"]), at, body, "acknowledged")
         return answer.code
 
-    async def _pull(self) -> None:
-        key = TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
+    async def _pull(self, number: int | None = None, flags: int = _WITH_SUBSCRIPTION, topic: str = "") -> int:
+        key = topic or TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
         offset = self._positions.get(key, 0)
         fields = {
             "consumerGroup": GROUP,
@@ -163,20 +190,21 @@ class Caller:
             "queueId": key[1],
             "queueOffset": offset,
             "maxMsgNums": 8,
-            "sysFlag": _WITH_SUBSCRIPTION | (_HELD if self._dice.random() < 0.5 else 0),
+            "sysFlag": flags | (_HELD if self._dice.random() < 0.5 else 0),
             "commitOffset": 0,
             "suspendTimeoutMillis": 300,
             "subscription": "*",
             "subVersion": 0,
             "expressionType": "TAG",
         }
-        answer, way = await self._request(RequestCode.PULL_MESSAGE, fields)
+        answer, way = await self._request(RequestCode.PULL_MESSAGE, fields, number=number)
         self._cluster.mark(f"pull answered {way}: {answer.code}")
         if answer.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED):
-            return
+            return answer.code
         for record in decode_records(answer.body):
             self._expect(key, record.queue_offset, record.physical_offset, record.body, "gave")
         self._positions[key] = int(answer.ext["nextBeginOffset"])
+        return answer.code
 
     async def _commit_offset(self) -> None:
         topic, queue_id = TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
