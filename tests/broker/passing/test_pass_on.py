@@ -239,13 +239,17 @@ async def test_a_broker_that_stops_refuses_what_it_holds(follower: Follower) -> 
     assert [(opaque, code) for opaque, code, _ in follower.client.answers] == [(1, 14), (2, 14)]
 
 
-async def test_a_node_that_refuses_as_no_leader_is_not_asked_again_at_once(follower: Follower) -> None:
+async def test_a_node_that_refuses_as_no_leader_is_not_asked_again_at_once(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HOLD_S", 60.0)
     deposed = Leader(say_not_leader)
     follower.leads(await deposed.start())
+    started = asyncio.get_running_loop().time()
     follower.send(1)
-    await asyncio.sleep(0.3)
-    assert 1 <= len(deposed.taken) <= 8
-    assert follower.pass_on.held == 1
+    await eventually(lambda: len(deposed.taken) >= 4)
+    assert asyncio.get_running_loop().time() - started >= 3 * module._RETRY_S
+    assert follower.client.answers == []
     await deposed.server.close()
 
 
