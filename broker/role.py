@@ -1,11 +1,7 @@
 """Whether this broker may write the log at present, and the refusal if it may not."""
 
 from broker.config import BrokerConfig
-from ledgermq.remoting.refusal import Cause, Refusal
 from store.replicated_log import LogRole, LogState
-
-_RETRY_AFTER_MS = 100
-_APPOINTED = (LogRole.ALONE, LogRole.MASTER, LogRole.SLAVE)
 
 
 class Role:
@@ -13,6 +9,7 @@ class Role:
 
     Attributes:
         writable: sends and changes are taken.
+        refusal: why not, as the log says it; None while this node is writable.
         generation: Raft term, epoch of an elected master, or 0.
         is_slave: this node copies a master.
     """
@@ -25,6 +22,7 @@ class Role:
         """Take over what the log says."""
         self._state = state
         self.writable = state.writable
+        self.refusal = state.refusal
         self.generation = state.generation
         self.is_slave = state.role is LogRole.SLAVE
 
@@ -82,31 +80,7 @@ class Role:
         """Pass when this node may append.
 
         Raises:
-            Refusal: NOT_LEADER with the leader hint, or NO_QUORUM while none is known.
+            Refusal: the log's own, see `LogState`. Nothing was placed.
         """
-        if not self.writable:
-            raise self.refusal()
-
-    def refusal(self) -> Refusal:
-        """Why this node takes no writes."""
-        if self.is_alone:
-            return Refusal(
-                Cause.DISK_FAILED,
-                f"{self._config.broker_name}: the commit log takes no records, see the broker's log for the cause",
-            )
-        if self._state.role in _APPOINTED and self._state.refusal is not None:
-            return self._state.refusal
-        leader = self._state.leader
-        where = f"{self._config.broker_name}/{self._config.node_id or self._config.broker_id}"
-        if leader is None:
-            return Refusal(
-                Cause.NO_QUORUM,
-                f"{where} knows no leader (term {self.generation}), try again",
-                retry_after_ms=_RETRY_AFTER_MS,
-            )
-        return Refusal(
-            Cause.NOT_LEADER,
-            f"{where} is not the leader: {leader.node_id} at {leader.address} is, since term {self.generation}",
-            retry_after_ms=_RETRY_AFTER_MS,
-            leader_hint=leader,
-        )
+        if self.refusal is not None:
+            raise self.refusal

@@ -346,8 +346,8 @@ class Broker:
             return False, f"no room for messages: {full}"
         if store.compaction is not None and (lacking := store.compaction.why_incomplete()) is not None:
             return False, lacking
-        if not role.is_known:
-            return False, role.refusal().remark
+        if not role.is_known and role.refusal is not None:
+            return False, role.refusal.remark
         return True, f"{role.name}, term {role.generation}, confirmed up to {store.log.confirm_offset}"
 
 

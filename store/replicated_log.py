@@ -62,7 +62,7 @@ class LogState:
         return self.refusal is None
 
     def __eq__(self, other: object) -> bool:
-        """Compare without the refusal's wording."""
+        """Compare without the refusal's wording, by its cause."""
         return isinstance(other, LogState) and self._key == other._key
 
     def __hash__(self) -> int:
@@ -70,8 +70,8 @@ class LogState:
         return hash(self._key)
 
     @property
-    def _key(self) -> tuple[LogRole, int, LeaderHint | None, bool]:
-        return self.role, self.generation, self.leader, self.refusal is None
+    def _key(self) -> tuple[LogRole, int, LeaderHint | None, Cause | None]:
+        return self.role, self.generation, self.leader, None if self.refusal is None else self.refusal.cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,9 @@ _ROUNDS_MAX: Final = 4
 
 _NOT_LEADER: Final = Cause.NOT_LEADER.slug
 
+_WAITED: Final = Refusal(Cause.NOT_LEADER, "the request waited for a leader for too long", retry_after_ms=100)
+"""For what is given up in the moment in which this node begins to lead."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -326,7 +329,7 @@ class PassOn:
         if waiting.command.code in _SERVED_HERE:
             self._serve(waiting.connection, waiting.command)
         else:
-            waiting.connection.refuse(waiting.command, self._role.refusal())
+            waiting.connection.refuse(waiting.command, self._role.refusal or _WAITED)
 
     def _release_soon(self) -> None:
         self._loop.call_soon(self._release)
@@ -338,7 +341,7 @@ class PassOn:
             waiting = self._take_held()
             connection, command = waiting.connection, waiting.command
             if connection.is_closed:  # a member waits for the answer all the same
-                connection.refuse(command, self._role.refusal())
+                connection.refuse(command, self._role.refusal or _WAITED)
             elif self._role.writable:
                 self._serve(connection, command)
             elif connection.is_relayed:  # the member that sent it knows by now who leads

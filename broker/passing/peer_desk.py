@@ -168,5 +168,6 @@ class _PassedOn:
 
 def not_leader(role: Role) -> Refusal:
     """Return the refusal for another member: this node does not lead, and nothing was placed."""
-    refusal = role.refusal()
-    return Refusal(Cause.NOT_LEADER, refusal.remark, retry_after_ms=100, leader_hint=refusal.leader_hint)
+    refusal = role.refusal
+    remark, hint = ("this node leads", None) if refusal is None else (refusal.remark, refusal.leader_hint)
+    return Refusal(Cause.NOT_LEADER, remark, retry_after_ms=100, leader_hint=hint)

@@ -65,8 +65,7 @@ class TransactionRequests:
         decision = integer(fields, "commitOrRollback")
         if decision not in _DECISIONS:
             raise Refusal(Cause.MALFORMED_FIELD, f"field commitOrRollback is {decision}, not one of {_DECISIONS}")
-        if not self._role.writable:
-            refusal = self._role.refusal()
+        if (refusal := self._role.refusal) is not None:
             connection.respond(command, ResponseCode.SLAVE_NOT_AVAILABLE, refusal.ext, remark=refusal.remark)
         elif decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             self._service.when_ready(lambda: self._decide(connection, command, decision))

@@ -152,7 +152,7 @@ class Member:
         overdue_s = _now_s() - self._lease.ends_s
         if overdue_s > _PATIENCE_S:
             text = f"the lease of this master ended {overdue_s:.1f} s ago: no controller that leads answers"
-            raise Refusal(Cause.NO_QUORUM, f"{text}; nothing was stored", retry_after_ms=1000)
+            raise Refusal(Cause.RECOVERING, f"{text}; nothing was stored", retry_after_ms=1000)
 
     def on_placed(self) -> None:
         """See `Part`."""

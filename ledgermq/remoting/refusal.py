@@ -18,7 +18,7 @@ class Cause(enum.Enum):
     # this node cannot now; another node, or this one later, can
     NOT_LEADER = (14, "not-leader")
     LEADER_CHANGED = (14, "leader-changed")  # deposed after the append: it may or may not survive
-    NO_QUORUM = (14, "no-quorum")
+    NO_QUORUM = (14, "no-quorum")  # stored on too few nodes in time: it may or may not survive
     RECOVERING = (14, "recovering")
     SHUTTING_DOWN = (14, "shutting-down")
     DISK_FULL = (14, "disk-full")

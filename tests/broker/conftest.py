@@ -12,6 +12,7 @@ from broker.log_follower import LogFollower
 from broker.parts import Parts
 from broker.state.files import encode_files, write_files
 from broker.timers import Timers
+from dledger.refusals import not_leader
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.client import RemotingClient
@@ -20,7 +21,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.refusal import LeaderHint
 from node.log_choice import open_store_of
 from node.node_config import NodeConfig
 from store.message_store import MessageStore
@@ -37,8 +38,7 @@ def log_state(*, writable: bool, generation: int, leader: LeaderHint | None = No
     """What the log of a group's leader, or of a follower, says of itself."""
     if writable:
         return LogState(LogRole.LEADER, generation, leader, None)
-    refusal = Refusal(Cause.NOT_LEADER, f"n1 does not lead in term {generation}", leader_hint=leader)
-    return LogState(LogRole.FOLLOWER, generation, leader, refusal)
+    return LogState(LogRole.FOLLOWER, generation, leader, not_leader("n1", generation, leader))
 
 
 async def eventually(condition: Callable[[], bool], what: str = "the condition") -> None:

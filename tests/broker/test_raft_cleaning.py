@@ -96,7 +96,7 @@ async def hand_over(group: Group, to: Broker, node_id: str) -> None:
         while not to.parts.context.role.writable:
             if any(broker.parts.context.role.writable for broker in group.brokers):
                 answer = await ask(group.client, group.leader, TRANSFER_LEADERSHIP, {"target": node_id})
-                assert answer.code == 0 or answer.ext["cause"] in ("busy", "not-leader", "no-quorum"), answer
+                assert answer.code == 0 or answer.ext["cause"] in ("busy", "not-leader", "recovering"), answer
             await asyncio.sleep(0.05)
 
 

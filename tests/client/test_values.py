@@ -168,6 +168,11 @@ def test_code_14_is_a_redirect_only_when_another_node_leads() -> None:
     assert type(refusal_from("a", 14, None, None)) is UnavailableError
 
 
+def test_a_message_that_no_quorum_has_yet_may_survive() -> None:
+    assert not refusal_from("a", 14, "", {"cause": "no-quorum"}).outcome_known
+    assert refusal_from("a", 14, "", {"cause": "recovering"}).outcome_known
+
+
 def test_hints_that_do_not_parse_are_taken_as_not_given() -> None:
     error = refusal_from("a", 14, "", {"leaderHint": "nonsense", "retryAfterMs": "soon"})
     assert (error.leader_hint, error.retry_after_s) == (None, None)

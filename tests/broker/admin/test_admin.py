@@ -116,7 +116,7 @@ async def test_a_follower_changes_nothing_and_says_who_leads(
     answer = await client.ask(code, fields, body)
     assert answer.code == 14
     assert (answer.ext["cause"], answer.ext["leaderHint"]) == ("not-leader", "10.0.0.3:10911")
-    assert "n2 at 10.0.0.3:10911 is, since term 7" in (answer.remark or "")
+    assert "does not lead in term 7: the leader is n2 at 10.0.0.3:10911" in (answer.remark or "")
     assert desk.store.log.max_offset == before
 
 

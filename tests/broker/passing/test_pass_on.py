@@ -198,7 +198,7 @@ async def test_nobody_waits_for_ever(follower: Follower, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "HOLD_S", 0.05)
     follower.send(1)
     follower.send(2, code=14)
-    assert await follower.answered(1) == [(1, 14, "no-quorum")]
+    assert await follower.answered(1) == [(1, 14, "not-leader")]
     assert follower.served == [2], "a question about progress is answered from the follower's own tables"
 
 
@@ -297,7 +297,7 @@ async def test_a_request_that_comes_back_keeps_its_deadline(
     monkeypatch.setattr(module, "HOLD_S", 60.0)
     follower.send(2)
     late[0][0].refuse(late[0][1], Refusal(Cause.NOT_LEADER, "another one leads"))
-    assert await follower.answered(1) == [(1, 14, "no-quorum")]
+    assert await follower.answered(1) == [(1, 14, "not-leader")]
     assert follower.pass_on.held == 1
     await deposed.server.close()
 

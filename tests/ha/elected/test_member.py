@@ -14,7 +14,7 @@ from ha.errors import EpochFileError
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.errors import DiskFullError
 from store.log.flusher import FlushMode
-from store.replicated_log import AppendReceipt, LogRole
+from store.replicated_log import PLACED, AppendReceipt, LogRole
 from tests.ha.elected.group import Court, in_sync, leads, replica, same, without_lease
 from tests.store.support import eventually
 
@@ -110,8 +110,9 @@ async def test_a_master_cut_off_from_the_controllers_acknowledges_nothing(tmp_pa
         refusal = first.outcomes.all[1]
         assert isinstance(refusal, Refusal) and refusal.cause is Cause.REPLICA_TIMEOUT
         assert first.log.confirm_offset < end
-        with pytest.raises(Refusal, match="lease of this master ended"):
+        with pytest.raises(Refusal, match="lease of this master ended") as refused:
             first.put(30)
+        assert refused.value.cause not in PLACED
         assert not first.log.readiness().is_ready
         court.is_away = False
         await eventually(lambda: first.log.confirm_offset == end)
