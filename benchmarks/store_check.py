@@ -19,7 +19,7 @@ from doctor.check.columns import Ints
 from doctor.check.run import check_store, scan_file
 from doctor.read.directory import open_layout
 from doctor.read.unit_files import QUEUE_UNIT
-from doctor.repair.rebuild_index import IndexBuilder
+from doctor.repair.rebuild_index import IndexRebuilder
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.index_unit import IndexLayout
@@ -88,7 +88,7 @@ def _write_queues(root: Path, offsets: Ints, sizes: Ints) -> None:
 
 
 def _write_index(root: Path) -> None:
-    builder = IndexBuilder(root, IndexLayout())
+    builder = IndexRebuilder(root, IndexLayout())
     layout = open_layout(root)
     for file in layout.log_files:
         columns = scan_file(layout, file).columns

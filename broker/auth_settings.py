@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from broker.state.users import SUPER, User
 from ledgermq.remoting.codec.lenient_json import loads
-from ledgermq.remoting.config_key import BOOL, OURS, PATH, SECRET, Kind, key, read_integer
+from ledgermq.remoting.config_key import BOOL, OURS, PATH, SECRET, ValueKind, key, read_integer
 from ledgermq.remoting.errors import JsonError
 
 
@@ -24,7 +24,7 @@ def _read_codes(text: str) -> frozenset[int]:
     return frozenset(map(int, words))
 
 
-CODES = Kind("text", _read_codes, lambda codes: ",".join(map(str, sorted(codes))))
+CODES = ValueKind("text", _read_codes, lambda codes: ",".join(map(str, sorted(codes))))
 """Request codes, `10,310`."""
 
 

@@ -4,7 +4,7 @@ import enum
 import re
 
 from ledgermq.remoting.addresses import is_port
-from ledgermq.remoting.config_key import INT, Kind, checked, converted, one_of
+from ledgermq.remoting.config_key import INT, ValueKind, checked, converted, one_of
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _TAKEN = frozenset({"cluster", "node_id", "node_type", "aggregation", "otel_scope_name", "le"})
@@ -49,9 +49,9 @@ def _read_addresses(text: str) -> tuple[str, ...]:
 
 
 METRICS_EXPORTER = converted(one_of("DISABLE", "OTLP_GRPC", "PROM", "LOG"), _read_exporter, str)
-METRIC_LABELS = Kind("text", _read_labels, lambda labels: ",".join(f"{name}:{value}" for name, value in labels))
+METRIC_LABELS = ValueKind("text", _read_labels, lambda labels: ",".join(f"{name}:{value}" for name, value in labels))
 """`name:value,name:value`; empty parts are left out."""
-ADDRESSES = Kind("text", _read_addresses, ";".join)
+ADDRESSES = ValueKind("text", _read_addresses, ";".join)
 """`host:port;host:port`."""
 PERMISSION = checked(INT, lambda bits: bits in (0, 2, 4, 6), "not 2 (write), 4 (read), 6 (both) or 0")
 REGISTER_INTERVAL = converted(INT, lambda number: max(10_000, min(number, 60_000)), int)

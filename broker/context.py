@@ -23,7 +23,7 @@ from broker.state.new_topics import NewTopics
 from broker.state.offsets import ConsumerOffsets
 from broker.state.tables import ReplicatedState
 from broker.timers import Spawn
-from broker.turns import Turns
+from broker.turns import TurnQueue
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
 
@@ -60,7 +60,7 @@ class BrokerContext:
         self.announce_soon = announce_soon
         self.spawn = spawn
         self.clock_ms = wall_clock_ms
-        self.turns = Turns(loop)
+        self.turns = TurnQueue(loop)
         not_yet = replace(store.log.state, refusal=Refusal(Cause.RECOVERING, "the log is being recovered"))
         self.role = Role(config, not_yet)
         self.counting = Counting(config.cluster_name, config.metrics_label_sets_max, loop.time)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from broker.subsystem import Steps
-from broker.turns import Turns
+from broker.turns import TurnQueue
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -46,7 +46,7 @@ class LongRequests:
 
     def __init__(
         self,
-        turns: Turns,
+        turns: TurnQueue,
         failed: Callable[[Connection, Command, Exception], None],
         created: Callable[[], int],
         count_created: Callable[[Connection, int], None],

@@ -19,7 +19,7 @@ from broker.passing.peer_desk import GREETING
 from broker.state import names
 from broker.state.metadata import Metadata
 from broker.subsystem import Serve, Steps
-from broker.turns import Turns
+from broker.turns import TurnQueue
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
@@ -58,7 +58,7 @@ class BrokerRequestHandler:
         clients: ClientTable,
         guard: Guard,
         counting: Counting,
-        turns: Turns,
+        turns: TurnQueue,
         metadata: Metadata,
         quotas: Quotas,
     ) -> None:

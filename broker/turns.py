@@ -20,7 +20,7 @@ _TURN_S: Final = FILTER_SLICE_S / 4
 Work = Callable[[], None]
 
 
-class Turns:
+class TurnQueue:
     """The queue of waiting work, first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -3,7 +3,7 @@
 import time
 from typing import TextIO
 
-from chaos.drills.record import Record
+from chaos.drills.record import DrillRecord
 from chaos.fabric.contract import ClusterView
 
 _INTERVAL_S = 1.0
@@ -27,7 +27,7 @@ class LiveDisplay:
         stamp = f"{time.monotonic() - self._began_s:6.2f} s  {text}"
         self._write(f"\r{stamp}\x1b[K\n" if self._moves else f"{stamp}\n")
 
-    def sampled(self, record: Record, view: ClusterView | None) -> None:
+    def sampled(self, record: DrillRecord, view: ClusterView | None) -> None:
         """Print leader, term, rate, p99, lag and losses, at most once a second."""
         now_s = time.monotonic()
         if now_s - self._shown_s < _INTERVAL_S:

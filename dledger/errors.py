@@ -7,8 +7,8 @@ DLedgerError
 |- EntryFormatError         disk or peer: bytes that should be an entry are not one
 '- PeerError                peer: its connection is closed, the error counted and logged from time to time
    |- UnprovenError         it did not prove that it has the cluster's secret
-   |- StrangerError         it belongs to another cluster or group, or has another node id or version
-   |- RefusedError          it refuses this node
+   |- WrongPeerError        it belongs to another cluster or group, or has another node id or version
+   |- PeerRefusedError      it refuses this node
    '- PeerProtocolError     it sent bytes that are not a frame of the peer protocol
 """
 
@@ -75,7 +75,7 @@ class UnprovenError(PeerError):
         )
 
 
-class RefusedError(PeerError):
+class PeerRefusedError(PeerError):
     """A peer refuses this node.
 
     Args:
@@ -87,7 +87,7 @@ class RefusedError(PeerError):
         super().__init__(f"peer {address} refuses this node because of its {field}")
 
 
-class StrangerError(PeerError):
+class WrongPeerError(PeerError):
     """The other end of a connection is not the expected member of this group.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dledger.core.progress import Progress
+from dledger.core.progress import PeerProgress
 from dledger.core.raft import Raft
 from dledger.core.roles import SoftState
 from telemetry.families import Family, Row
@@ -77,7 +77,7 @@ def status_of(raft: Raft) -> NodeStatus:
     )
 
 
-def _peer_status(raft: Raft, peer_id: str, progress: Progress) -> PeerStatus:
+def _peer_status(raft: Raft, peer_id: str, progress: PeerProgress) -> PeerStatus:
     heard_since_ms = raft.state.now_ms - raft.settings.election_max_ms
     return PeerStatus(
         peer_id,

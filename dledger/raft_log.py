@@ -49,7 +49,7 @@ from store.files.deferred_removal import FileRemoval
 from store.files.log_span import LogSpan, Read
 from store.log.flusher import Flusher, FlushMode
 from store.replicated_log import (
-    Backlog,
+    DiskBacklog,
     Done,
     Generation,
     LogListener,
@@ -285,9 +285,9 @@ class RaftLog:
         if reads_ahead:
             raise Refusal(Cause.NOT_SUPPORTED, "read-ahead cannot be switched on for the files of a Raft log")
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> DiskBacklog:
         """See `ReplicatedLog.backlog`."""
-        return Backlog(0, self.max_offset - self.flushed_offset, None)
+        return DiskBacklog(0, self.max_offset - self.flushed_offset, None)
 
     def readiness(self) -> Readiness:
         """Whether the node knows its role and can serve the log, with the text for operators."""

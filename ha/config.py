@@ -15,7 +15,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class HaGroupConfig:
     """What a master and its slaves have in common.
 
     Attributes:
@@ -102,7 +102,7 @@ class MasterConfig:
         window_bytes: most bytes sent to a slave and not reported by it; more than the largest record.
     """
 
-    group: GroupConfig
+    group: HaGroupConfig
     listen_host: str
     listen_port: int
     rules: CopyRules
@@ -134,7 +134,7 @@ class SlaveConfig:
         speaks_plainly: the master is RocketMQ's.
     """
 
-    group: GroupConfig
+    group: HaGroupConfig
     master_address: str = ""
     speaks_plainly: bool = False
 

@@ -2,9 +2,9 @@
 
 HaError
 |- HaProtocolError    the other end's: bytes that are no frame, or a report or an offset that cannot be
-|- StrangerError      another cluster, broker name, file size or version, or no proof of the cluster's secret
-|- RefusedError       the master will not serve this slave; carries the reason that it gave
-|- HistoryError       the two logs differ: this slave's bytes are not the master's
+|- WrongGroupError    another cluster, broker name, file size or version, or no proof of the cluster's secret
+|- MasterRefusedError the master will not serve this slave; carries the reason that it gave
+|- DivergedLogError   the two logs differ: this slave's bytes are not the master's
 '- EpochFileError     the file of epochs, or of this broker's id, is damaged
 """
 
@@ -17,7 +17,7 @@ class HaProtocolError(HaError):
     """The other end broke the protocol; the connection is closed."""
 
 
-class StrangerError(HaError):
+class WrongGroupError(HaError):
     """The other end does not belong to this group.
 
     Args:
@@ -29,7 +29,7 @@ class StrangerError(HaError):
         self.field = field
 
 
-class RefusedError(HaError):
+class MasterRefusedError(HaError):
     """The master refused this slave, or told it that their logs differ.
 
     Args:
@@ -41,7 +41,7 @@ class RefusedError(HaError):
         self.field = field
 
 
-class HistoryError(HaError):
+class DivergedLogError(HaError):
     """The slave's log is no beginning of the master's: it is longer, or has other bytes.
 
     Args:

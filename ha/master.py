@@ -261,7 +261,7 @@ class Master:
         return self._log.confirm_offset
 
     def snapshot(self) -> bytes:
-        """See `LinkOwner`."""
+        """See `SlaveLinkOwner`."""
         return self._machine.snapshot()
 
     def admit(self, link: SlaveLink) -> None:
@@ -293,7 +293,7 @@ class Master:
         self._settle_log()
 
     def newer_epoch(self, link: SlaveLink) -> None:
-        """See `LinkOwner`."""
+        """See `SlaveLinkOwner`."""
         self.on_newer_epoch()
 
     def complain(self, link: SlaveLink, error: Exception) -> None:
@@ -314,7 +314,7 @@ class Master:
             self._settle_log()
 
     def observe_lag(self, seconds: float) -> None:
-        """See `LinkOwner`."""
+        """See `SlaveLinkOwner`."""
         self._lag_counts[bisect_left(_LAG_BOUNDS_S, seconds)] += 1
         self._lag_sum_s += seconds
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol, cast
 from ha.config import SlaveConfig
 from ha.core.handshake import MasterWelcome, seal, unseal
 from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Dialect, Header, Report
-from ha.errors import HaError, HaProtocolError, HistoryError, StrangerError
+from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
 from ha.sender import HANDSHAKE_S, watch
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.proof import DIALER, LISTENER, NONCE_SIZE, make_nonce, prove, proving_secret
@@ -45,7 +45,7 @@ class CopiedLog(Protocol):
         """
 
     def check_welcome(self, welcome: MasterWelcome) -> None:
-        """Whether the master is of this group. Raises `StrangerError`."""
+        """Whether the master is of this group. Raises `WrongGroupError`."""
 
     def begin(self, welcome: MasterWelcome | None, snapshot: bytes) -> None:
         """The stream begins; if it does not begin at this log's end, the log begins anew.
@@ -65,7 +65,7 @@ class CopiedLog(Protocol):
     def report(self) -> Report:
         """How far this log is."""
 
-    def resolve(self, error: HistoryError) -> bool:
+    def resolve(self, error: DivergedLogError) -> bool:
         """The logs differ: drop what is not confirmed here, if there is any; whether it helps to dial again at once.
 
         Raises:
@@ -144,7 +144,7 @@ class Receiver:
             stream.close()
         try:
             # after a change of address another master decides what of this log is cut, perhaps this node itself
-            if isinstance(error, HistoryError) and address == self._address and self._slave.resolve(error):
+            if isinstance(error, DivergedLogError) and address == self._address and self._slave.resolve(error):
                 return True
         except (StoreError, OSError) as failure:
             error = failure
@@ -293,7 +293,9 @@ class _Stream(asyncio.BufferedProtocol):
     def _take_welcome(self, said: bytes, proof: bytes) -> None:
         group = self._slave.config.group
         if proving_secret(group.secrets, LISTENER, self._nonce, said, proof) is None:
-            raise StrangerError("haPeerSecretFile", "the master does not prove the secret, or will not have this slave")
+            raise WrongGroupError(
+                "haPeerSecretFile", "the master does not prove the secret, or will not have this slave"
+            )
         welcome = MasterWelcome.decode(said)
         self._slave.check_welcome(welcome)
         if welcome.snapshot_size > _SNAPSHOT_LIMIT_BYTES:

@@ -19,7 +19,7 @@ from ha.core.copies import Copy
 from ha.core.epochs import Epochs
 from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
 from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header
-from ha.errors import HaError, HaProtocolError, HistoryError, StrangerError
+from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.proof import DIALER, LISTENER, make_nonce, prove, proving_secret
 from store.errors import DiskReadError
@@ -34,7 +34,7 @@ _MARKS_MAX: Final = 4096
 _log = logging.getLogger(__name__)
 
 
-class LinkOwner(Protocol):
+class SlaveLinkOwner(Protocol):
     """What a link needs of the master."""
 
     config: MasterConfig
@@ -90,7 +90,7 @@ class SlaveLink(asyncio.Protocol):
         hello: what it said; None for RocketMQ's slave.
     """
 
-    def __init__(self, owner: LinkOwner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, owner: SlaveLinkOwner, loop: asyncio.AbstractEventLoop) -> None:
         self.copy: Copy | None = None
         self.host = self.address = "?"
         self.hello: SlaveHello | None = None
@@ -231,14 +231,14 @@ class SlaveLink(asyncio.Protocol):
             self._transport.write(seal(self._nonce))
             return
         if not self._owner.config.may_speak_plainly(self.host):
-            raise StrangerError("haPlainSlaves", f"{self.host} speaks RocketMQ's dialect, and is not among them")
+            raise WrongGroupError("haPlainSlaves", f"{self.host} speaks RocketMQ's dialect, and is not among them")
         self._dialect = CLASSIC
         with memoryview(self._input) as view:
             first = CLASSIC.read_report(view).received
         queue = self._owner.queue
         if first > queue.max_offset or 0 < first < queue.min_offset:
             bounds = f"the master has {queue.min_offset} to {queue.max_offset}"
-            raise HistoryError("longer" if first else "behind", f"a first report of {first}, and {bounds}")
+            raise DivergedLogError("longer" if first else "behind", f"a first report of {first}, and {bounds}")
         # one vote a host: RocketMQ's slave does not say who it is
         self._begin(f"plain-{self.host}", first or queue.min_offset)
 
@@ -247,7 +247,7 @@ class SlaveLink(asyncio.Protocol):
         group = self._owner.config.group
         secret = proving_secret(group.secrets, DIALER, self._nonce, said, proof)
         if secret is None or (not secret and self._owner.config.needs_proof(self.host)):
-            stranger = StrangerError("haPeerSecretFile", "no proof of the secret")
+            stranger = WrongGroupError("haPeerSecretFile", "no proof of the secret")
             self._refuse(stranger, b"", b"")
             raise stranger
         hello = SlaveHello.decode(said)
@@ -260,7 +260,7 @@ class SlaveLink(asyncio.Protocol):
         try:
             group.welcome(self._nonce, 0, 0, wants_durable=False).check(hello)
             start = join_offset(hello, queue.min_offset, queue.committed_offset, self._crc_of, epochs)
-        except (StrangerError, HistoryError) as error:
+        except (WrongGroupError, DivergedLogError) as error:
             self._refuse(error, nonce, secret)
             raise
         snapshot = self._owner.snapshot() if start == queue.min_offset != 0 else b""
@@ -273,7 +273,7 @@ class SlaveLink(asyncio.Protocol):
         self._is_restoring = bool(snapshot)
         self._begin(f"{hello.name}/{hello.broker_id}", start)
 
-    def _refuse(self, error: StrangerError | HistoryError, nonce: bytes, secret: bytes) -> None:
+    def _refuse(self, error: WrongGroupError | DivergedLogError, nonce: bytes, secret: bytes) -> None:
         """Say why; proven, so that nobody else can tell a slave that its log is wrong. The caller raises `error`."""
         assert self._transport is not None
         said = refusal(error)

@@ -19,7 +19,7 @@ from ha.core.epochs import Epochs, from_text
 from ha.core.handshake import TAIL_BYTES, MasterWelcome, Tail
 from ha.core.record_ends import last_record_end
 from ha.core.stream import Header, Report
-from ha.errors import HaError, HaProtocolError, HistoryError
+from ha.errors import DivergedLogError, HaError, HaProtocolError
 from ha.receiver import Receiver
 from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
@@ -333,7 +333,7 @@ class Slave:
         durable = min(queue.flushed_offset, received)
         return Report(durable if self._attached.config.flush_mode is FlushMode.SYNC else received, durable)
 
-    def resolve(self, error: HistoryError) -> bool:
+    def resolve(self, error: DivergedLogError) -> bool:
         """See `CopiedLog`."""
         log = self._attached
         keep = max(log.confirm_offset, self._found_end)
@@ -367,13 +367,13 @@ class Slave:
 
         Raises:
             HaError: the log was cut; dial again, so that its new end is compared.
-            HistoryError: the tables that belong to the cut are not known here, and the master sends none.
+            DivergedLogError: the tables that belong to the cut are not known here, and the master sends none.
             StoreError: the disk refused.
         """
         queue = self._queue
         start, end = welcome.start, queue.max_offset
         if self._lacks_state and not begins_anew:
-            raise HistoryError("no state", f"the log begins anew at {start}, and the master sends no tables for it")
+            raise DivergedLogError("no state", f"the log begins anew at {start}, and the master sends no tables for it")
         if begins_anew or not queue.min_offset <= start < end:
             return
         _log.warning("the log of the master of epoch %d differs from %d on; had %d", welcome.epoch, start, end)

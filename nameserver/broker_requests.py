@@ -32,7 +32,7 @@ from nameserver.config import NameServerConfig
 from nameserver.core.election import RegistrationRefusedError
 from nameserver.core.model import Registration, TopicTable
 from nameserver.core.routes import RouteTable, UnknownBrokerError
-from nameserver.departures import Departures
+from nameserver.departures import LeavingBrokers
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.register_body import parse_data_version, parse_queue_data, parse_register_body
 
@@ -52,7 +52,7 @@ class BrokerRequests:
         kv: KvConfig,
         config: Callable[[], NameServerConfig],
         now_ms: Callable[[], int],
-        departures: Departures,
+        departures: LeavingBrokers,
     ) -> None:
         self._table = table
         self._kv = kv

@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from nameserver.core.model import Member
+from nameserver.core.model import BrokerMember
 from nameserver.core.routes import RouteTable
 
 
-class Departures:
+class LeavingBrokers:
     """The queue of brokers that leave.
 
     Args:
@@ -30,7 +30,7 @@ class Departures:
         table: RouteTable,
         capacity: Callable[[], int],
         now_ms: Callable[[], int],
-        gone: Callable[[list[Member], bool], None],
+        gone: Callable[[list[BrokerMember], bool], None],
     ) -> None:
         self._table = table
         self._capacity = capacity

@@ -30,10 +30,10 @@ from nameserver.broker_requests import BrokerRequests
 from nameserver.client_requests import ClientRequests
 from nameserver.config import NameServerConfig
 from nameserver.config_requests import ConfigRequests
-from nameserver.core.model import Member
+from nameserver.core.model import BrokerMember
 from nameserver.core.routes import RouteTable
-from nameserver.departures import Departures
-from nameserver.figures import Figures
+from nameserver.departures import LeavingBrokers
+from nameserver.figures import NameserverFigures
 from nameserver.header_forms import FORMS
 from nameserver.kv_config import KvConfig
 from nameserver.min_broker_notices import MinBrokerNotices
@@ -70,10 +70,10 @@ class NameServer:
         self._descriptors = DescriptorWatch(self.registry)
         self._collector = QuietCollector()
         self._waiters = RouteWaiters(self.table.version, self._is_led, self._answer_held)
-        self._departures = Departures(self.table, self._unregister_capacity, self._now_ms, self._left)
+        self._departures = LeavingBrokers(self.table, self._unregister_capacity, self._now_ms, self._left)
         self._notices: MinBrokerNotices | None = None
         self._config_requests: ConfigRequests | None = None
-        self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
+        self._figures = NameserverFigures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry.page, self._ready)
         self._quotas = Quotas(config.quotas)
         register_quotas(self.registry, self._quotas)
@@ -206,7 +206,7 @@ class NameServer:
         if answer is not None:
             connection.respond(command, ResponseCode.SUCCESS, answer.ext, answer.body)
 
-    def _left(self, members: list[Member], is_closed: bool) -> None:
+    def _left(self, members: list[BrokerMember], is_closed: bool) -> None:
         if is_closed:
             self._log_dropped("connection closed", members)
         for member in () if is_closed else members:
@@ -235,7 +235,7 @@ class NameServer:
                 member.registration.connection.close("silent for too long")
         self._report_changes()
 
-    def _log_dropped(self, reason: str, members: list[Member]) -> None:
+    def _log_dropped(self, reason: str, members: list[BrokerMember]) -> None:
         for member in members:
             claim = member.registration
             _log.warning(

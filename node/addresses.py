@@ -17,7 +17,7 @@ _WILDCARDS = ("", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class InterfaceAddress:
     """An IPv4 address of this machine, and its interface."""
 
     address: str
@@ -33,7 +33,7 @@ class HostChoice:
 
     host: str
     reason: str
-    others: tuple[Candidate, ...] = ()
+    others: tuple[InterfaceAddress, ...] = ()
 
     def sentence(self, what: str, key: str) -> str:
         """What to print: `what` is the address' purpose, `key` the one that chooses it."""
@@ -43,7 +43,7 @@ class HostChoice:
         return f"{text}; other candidates: {', '.join(map(str, self.others))}; set {key} to choose"
 
 
-def list_candidates() -> list[Candidate]:
+def list_candidates() -> list[InterfaceAddress]:
     """The IPv4 addresses of this machine's interfaces that have one, loopback last."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -53,12 +53,12 @@ def list_candidates() -> list[Candidate]:
                 answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
             except OSError:
                 continue  # an interface without an IPv4 address
-            found.append(Candidate(socket.inet_ntoa(answer[20:24]), interface))
+            found.append(InterfaceAddress(socket.inet_ntoa(answer[20:24]), interface))
     return sorted(found, key=lambda candidate: ipaddress.ip_address(candidate.address).is_loopback)
 
 
 def choose_host(
-    listen_host: str, towards: Sequence[str] = (), candidates: Sequence[Candidate] | None = None
+    listen_host: str, towards: Sequence[str] = (), candidates: Sequence[InterfaceAddress] | None = None
 ) -> HostChoice:
     """Choose the host that others should dial.
 
@@ -91,7 +91,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _choice(host: str, reason: str, candidates: Sequence[Candidate]) -> HostChoice:
+def _choice(host: str, reason: str, candidates: Sequence[InterfaceAddress]) -> HostChoice:
     return HostChoice(host, f"chosen, {reason}", tuple(c for c in candidates if c.address != host))
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from broker.admin.live_config import Keep, LiveConfig
 from broker.admin.master_tables import POLL_SECONDS, MasterTables
-from broker.admin.registration import Registration, broker_credentials
+from broker.admin.registration import NameserverLinks, broker_credentials
 from broker.config_kinds import MetricsExporter
 from broker.context import wall_clock_ms
 from broker.delay.timer_files import CLEAN_SECONDS
@@ -104,7 +104,7 @@ class Broker:
         self._master_tables: MasterTables | None = None
         self._follower: LogFollower | None = None
         self._parts: Parts | None = None
-        self._registration: Registration | None = None
+        self._registration: NameserverLinks | None = None
         self._server: RemotingServer | None = None
         self._vip_server: RemotingServer | None = None
         self._saver: StateSaver | None = None
@@ -224,7 +224,7 @@ class Broker:
         await self._server.start(config.listen_host, self._port)
         await self._listen_for_vip(parts, limits)
         parts.pop.assignments.routes.client = self._client
-        self._registration = Registration(
+        self._registration = NameserverLinks(
             config,
             self._address,
             parts.context.role,

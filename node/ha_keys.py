@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ha.config import WINDOW_BYTES, GroupConfig, MasterConfig, Network, SlaveConfig
+from ha.config import WINDOW_BYTES, HaGroupConfig, MasterConfig, Network, SlaveConfig
 from ha.core.copies import ALONE, CopyRules
 from ledgermq.remoting.config_key import (
     BOOL,
@@ -17,7 +17,7 @@ from ledgermq.remoting.config_key import (
     POSITIVE_LONG,
     STORE,
     TEXT,
-    Kind,
+    ValueKind,
     key,
     one_of,
 )
@@ -34,7 +34,7 @@ def _read_networks(text: str) -> tuple[Network, ...]:
         raise ValueError(f"does not parse: {error}") from error
 
 
-_NETWORKS = Kind("text", _read_networks, lambda networks: ";".join(map(str, networks)))
+_NETWORKS = ValueKind("text", _read_networks, lambda networks: ";".join(map(str, networks)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class HaKeys:
 
     def master_config(
         self,
-        group: GroupConfig,
+        group: HaGroupConfig,
         listen_host: str,
         listen_port: int,
         *,
@@ -198,7 +198,7 @@ class HaKeys:
             catch_up_s=self.catch_up_ms / 1000,
         )
 
-    def slave_config(self, group: GroupConfig) -> SlaveConfig:
+    def slave_config(self, group: HaGroupConfig) -> SlaveConfig:
         """For a slave."""
         return SlaveConfig(
             group=group, master_address=self.master_address, speaks_plainly=self.master_protocol == "rocketmq"

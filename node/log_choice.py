@@ -11,7 +11,7 @@ from dledger.log.raft_files import open_files
 from dledger.raft_log import RaftLog
 from ha.elected.controllers import Controllers
 from ha.elected.files import IdentityFiles
-from ha.elected.member import Member
+from ha.elected.member import ElectedMember
 from ha.master import Master
 from ha.slave import Slave
 from ledgermq.remoting.client import RemotingClient
@@ -36,7 +36,7 @@ from store.store_config import StoreConfig
 _SMALLER_FILES: Final = "a smaller mappedFileSizeCommitLog makes smaller files"
 
 
-class Follower(StateMachine, Protocol):
+class StoreFollower(StateMachine, Protocol):
     """What stands on the store and follows it from its start."""
 
     def prepare(self, store: MessageStore) -> None:
@@ -67,7 +67,7 @@ class ChosenLog:
 
 
 async def open_store_of(
-    config: NodeConfig, store_host: bytes, client_address: str, follower: Follower, client: RemotingClient
+    config: NodeConfig, store_host: bytes, client_address: str, follower: StoreFollower, client: RemotingClient
 ) -> ChosenLog:
     """Recover and start the store that `config` asks for.
 
@@ -112,7 +112,7 @@ async def _open_elected_store(
     settings: StoreConfig,
     log_settings: CommitLogConfig,
     client_address: str,
-    follower: Follower,
+    follower: StoreFollower,
     client: RemotingClient,
 ) -> ChosenLog:
     """Get an id from the controllers, if there is none yet, then as the others; waits until a controller answers."""
@@ -122,14 +122,17 @@ async def _open_elected_store(
     identity = await controllers.enrol(IdentityFiles(settings.root), client_address)
     broker.follower_id = identity.broker_id
     member_settings = member_config(config, client_address, identity.broker_id)
-    member = Member(member_settings, asyncio.get_running_loop(), follower, controllers)
+    member = ElectedMember(member_settings, asyncio.get_running_loop(), follower, controllers)
     opened = await _open_classic_store(settings, log_settings, follower, member)
     await _started(opened, member.start())
     return ChosenLog(opened, ha_port=member.master.port, hear_of_news=member.hear_of_news)
 
 
 async def _open_classic_store(
-    settings: StoreConfig, log_settings: CommitLogConfig, follower: Follower, part: Master | Slave | Member | None
+    settings: StoreConfig,
+    log_settings: CommitLogConfig,
+    follower: StoreFollower,
+    part: Master | Slave | ElectedMember | None,
 ) -> OpenStore:
     """Recover the classic log and the store on it."""
 
@@ -156,7 +159,7 @@ async def _started(opened: OpenStore, start: Awaitable[None]) -> None:
         raise
 
 
-async def open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, follower: Follower) -> OpenStore:
+async def open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, follower: StoreFollower) -> OpenStore:
     """Recover the Raft log, put the store on it, then join the group."""
     directory = StoreDirectory(settings.root, "raft")
     raft_log: RaftLog | None = None

@@ -16,7 +16,7 @@ from ledgermq.remoting.config_key import (
     POSITIVE,
     STORE,
     TEXT,
-    Kind,
+    ValueKind,
     key,
     one_of,
     section,
@@ -45,7 +45,7 @@ def _read_peers(text: str) -> tuple[PeerAddress, ...]:
 
 
 _ROLE = one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
-_PEERS = Kind("text", _read_peers, lambda peers: ";".join(map(str, peers)))
+_PEERS = ValueKind("text", _read_peers, lambda peers: ";".join(map(str, peers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from broker.config import BrokerConfig
 from dledger.config import RaftConfig
-from ha.config import GroupConfig, MasterConfig, MemberConfig
+from ha.config import HaGroupConfig, MasterConfig, MemberConfig
 from ha.core.copies import ALONE
 from ledgermq.remoting.proof import Secrets, read_secrets
 from node.node_config import LogMode, NodeConfig
@@ -36,14 +36,14 @@ def commit_log_config(config: NodeConfig, store_host: bytes) -> CommitLogConfig:
     return replace(config.log, directory=config.commit_log_path, store_host=store_host, transient_pool=has_pool)
 
 
-def group_config(config: NodeConfig, client_address: str) -> GroupConfig:
+def group_config(config: NodeConfig, client_address: str) -> HaGroupConfig:
     """For a master or a slave, to which clients come at `client_address`, `host:port`.
 
     Raises:
         SecretFileError: the file of the peers' secret cannot be used.
     """
     ha, broker = config.ha, config.broker
-    return GroupConfig(
+    return HaGroupConfig(
         cluster=broker.cluster_name,
         name=broker.broker_name,
         broker_id=broker.broker_id,

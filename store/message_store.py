@@ -29,7 +29,7 @@ from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue, QueueEntry
 from store.queues.dispatch import unit_fields
 from store.queues.queue_entries import entries_of, entries_of_draft
-from store.queues.queue_offsets import QueueOffsets
+from store.queues.queue_offsets import GivenOffsets
 from store.queues.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
 from store.store_listener import StoreListener
@@ -154,7 +154,7 @@ class MessageStore:
         max_offset = self.log.max_offset
         if self.queues.has_kinds:
             drafts = [one for draft in drafts for one in draft.singles()]
-        offsets = QueueOffsets(self.queues)
+        offsets = GivenOffsets(self.queues)
         offsets.give(drafts, deadline_s)
         try:
             self.log.append(drafts, done)

@@ -89,7 +89,7 @@ class AppendReceipt:
     shortfall: Refusal | None = None
 
 
-class Backlog(NamedTuple):
+class DiskBacklog(NamedTuple):
     """How far the log's disk is behind: bytes not in its files, bytes not durable, and free write buffers (or None)."""
 
     uncommitted_bytes: int
@@ -287,7 +287,7 @@ class ReplicatedLog(Protocol):
             Refusal: NOT_SUPPORTED, this log's files cannot be read ahead.
         """
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> DiskBacklog:
         """How far the disk is behind at present."""
 
     def readiness(self) -> Readiness:

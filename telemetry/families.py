@@ -43,7 +43,7 @@ Collector = Iterable[Family | None]
 """Yields families that are complete, and None between two steps of work; a step takes well below a millisecond."""
 
 
-class Part(NamedTuple):
+class FamilyPart(NamedTuple):
     """Some rows of a family; its first rows have `is_first`."""
 
     family: Family
@@ -60,7 +60,7 @@ class _Form(NamedTuple):
     backslashes: int
 
 
-class Writer:
+class TextWriter:
     """Writes families as text.
 
     Args:
@@ -73,7 +73,7 @@ class Writer:
         self._scope = scope
         self._forms: dict[tuple[str, ...], _Form] = {}  # bounded: the names of labels come from the code, not from data
 
-    def write(self, parts: Iterable[Part]) -> bytes:
+    def write(self, parts: Iterable[FamilyPart]) -> bytes:
         """Return the parts as lines of text."""
         lines: list[str] = []
         for family, is_first, rows in parts:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from telemetry.families import Buckets, Collector, Family, Part, Row, Writer
+from telemetry.families import Buckets, Collector, Family, FamilyPart, Row, TextWriter
 
 STEPS_A_TURN: Final = 300
 """Largest number of steps of collectors, with a row or not, between two turns of the loop."""
@@ -31,7 +31,7 @@ class Section(NamedTuple):
     """Families that are written in the same way, with at most `rows_max` rows each; those without rows are left out."""
 
     collectors: Iterable[Collector]
-    writer: Writer
+    writer: TextWriter
     rows_max: int
 
 
@@ -74,7 +74,7 @@ class _Batch:
     """Rows that are written together."""
 
     def __init__(self) -> None:
-        self._parts: list[Part] = []
+        self._parts: list[FamilyPart] = []
         self._family: Family | None = None
         self.lines = 0
 
@@ -82,11 +82,11 @@ class _Batch:
         is_first = family is not self._family
         if is_first or not self._parts:
             self._family = family
-            self._parts.append(Part(family, is_first, []))
+            self._parts.append(FamilyPart(family, is_first, []))
         self._parts[-1].rows.append(row)
         self.lines += len(row[1].counts) + 2 if isinstance(row[1], Buckets) else 1
 
-    def take(self) -> list[Part]:
+    def take(self) -> list[FamilyPart]:
         parts, self._parts, self.lines = self._parts, [], 0
         return parts
 

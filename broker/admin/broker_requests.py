@@ -17,7 +17,7 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 
 
-class BrokerRequests:
+class BrokerInfoRequests:
     """Serves the requests about the broker itself."""
 
     def __init__(self, config: BrokerConfig, role: Role, runtime: RuntimeInfo, statistics: Statistics) -> None:

@@ -55,7 +55,7 @@ class Announcement:
     confirm_offset: int
 
 
-class Registration:
+class NameserverLinks:
     """The links to all nameservers.
 
     Args:
@@ -217,7 +217,7 @@ class _Link:
     The changes to send are kept until the nameserver has confirmed them: names of topics, or None for everything.
     """
 
-    def __init__(self, owner: Registration, namesrv: str) -> None:
+    def __init__(self, owner: NameserverLinks, namesrv: str) -> None:
         self._owner = owner
         self._namesrv = namesrv
         self._task: asyncio.Task[None] | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from broker.admin.broker_requests import BrokerRequests
+from broker.admin.broker_requests import BrokerInfoRequests
 from broker.admin.cleaning import CleaningRequests
 from broker.admin.offset_moves import OffsetMoves
 from broker.admin.registration import Announcement
@@ -43,7 +43,7 @@ class AdminSubsystem(Subsystem):
         self._forwarding = context.forwarding
         self.runtime = RuntimeInfo(config, totals, context.counting, waiting_figures, store)
         self._topics = TopicRequests(config, context.state, metadata, offsets, role, store, context.announce, spawn)
-        self._broker = BrokerRequests(config, role, self.runtime, context.counting.statistics)
+        self._broker = BrokerInfoRequests(config, role, self.runtime, context.counting.statistics)
         self._cleaning = CleaningRequests(metadata, context.targets, store, spawn)
         self._offset_moves = OffsetMoves(config, metadata, offsets, clients, role, store, held_pulls)
         self._replicas = ReplicaRequests(config, role, store.log)

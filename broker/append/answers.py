@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from broker.counting.calls import STORED_CODES, Calls, code_of, told_to_senders
+from broker.counting.calls import STORED_CODES, CallLatencies, code_of, told_to_senders
 from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -45,7 +45,7 @@ class SendAnswers:
         refusals: number of requests refused after they were put into a batch, by the cause's slug.
     """
 
-    def __init__(self, store_host: bytes, calls: Calls, region: str = REGION, trace_on: bool = True) -> None:
+    def __init__(self, store_host: bytes, calls: CallLatencies, region: str = REGION, trace_on: bool = True) -> None:
         self._store_host = store_host
         self._calls = calls
         self._marks = {"MSG_REGION": region, "TRACE_ON": str(trace_on).lower()}

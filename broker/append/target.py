@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from broker.config import BrokerConfig
-from broker.counting.arrivals import Arrivals, Tally
+from broker.counting.arrivals import Arrivals, SizeTally
 from broker.role import Role
 from broker.state import names
 from broker.state.metadata import Metadata
@@ -40,7 +40,7 @@ class SendTarget:
 
     __slots__ = ("is_new", "needs_key", "overhead", "queue", "queue_id", "tally", "topic")
 
-    def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue, tally: Tally | None = None) -> None:
+    def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue, tally: SizeTally | None = None) -> None:
         self.topic = topic.encode()
         self.queue_id = queue_id
         self.queue = queue

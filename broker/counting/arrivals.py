@@ -20,7 +20,7 @@ from broker.counting.statistics import (
     QUEUE_PUT_SIZE,
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
-    Counter,
+    RateCounter,
     Statistics,
 )
 from broker.counting.tallies import Distribution
@@ -53,7 +53,7 @@ Place = tuple[str, int, MessageKind]
 """Topic, queue id, kind of message."""
 
 
-class Tally(list[int]):
+class SizeTally(list[int]):
     """Sizes in bytes of messages that one queue took, not summed up yet.
 
     Attributes:
@@ -64,12 +64,14 @@ class Tally(list[int]):
 
     __slots__ = ("counters", "fifo", "place", "series")
 
-    def __init__(self, place: Place, series: Distribution, counters: tuple[tuple[Counter, Counter], ...]) -> None:
+    def __init__(
+        self, place: Place, series: Distribution, counters: tuple[tuple[RateCounter, RateCounter], ...]
+    ) -> None:
         super().__init__()
         self.place = place
         self.series = series
         self.counters = counters
-        self.fifo: Tally | None = None
+        self.fifo: SizeTally | None = None
 
 
 class Arrivals:
@@ -90,15 +92,15 @@ class Arrivals:
         self._limit = limit
         self.messages = 0
         self.size_bytes = 0
-        self._tallies: dict[Place, Tally] = {}
+        self._tallies: dict[Place, SizeTally] = {}
         self._series: dict[tuple[str, MessageKind] | None, Distribution] = {}
-        self._open: list[Tally] = []
+        self._open: list[SizeTally] = []
 
-    def tally(self, topic: str, queue_id: int) -> Tally:
+    def tally(self, topic: str, queue_id: int) -> SizeTally:
         """Return the tally of messages that senders put into a queue."""
         return self.tally_of((topic, queue_id, _WAITING_KINDS.get(topic, MessageKind.NORMAL)))
 
-    def fifo_tally(self, tally: Tally | None) -> Tally | None:
+    def fifo_tally(self, tally: SizeTally | None) -> SizeTally | None:
         """Return the tally of messages with a sharding key; for half messages, the tally that is given."""
         if tally is None:
             return None
@@ -108,7 +110,7 @@ class Arrivals:
             tally.fifo = tally if is_half else self.tally_of((topic, queue_id, MessageKind.FIFO))
         return tally.fifo
 
-    def tally_of(self, place: Place) -> Tally:
+    def tally_of(self, place: Place) -> SizeTally:
         """Return the tally of messages of one kind in one queue."""
         found = self._tallies.get(place)
         if found is None:
@@ -160,12 +162,12 @@ class Arrivals:
         for kind in MessageKind:
             self._series.pop((topic, kind), None)
 
-    def _made(self, place: Place) -> Tally:
+    def _made(self, place: Place) -> SizeTally:
         topic, queue_id, kind = place
         counter, key = self._statistics.counter, f"{topic}@{queue_id}"
         by_topic = counter(TOPIC_PUT_NUMS, topic), counter(TOPIC_PUT_SIZE, topic)
         by_queue = counter(QUEUE_PUT_NUMS, key), counter(QUEUE_PUT_SIZE, key)
-        return Tally(place, self._distribution(topic, kind), (by_topic, by_queue))
+        return SizeTally(place, self._distribution(topic, kind), (by_topic, by_queue))
 
     def _distribution(self, topic: str, kind: MessageKind) -> Distribution:
         found = self._series.get((topic, kind))
@@ -175,7 +177,7 @@ class Arrivals:
         return found
 
 
-def _add_sizes(distribution: Distribution, sizes: Tally, total: int) -> None:
+def _add_sizes(distribution: Distribution, sizes: SizeTally, total: int) -> None:
     distribution.sum += total
     if len(sizes) == 1:
         distribution.counts[bisect_right(SIZE_BOUNDS, sizes[0] - 1)] += 1

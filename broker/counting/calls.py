@@ -103,7 +103,7 @@ class AppendTimes:
         return float(_FINE_MS[min(place, len(_FINE_MS) - 1)])
 
 
-class Calls:
+class CallLatencies:
     """Latencies of all requests.
 
     Attributes:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from broker.counting.arrivals import Arrivals
-from broker.counting.calls import STORED_CODES, TICKS_A_SECOND, Calls, Sender, code_of
+from broker.counting.calls import STORED_CODES, TICKS_A_SECOND, CallLatencies, Sender, code_of
 from broker.counting.departures import Departures
 from broker.counting.events import Events
 from broker.counting.statistics import Statistics
@@ -28,7 +28,7 @@ class Counting:
         self.arrivals = Arrivals(self.statistics, cluster, limit)
         self.statistics.before_reading = self.arrivals.settle
         self.departures = Departures(self.statistics, cluster, limit)
-        self.calls = Calls()
+        self.calls = CallLatencies()
         self.events = Events(limit)
 
     def settled(

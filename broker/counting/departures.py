@@ -14,7 +14,7 @@ from broker.counting.statistics import (
     GROUP_GET_SIZE,
     QUEUE_GET_NUMS,
     QUEUE_GET_SIZE,
-    Counter,
+    RateCounter,
     Statistics,
 )
 from broker.counting.tallies import Counts, Key
@@ -35,7 +35,7 @@ class Given:
         self._place = place
         self._key: Key | None = None if names.is_retry_or_dead_letter(place[0]) else place[:2]
         # made with the first messages, since most queues of many topics are idle
-        self._counters: tuple[Counter, ...] = ()
+        self._counters: tuple[RateCounter, ...] = ()
         self.next_offset = 0
 
     def add(self, count: int, size_bytes: int, next_offset: int, latency_ms: int) -> None:
@@ -83,7 +83,7 @@ class Departures:
             found = self._given[place] = Given(self, place)
         return found
 
-    def counters(self, topic: str, group: str, queue_id: int) -> tuple[Counter, ...]:
+    def counters(self, topic: str, group: str, queue_id: int) -> tuple[RateCounter, ...]:
         """Return the counters of a `Given`: messages of the group and of the queue, their bytes, times of reads."""
         counter = self._statistics.counter
         by_group, by_queue = f"{topic}@{group}", f"{topic}@{queue_id}@{group}"

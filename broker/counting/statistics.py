@@ -47,7 +47,7 @@ _Sample = tuple[int, int, int]
 """The number of a span's sample, and the sums from that sample on until the next one kept."""
 
 
-class Counter:
+class RateCounter:
     """One counter: its sum, and the number of additions.
 
     Args:
@@ -58,7 +58,7 @@ class Counter:
 
     __slots__ = ("_changed", "_first_round", "_is_changed", "_samples", "began", "times", "total")
 
-    def __init__(self, began: float, number: int, changed: "list[Counter]") -> None:
+    def __init__(self, began: float, number: int, changed: "list[RateCounter]") -> None:
         self.began = began
         self.total = 0
         self.times = 0
@@ -112,19 +112,19 @@ class Statistics:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.before_reading: Callable[[], object] = lambda: None
-        self._counters: defaultdict[str, dict[str, Counter]] = defaultdict(dict)  # by name, then by key
+        self._counters: defaultdict[str, dict[str, RateCounter]] = defaultdict(dict)  # by name, then by key
         self._times: tuple[list[float], ...] = tuple([clock()] for _ in _SPANS)
         self._round = 0
         self._due = clock() + SAMPLE_SECONDS
-        self._changed: list[Counter] = []
-        self._sampling: Iterator[Counter] | None = None
+        self._changed: list[RateCounter] = []
+        self._sampling: Iterator[RateCounter] | None = None
 
-    def counter(self, name: str, key: str) -> Counter:
+    def counter(self, name: str, key: str) -> RateCounter:
         """Return the counter; it is made at the first call."""
         counters = self._counters[name]
         found = counters.get(key)
         if found is None:
-            found = counters[key] = Counter(self._clock(), self._round, self._changed)
+            found = counters[key] = RateCounter(self._clock(), self._round, self._changed)
         return found
 
     def find(self, name: str, key: str) -> Mapping[str, Mapping[str, float]] | None:
@@ -172,7 +172,7 @@ class Statistics:
             for key in [key for key in counters if key.endswith(ending)]:
                 del counters[key]
 
-    def _found(self, name: str, key: str) -> Counter | None:
+    def _found(self, name: str, key: str) -> RateCounter | None:
         counters = self._counters.get(name)
         return None if counters is None else counters.get(key)
 
@@ -188,7 +188,7 @@ class Statistics:
         self._sampling = iter(self._changed.copy())
         self._changed.clear()  # the counters know this list
 
-    def _span(self, counter: Counter, number: int) -> dict[str, float]:
+    def _span(self, counter: RateCounter, number: int) -> dict[str, float]:
         """Return the sum, rate and average since the span's first sample, or since the counter was made."""
         total, step_count, back = counter.oldest(number, self._round)
         times = self._times[number]

@@ -58,7 +58,7 @@ Delivered = Callable[[bool], None]
 Offsets = Mapping[str, Mapping[int, int]]
 
 
-class Kind(enum.IntEnum):
+class DeliveryKind(enum.IntEnum):
     """The kinds of deliveries; the value is the queue id under which the kind's mark is stored."""
 
     DELAY = 0
@@ -68,9 +68,9 @@ class Kind(enum.IntEnum):
 
 
 _MESSAGE_KINDS: Final = {
-    Kind.DELAY: MessageKind.DELAY,
-    Kind.TIMER: MessageKind.DELAY,
-    Kind.TRANSACTION: MessageKind.TRANSACTION,
+    DeliveryKind.DELAY: MessageKind.DELAY,
+    DeliveryKind.TIMER: MessageKind.DELAY,
+    DeliveryKind.TRANSACTION: MessageKind.TRANSACTION,
 }
 """How deliveries are counted as arrivals; a revived message is not counted again."""
 
@@ -99,8 +99,8 @@ class Deliveries:
         self._state = state
         self._propose = propose
         self._loop = loop
-        self._open: dict[Kind, dict[Hashable, int]] = {kind: {} for kind in Kind}
-        self._marks: dict[Kind, int] = {}
+        self._open: dict[DeliveryKind, dict[Hashable, int]] = {kind: {} for kind in DeliveryKind}
+        self._marks: dict[DeliveryKind, int] = {}
         self._run = 0
         self._unsettled = 0
         self._settled = asyncio.Event()
@@ -110,7 +110,7 @@ class Deliveries:
 
     # ---- while this node leads
 
-    def deliver(self, kind: Kind, token: Hashable, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
+    def deliver(self, kind: DeliveryKind, token: Hashable, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
         """Append drafts that name their origins; the mark stays before them until `end(kind, token)`.
 
         `done` is called once, later: with True when they are confirmed, with False when they were not placed. After a
@@ -145,16 +145,20 @@ class Deliveries:
             self._appender.add(draft)
         self._appender.add(drafts[-1], settle)
 
-    def end(self, kind: Kind, token: Hashable) -> None:
+    def end(self, kind: DeliveryKind, token: Hashable) -> None:
         """End deliveries: the progress recorded next covers them, or they were not placed."""
         self._open[kind].pop(token, None)
 
-    def tokens(self, kind: Kind) -> list[Hashable]:
+    def tokens(self, kind: DeliveryKind) -> list[Hashable]:
         """The tokens of deliveries that have not ended."""
         return list(self._open[kind])
 
     def record(
-        self, kind: Kind, progress: Offsets, ended: Iterable[Hashable] = (), refused: Callable[[], None] | None = None
+        self,
+        kind: DeliveryKind,
+        progress: Offsets,
+        ended: Iterable[Hashable] = (),
+        refused: Callable[[], None] | None = None,
     ) -> None:
         """Append progress and the mark to the log.
 
@@ -206,7 +210,7 @@ class Deliveries:
         self.stop()
         marks = self._state.offsets.get(MARKS_KEY, {})
         end = self._log.confirm_offset
-        self._marks = {kind: marks[kind] for kind in Kind if kind in marks}
+        self._marks = {kind: marks[kind] for kind in DeliveryKind if kind in marks}
         self._slice(self._run, _spans(self._marks.values(), self._log.min_offset, end), then)
 
     def stop(self) -> None:
@@ -263,7 +267,7 @@ class Deliveries:
         if origin:
             found = self.committed if flags & TRANSACTION_MASK == TRANSACTION_COMMIT else self.origins
             found.add(origin)
-            if Kind.REVIVE in self._marks:
+            if DeliveryKind.REVIVE in self._marks:
                 *_, store_ms, topic, _ = dispatch_fields(record, 0)
                 if topic.startswith(_RETRY_PREFIX):
                     self.revived[topic.decode(errors="replace"), origin] = store_ms

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.delay.deliveries import Deliveries, Kind
+from broker.delay.deliveries import Deliveries, DeliveryKind
 from broker.state import names
 from broker.state.settings import DataVersion
 from broker.state.tables import offset_key
@@ -247,7 +247,7 @@ class DelayService:
         def done(is_delivered: bool) -> None:
             self._busy.discard(index)
             if not is_delivered:
-                self._deliveries.end(Kind.DELAY, token)
+                self._deliveries.end(DeliveryKind.DELAY, token)
                 self._schedule(index, _RETRY_SECONDS)
                 return
             self.delivered += len(drafts)
@@ -263,7 +263,7 @@ class DelayService:
             self._schedule(index, 0)
 
         if drafts:
-            self._deliveries.deliver(Kind.DELAY, token, drafts, done)
+            self._deliveries.deliver(DeliveryKind.DELAY, token, drafts, done)
         else:
             self._loop.call_soon(done, True)
 
@@ -289,7 +289,7 @@ class DelayService:
             if self._is_leading and self._recording is None:
                 self._recording = self._loop.call_later(_RETRY_SECONDS, self._record)
 
-        self._deliveries.record(Kind.DELAY, {PROGRESS_KEY: progress}, batches, refused)
+        self._deliveries.record(DeliveryKind.DELAY, {PROGRESS_KEY: progress}, batches, refused)
 
     def _waiting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The message at a queue offset; None when it is deleted or an earlier leader has delivered it."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.delay.deliveries import Deliveries, Kind
+from broker.delay.deliveries import Deliveries, DeliveryKind
 from broker.delay.due import LATE, DueTimer, DueTimers
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_follower import TimerFollower
@@ -426,7 +426,7 @@ class TimerService:
             else:
                 self._record_progress()
 
-        self._deliveries.deliver(Kind.TIMER, slot_ms, [draft for _, draft in batch], done)
+        self._deliveries.deliver(DeliveryKind.TIMER, slot_ms, [draft for _, draft in batch], done)
 
     def _finish(self, due: DueTimer) -> None:
         self.delivered += 1
@@ -450,7 +450,7 @@ class TimerService:
         late = self._due.oldest_late()
         self._has_changes = False
         before, self._recorded_ms = self._recorded_ms, self.index.read_ms
-        begun = [slot_ms for slot_ms in self._deliveries.tokens(Kind.TIMER) if isinstance(slot_ms, int)]
+        begun = [slot_ms for slot_ms in self._deliveries.tokens(DeliveryKind.TIMER) if isinstance(slot_ms, int)]
         ended = [slot_ms for slot_ms in begun if (late is None if slot_ms == LATE else slot_ms < self._recorded_ms)]
 
         def refused() -> None:
@@ -458,7 +458,7 @@ class TimerService:
 
         offset = self._recorded_offset = self.index.queue_offset if late is None else late
         progress = {TIMER_PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}}
-        self._deliveries.record(Kind.TIMER, progress, ended, refused)
+        self._deliveries.record(DeliveryKind.TIMER, progress, ended, refused)
 
 
 def _due_timer(timer: TimerMessage, unit: TimerUnit) -> DueTimer:

@@ -18,7 +18,7 @@ from broker.groups.clients import (
     Heartbeat,
     check_group_count,
 )
-from broker.groups.locks import QueueLocks
+from broker.groups.locks import GroupLocks
 from broker.groups.subscription import Subscription, check_usable
 from broker.role import Role
 from broker.state import names
@@ -66,7 +66,7 @@ class ClientRequests:
         metadata: Metadata,
         new_topics: NewTopics,
         clients: ClientTable,
-        locks: QueueLocks,
+        locks: GroupLocks,
         role: Role,
         store: MessageStore,
         spawn: Spawn,

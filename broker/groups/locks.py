@@ -22,7 +22,7 @@ LOCKS_MAX = 262_144
 """Most locks of all groups; further queues are not locked."""
 
 
-class QueueLocks:
+class GroupLocks:
     """The locks of all groups.
 
     Args:

@@ -13,7 +13,7 @@ from broker.groups.clients import ClientTable, ConsumerGroup
 from broker.groups.consumer_admin import ConsumerAdmin
 from broker.groups.group_requests import GroupRequests
 from broker.groups.kept_offsets import KeptOffsets
-from broker.groups.locks import QueueLocks
+from broker.groups.locks import GroupLocks
 from broker.groups.offset_requests import OffsetRequests
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode
@@ -31,7 +31,7 @@ class GroupSubsystem(Subsystem):
         self._loop = context.loop
         self._role = context.role
         self.clients = ClientTable(context.loop.time, self._on_members_changed, self._on_consumer_gone)
-        self.locks = QueueLocks(context.loop.time, config.lock_grace_ms / 1000)
+        self.locks = GroupLocks(context.loop.time, config.lock_grace_ms / 1000)
         self._client_requests = ClientRequests(
             config, metadata, context.new_topics, self.clients, self.locks, role, store, spawn
         )

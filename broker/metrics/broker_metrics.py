@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from broker.admin.registration import Registration
+from broker.admin.registration import NameserverLinks
 from broker.parts import Parts
 from broker.pop.subsystem import PopSubsystem
 from broker.server import BrokerRequestHandler
@@ -19,7 +19,7 @@ def flush_histogram(registry: Registry) -> Histogram:
     return registry.histogram("ledgermq_flush_seconds", "Time of one sync of the log's files.")
 
 
-def register_metrics(registry: Registry, parts: Parts, server: RemotingServer, registration: Registration) -> None:
+def register_metrics(registry: Registry, parts: Parts, server: RemotingServer, registration: NameserverLinks) -> None:
     """Add the broker's metrics to `registry`."""
     _register_traffic(registry, parts)
     _register_pop(registry, parts.pop)

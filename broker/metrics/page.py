@@ -17,7 +17,7 @@ from broker.metrics.gauges import Gauges
 from broker.metrics.groups import Groups
 from broker.metrics.totals import counter_families
 from broker.parts import Parts
-from telemetry.families import Buckets, Collector, Family, Labels, Number, Writer
+from telemetry.families import Buckets, Collector, Family, Labels, Number, TextWriter
 from telemetry.metrics import Registry
 from telemetry.pages import Section, SharedPage, pieces
 
@@ -38,8 +38,8 @@ class MetricsPage:
         self._rows_max = config.metrics_label_sets_max + 1
         self._gauges = Gauges(config, parts, clock_ms)
         self._groups = Groups(parts, clock_ms)
-        self._own_writer = Writer(tuple(registry.labels.items()))
-        self._their_writer = Writer(common_labels(config), SCOPE)
+        self._own_writer = TextWriter(tuple(registry.labels.items()))
+        self._their_writer = TextWriter(common_labels(config), SCOPE)
         self._whole, self._theirs = SharedPage(self._make_whole), SharedPage(self._make_theirs)
 
     def whole(self) -> AsyncIterator[bytes]:
@@ -61,7 +61,7 @@ class MetricsPage:
         collectors = self._gauges.collect(), counter_families(self._parts.context.counting), self._groups.collect()
         return self._section(self._their_writer, *collectors)
 
-    def _section(self, writer: Writer, *collectors: Collector) -> AsyncIterator[bytes]:
+    def _section(self, writer: TextWriter, *collectors: Collector) -> AsyncIterator[bytes]:
         """Yield families as text; as on RocketMQ's page, one without rows is left out."""
         return pieces(Section(collectors, writer, self._rows_max))
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from broker.context import BrokerContext
 from broker.groups.clients import BROADCASTING, ClientTable
 from broker.pop.handles import ANY_QUEUE
-from broker.pop.routes import Routes
+from broker.pop.routes import PopRoutes
 from broker.state.pop_tables import POP, PULL, PopChange, RequestMode, modes_to_json
 from broker.state.tables import StateChange, offset_key
 from ledgermq.message.pop_handle import is_retry_topic
@@ -54,7 +54,7 @@ class AssignmentRequests:
         self._role = context.role
         self._propose = context.state_log.propose
         self._spawn = context.spawn
-        self.routes = Routes(context.config, context.metadata)
+        self.routes = PopRoutes(context.config, context.metadata)
 
     def query(self, connection: Connection, command: Command) -> None:
         """400: the queues of one member, and how it reads them; an answer without a list means: ask again later."""

@@ -16,7 +16,7 @@ import time
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.delay.deliveries import Deliveries, Kind
+from broker.delay.deliveries import Deliveries, DeliveryKind
 from broker.pop.progress import PopProgress
 from broker.state.pop_core import Checkpoint
 from ledgermq.message.errors import CorruptRecordError
@@ -140,14 +140,14 @@ class ReviveService:
 
         def done(is_placed: bool) -> None:
             # the record that closes it is in the log before any later mark
-            self._deliveries.end(Kind.REVIVE, checkpoint.key)
+            self._deliveries.end(DeliveryKind.REVIVE, checkpoint.key)
             if is_placed:
                 self.revived += len(drafts)
                 self._events.revive_retries.add((group, topic, "PUT_OK"), len(drafts))
             else:
                 self._put_back(checkpoint, "the log refused its messages")
 
-        self._deliveries.deliver(Kind.REVIVE, checkpoint.key, drafts, done)
+        self._deliveries.deliver(DeliveryKind.REVIVE, checkpoint.key, drafts, done)
 
     def _put_back(self, checkpoint: Checkpoint, error: Exception | str) -> None:
         log.warning(

@@ -21,7 +21,7 @@ _ASK_SECONDS: Final = 3.0
 _TOPICS_MAX: Final = 10_000
 
 
-class Routes:
+class PopRoutes:
     """Asks the nameservers for routes and caches them for five seconds.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.counting.departures import Given
 from broker.groups.clients import BROADCASTING, ClientTable, ConsumerGroup
-from broker.groups.locks import QueueLocks
+from broker.groups.locks import GroupLocks
 from broker.groups.subscription import TAG, Subscription, asked_subscription, check_usable
 from broker.groups.subscription_refresh import SubscriptionRefresh
 from broker.pull.cold_data import ColdReads
@@ -121,7 +121,7 @@ class PullProcessor:
         self,
         context: BrokerContext,
         clients: ClientTable,
-        locks: QueueLocks,
+        locks: GroupLocks,
         held: HeldPulls,
         cold: ColdReads,
         spread: ReadSpread,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
-from broker.groups.locks import QueueLocks
+from broker.groups.locks import GroupLocks
 from broker.pull.cold_data import PERIOD_SECONDS, ColdReads
 from broker.pull.held_pulls import SWEEP_SECONDS, HeldPulls
 from broker.pull.processor import PullProcessor
@@ -18,7 +18,7 @@ from store.queues.consume_queue import ConsumeQueue
 class PullSubsystem(Subsystem):
     """Everything that reads messages for consumers, except POP."""
 
-    def __init__(self, context: BrokerContext, clients: ClientTable, locks: QueueLocks) -> None:
+    def __init__(self, context: BrokerContext, clients: ClientTable, locks: GroupLocks) -> None:
         config, store, clock = context.config, context.store, context.loop.time
         self._queues = store.queues
         self.held = HeldPulls(clock, context.loop.call_later)

@@ -18,7 +18,7 @@ from broker.append.answers import Answer
 from broker.append.target import SendTarget
 from broker.context import BrokerContext
 from broker.delay.parking import Parking, refuse_in_batch
-from broker.groups.locks import QueueLocks
+from broker.groups.locks import GroupLocks
 from broker.send.batches import TAGS, answered_as_one, plain_batch, tags_code_at
 from broker.send.fields import (
     TELLS_MAX_RECONSUME_TIMES,
@@ -78,7 +78,7 @@ class SendProcessor:
     def __init__(
         self,
         context: BrokerContext,
-        locks: QueueLocks,
+        locks: GroupLocks,
         parking: Parking,
         ids: UniqueIdGenerator,
     ) -> None:

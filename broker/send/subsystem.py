@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from broker.context import BrokerContext
 from broker.delay.parking import Parking
 from broker.groups.clients import ClientTable
-from broker.groups.locks import QueueLocks
+from broker.groups.locks import GroupLocks
 from broker.send.processor import SendProcessor
 from broker.send.request_reply import RequestReply
 from broker.send.send_back import SendBack
@@ -18,7 +18,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 class SendSubsystem(Subsystem):
     """Puts messages into this turn's batch."""
 
-    def __init__(self, context: BrokerContext, clients: ClientTable, locks: QueueLocks, parking: Parking) -> None:
+    def __init__(self, context: BrokerContext, clients: ClientTable, locks: GroupLocks, parking: Parking) -> None:
         ids = UniqueIdGenerator(context.store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
         self.processor = SendProcessor(context, locks, parking, ids)
         self._request_reply = RequestReply(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.delay.deliveries import WAIT_SECONDS, Deliveries, Kind
+from broker.delay.deliveries import WAIT_SECONDS, Deliveries, DeliveryKind
 from broker.state import names
 from broker.state.tables import offset_key
 from broker.transactions.copies import TransactionCopies
@@ -210,11 +210,11 @@ class TransactionService:
             if is_stored:
                 self._decided(half)
             else:
-                self._deliveries.end(Kind.TRANSACTION, half.queue_offset)
+                self._deliveries.end(DeliveryKind.TRANSACTION, half.queue_offset)
                 self._free(half)
             done(is_stored)
 
-        self._deliveries.deliver(Kind.TRANSACTION, half.queue_offset, [draft], settle)
+        self._deliveries.deliver(DeliveryKind.TRANSACTION, half.queue_offset, [draft], settle)
 
     def give_back(self, half: Half) -> None:
         """End a decision that cannot be carried out; the message stays open."""
@@ -242,7 +242,7 @@ class TransactionService:
 
     def _on_ops_written(self, queue_offsets: list[int]) -> None:
         for queue_offset in queue_offsets:
-            self._deliveries.end(Kind.TRANSACTION, queue_offset)
+            self._deliveries.end(DeliveryKind.TRANSACTION, queue_offset)
         self._record()
 
     def _record(self) -> None:
@@ -251,7 +251,7 @@ class TransactionService:
         if self._recorded != (half_offset, op_offset) and self._role.writable:
             self._recorded = (half_offset, op_offset)
             progress = {HALF_KEY: {0: half_offset}, OP_KEY: {0: op_offset}}
-            self._deliveries.record(Kind.TRANSACTION, progress, refused=self._forget_recorded)
+            self._deliveries.record(DeliveryKind.TRANSACTION, progress, refused=self._forget_recorded)
 
     def _forget_recorded(self) -> None:
         self._recorded = None

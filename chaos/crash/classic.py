@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from broker.state.files import write_files
-from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedError
+from chaos.crash.errors import DisagreeError, ImageRefusedError, InventedError, LostError
 from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, Replacing, Torn, Trimming
 from chaos.crash.recorder import Recorder
 from ledgermq.message.errors import CorruptRecordError
@@ -261,7 +261,7 @@ async def judge_classic(root: Path, settings: ClassicSettings, ledger: Ledger, *
     try:
         store = await open_small(root, settings)
     except (StoreError, OSError, ValueError) as error:
-        raise RefusedError(f"not opened: {error!r}") from error
+        raise ImageRefusedError(f"not opened: {error!r}") from error
     try:
         found = _judge_log(store, ledger)
         _judge_queues(store, found)

@@ -24,5 +24,5 @@ class DisagreeError(Finding):
     """A queue, an index or a small file contradicts the log."""
 
 
-class RefusedError(Finding):
+class ImageRefusedError(Finding):
     """The image was not opened, or recovery broke."""

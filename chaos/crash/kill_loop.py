@@ -75,7 +75,7 @@ class Books:
                 raise LostError(f"{queue} lacks the offsets {gaps[:10]} below {end}")
 
 
-class Broker:
+class BrokerProcess:
     """A cluster of one broker, from the command line."""
 
     def __init__(self, mode: str, directory: Path) -> None:
@@ -104,7 +104,7 @@ async def run_loop(mode: str, rounds: int, directory: Path, dice: random.Random)
     Raises:
         Finding: something acknowledged is not there, or a queue contradicts it.
     """
-    broker = await asyncio.to_thread(Broker, mode, directory)
+    broker = await asyncio.to_thread(BrokerProcess, mode, directory)
     try:
         return await _Loop(broker, rounds, dice).run()
     finally:
@@ -112,7 +112,7 @@ async def run_loop(mode: str, rounds: int, directory: Path, dice: random.Random)
 
 
 class _Loop:
-    def __init__(self, broker: Broker, rounds: int, dice: random.Random) -> None:
+    def __init__(self, broker: BrokerProcess, rounds: int, dice: random.Random) -> None:
         self._broker = broker
         self._rounds = rounds
         self._dice = dice

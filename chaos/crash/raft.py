@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedError
+from chaos.crash.errors import DisagreeError, ImageRefusedError, InventedError, LostError
 from chaos.crash.ledger import (
     Appended,
     Cut,
@@ -283,7 +283,7 @@ class RaftWorkload:
         try:
             files = open_small_raft(root, self.settings, boot)
         except (StoreError, DLedgerError, OSError, ValueError) as error:
-            raise RefusedError(f"not opened: {error!r}") from error
+            raise ImageRefusedError(f"not opened: {error!r}") from error
         try:
             found = entries_of(files)
             is_recovering = _judge_term(root, ledger)
@@ -313,7 +313,7 @@ def _judge_following(log: EntryLog) -> None:
             log.append_span(Span(term, last + 1, last + 1, position, position + len(entry), entry))
             log.truncate_after(last)
         except (StoreError, DLedgerError) as error:
-            raise RefusedError(f"an entry at {position}, behind {last} that ends at {end}: {error}") from error
+            raise ImageRefusedError(f"an entry at {position}, behind {last} that ends at {end}: {error}") from error
 
 
 def _entry_log(files: RaftFiles, directory: Path) -> EntryLog:

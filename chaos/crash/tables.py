@@ -17,7 +17,7 @@ from broker.log_follower import LogFollower
 from broker.state.settings import TopicConfig
 from broker.state.tables import ChangeDone, ReplicatedState
 from broker.timers import Timers
-from chaos.crash.errors import DisagreeError, LostError, RefusedError
+from chaos.crash.errors import DisagreeError, ImageRefusedError, LostError
 from chaos.crash.ledger import Ledger
 from chaos.crash.recorder import Recorder
 from ledgermq.message.hosts import Host, encode_host
@@ -185,7 +185,7 @@ async def _opened(root: Path) -> _Broker:
     try:
         await broker.open()
     except (StoreError, OSError, ValueError) as error:
-        raise RefusedError(f"not opened: {error!r}") from error
+        raise ImageRefusedError(f"not opened: {error!r}") from error
     return broker
 
 

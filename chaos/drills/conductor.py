@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from chaos.drills.catalogue import Drill, Step
-from chaos.drills.record import Event, Injection, Record
+from chaos.drills.record import DrillRecord, Event, Injection
 from chaos.fabric.contract import ClusterView, Fabric
 from node.errors import CommandError
 
@@ -19,7 +19,7 @@ Tell = Callable[[str], None]
 """Shows one event to the user."""
 
 
-async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: Record, tell: Tell) -> Injection:
+async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: DrillRecord, tell: Tell) -> Injection:
     """Carry out a drill's steps, and wait until the cluster is whole again.
 
     A step that fails ends the drill; the injection says why. Everything is mended at the end, also when this is

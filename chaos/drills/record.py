@@ -66,7 +66,7 @@ class Second:
     lost: int
 
 
-class Record:
+class DrillRecord:
     """Collects a run as it happens.
 
     Attributes:

@@ -17,7 +17,7 @@ from chaos.checkers.operations import judge
 from chaos.drills.background import in_background
 from chaos.drills.catalogue import Drill
 from chaos.drills.conductor import inject
-from chaos.drills.record import Record, Sample
+from chaos.drills.record import DrillRecord, Sample
 from chaos.drills.traffic import gone_from_log, still_in_log, traffic
 from chaos.drills.verdict import DrillResult
 from chaos.drills.watchdog import Watchdog
@@ -64,7 +64,7 @@ class Display(Protocol):
     def event(self, text: str) -> None:
         """A step was carried out, or a phase begins."""
 
-    def sampled(self, record: Record, view: ClusterView | None) -> None:
+    def sampled(self, record: DrillRecord, view: ClusterView | None) -> None:
         """Another half second has passed; `view` is None when the cluster does not answer."""
 
 
@@ -74,7 +74,7 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
     Raises:
         CommandError: the cluster could not be used at all. Broken promises are part of the result.
     """
-    record = Record(time.monotonic())
+    record = DrillRecord(time.monotonic())
     topic = f"drill-{secrets.token_hex(4)}"
     watchdog.stage("the topic, the clients and the first acknowledgements", _BEGIN_LIMIT_S + order.quiet_s)
     async with (
@@ -109,7 +109,7 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
     )
 
 
-async def _gone(namesrv: str, topic: str, record: Record) -> frozenset[int]:
+async def _gone(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
     try:
         return await gone_from_log(namesrv, topic, record)
     except CommandError as error:
@@ -125,7 +125,7 @@ async def _digests(fabric: Fabric, tell: Callable[[str], None]) -> Sequence[Node
         return []
 
 
-async def _steady(record: Record) -> None:
+async def _steady(record: DrillRecord) -> None:
     """Wait until acknowledgements come: the clients' first connections take a moment on a busy machine."""
     deadline = time.monotonic() + _STEADY_LIMIT_S
     while record.second(time.monotonic()).acked == 0 and time.monotonic() < deadline:
@@ -134,7 +134,7 @@ async def _steady(record: Record) -> None:
     record.steady_s = time.monotonic()
 
 
-async def _watch(fabric: Fabric, record: Record, display: Display) -> None:
+async def _watch(fabric: Fabric, record: DrillRecord, display: Display) -> None:
     """Sample the cluster until cancelled."""
     while True:
         view: ClusterView | None = None

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from random import Random
 
 from chaos.checkers.operations import Delivery, Send, missing
-from chaos.drills.record import Record
+from chaos.drills.record import DrillRecord
 from ledgermq.client import Admin, Consumer, LedgerMQError, MessageQueue, Producer, SendStatus
 from ledgermq.history import Outcome
 from node.errors import CommandError
@@ -59,7 +59,7 @@ class Traffic:
         record: gets everything that is seen.
     """
 
-    def __init__(self, producer: Producer, consumer: Consumer, topic: str, rate: float, record: Record) -> None:
+    def __init__(self, producer: Producer, consumer: Consumer, topic: str, rate: float, record: DrillRecord) -> None:
         self._producer = producer
         self._consumer = consumer
         self._topic = topic
@@ -135,7 +135,9 @@ class Traffic:
 
 
 @contextlib.asynccontextmanager
-async def traffic(namesrv: str, topic: str, rate: float, record: Record, history: str | None) -> AsyncIterator[Traffic]:
+async def traffic(
+    namesrv: str, topic: str, rate: float, record: DrillRecord, history: str | None
+) -> AsyncIterator[Traffic]:
     """Create the topic and open both clients; the producer appends its history to the file `history`.
 
     Raises:
@@ -157,7 +159,7 @@ async def traffic(namesrv: str, topic: str, rate: float, record: Record, history
         raise CommandError(f"the consumer or a producer failed: {error}") from error
 
 
-async def still_in_log(namesrv: str, topic: str, record: Record) -> frozenset[int]:
+async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
     """Return the numbers of acknowledged, undelivered messages that lie where their acknowledgement said.
 
     At most 200 are looked for: a run that lost more has failed anyhow.
@@ -174,7 +176,7 @@ async def still_in_log(namesrv: str, topic: str, record: Record) -> frozenset[in
     return frozenset(found)
 
 
-async def gone_from_log(namesrv: str, topic: str, record: Record) -> frozenset[int]:
+async def gone_from_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
     """Return the last acknowledged message of each queue where it was delivered, and lies there no more.
 
     Its log was cut after the delivery; nobody who reads on would notice.

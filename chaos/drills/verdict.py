@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from chaos.checkers.operations import Findings
 from chaos.checkers.timing import longest_gap_ms, percentile
-from chaos.drills.record import Injection, Record
+from chaos.drills.record import DrillRecord, Injection
 from chaos.drills.traffic import body_of
 from chaos.fabric.contract import NodeDigest, are_identical
 from ledgermq.history import Outcome
@@ -70,7 +70,7 @@ class DrillResult:
     drill: str
     mode: str
     repeat: str
-    record: Record
+    record: DrillRecord
     findings: Findings
     digests: Sequence[NodeDigest] | None
     seconds: float
@@ -255,7 +255,7 @@ def _fault(outage: Outage, began_s: float) -> dict[str, object]:
     }
 
 
-def _hashes(record: Record) -> tuple[str, str]:
+def _hashes(record: DrillRecord) -> tuple[str, str]:
     """SHA-256 over the bodies of the acknowledged messages, and over those of them that were delivered unharmed."""
     sent, received = hashlib.sha256(), hashlib.sha256()
     delivered = {delivery.number for delivery in record.deliveries}

@@ -8,13 +8,13 @@ from typing import Final
 from chaos.elections.controllers import SimControllers
 from chaos.elections.network import Faults, Network
 from ha.controller.core.model import Candidate
-from ha.controller.core.outcome import Outcome
+from ha.controller.core.outcome import CommandOutcome
 from ha.core.copies import Copy, CopyRules
 from ha.core.doubt import Doubt
 from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import Epochs, begun, common_end, number_at, up_to
 from ha.core.lease import Lease
-from ha.core.standing import Decided, Election, Play, Standing
+from ha.core.replica_role import Election, GroupDecision, ReplicaRole, ReplicationPart
 from ha.core.stream import Report
 from ha.errors import HaProtocolError
 
@@ -86,7 +86,7 @@ class SimBroker:
         self._forget()
 
     def _forget(self) -> None:
-        self._standing = Standing(self.broker_id)
+        self._replica_role = ReplicaRole(self.broker_id)
         self._lease = Lease()
         self._copies = _Copies(self._network.faults)
         self._numbers: dict[int, int] = {}  # of the streams to slaves, by broker id
@@ -107,7 +107,7 @@ class SimBroker:
             self._forget()
             end = len(self.log)
             self.epochs = up_to(self.epochs, end)
-            self._standing.log_epoch = self.doubt.epoch or number_at(self.epochs, end)
+            self._replica_role.log_epoch = self.doubt.epoch or number_at(self.epochs, end)
             self._tick(self._life)
 
     def kill(self) -> None:
@@ -156,7 +156,7 @@ class SimBroker:
 
     @property
     def _epoch(self) -> int:
-        return self._standing.known.master_epoch
+        return self._replica_role.known.master_epoch
 
     def _tick(self, life: int) -> None:
         def tick() -> None:
@@ -207,7 +207,7 @@ class SimBroker:
         self._call(name, question)
 
     def _beaten(self, asked_s: float, epoch: int, set_epoch: int, lease_s: float) -> None:
-        known = self._standing.known
+        known = self._replica_role.known
         if (epoch, set_epoch) > (known.master_epoch, known.set_epoch):
             self._asks_at_s = 0.0
         if lease_s and self._is_master and epoch == self._epoch:
@@ -221,10 +221,10 @@ class SimBroker:
 
         self._call(name, question)
 
-    def _told(self, name: str, news: Decided) -> None:
-        change = self._standing.told(news)
-        known = self._standing.known
-        if change is not None and change.play is Play.MASTER:
+    def _told(self, name: str, news: GroupDecision) -> None:
+        change = self._replica_role.told(news)
+        known = self._replica_role.known
+        if change is not None and change.play is ReplicationPart.MASTER:
             self._lead(known)
         elif change is not None:
             self._is_master = self._is_open = False
@@ -232,13 +232,13 @@ class SimBroker:
             self._link = None
         elif self._is_master:
             self._copies.learn(known.ids, known.set_epoch)
-        election = self._standing.election()
+        election = self._replica_role.election()
         if election is not None:
             is_new = election is Election.NEW_PROCESS
             self._beat(name, self._now_s)
             self._call(name, lambda: self._controllers.elect(name, self.broker_id, new_process=is_new))
 
-    def _lead(self, known: Decided) -> None:
+    def _lead(self, known: GroupDecision) -> None:
         end = len(self.log)
         self.epochs = begun(up_to(self.epochs, end), known.master_epoch, end)
         self.doubt.leads()
@@ -317,13 +317,13 @@ class SimBroker:
                 name, self.broker_id, epoch, proposal.ids, proposal.set_epoch, proposal.renews, answered
             )
 
-        def answered(outcome: Outcome) -> None:
+        def answered(outcome: CommandOutcome) -> None:
             decided = partial(self._decided, proposal, epoch, outcome)
             network.send(name, self.name, partial(self.arrive, life, decided))
 
         network.send(self.name, name, asked)
 
-    def _decided(self, proposal: Proposal, epoch: int, outcome: Outcome) -> None:
+    def _decided(self, proposal: Proposal, epoch: int, outcome: CommandOutcome) -> None:
         if not self._is_master or epoch != self._epoch or self._asked is None or self._asked[0] != proposal:
             return
         self._asked = None
@@ -347,7 +347,7 @@ class SimBroker:
 
     def _resign(self, successor: int) -> None:
         epoch, name = self._epoch, self._network.random.choice(self._controllers.names)
-        self._standing.resign()
+        self._replica_role.resign()
         self._is_master, self._successor = False, None
         self._lease.give_up()
         self._call(name, lambda: self._controllers.hand_over(name, successor, epoch))
@@ -355,7 +355,7 @@ class SimBroker:
     # ---- as slave
 
     def _keep_link(self) -> None:
-        known, now_s, link = self._standing.known, self._now_s, self._link
+        known, now_s, link = self._replica_role.known, self._now_s, self._link
         if link is not None and now_s - link.heard_s > _SILENCE_S:
             self._link = link = None
         if link is None and known.master_id not in (None, self.broker_id):

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Final
 
 from chaos.elections.network import Network
-from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Command, Elect, GrantId
-from ha.controller.core.machine import Machine, encode_command
+from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Elect, GrantId, StateCommand
+from ha.controller.core.machine import ControllerMachine, encode_command
 from ha.controller.core.model import Candidate, Group
-from ha.controller.core.outcome import Outcome
+from ha.controller.core.outcome import CommandOutcome
 from ha.core.lease import Grants
-from ha.core.standing import Decided
+from ha.core.replica_role import GroupDecision
 
 NAME: Final = "broker"
 CONTROLLERS: Final = ("c1", "c2", "c3")
@@ -19,7 +19,7 @@ _LOOK_S: Final = 0.05
 _CUT_OFF: Final = 0.1
 """How often a master is cut off from all others in the moment in which its in-sync set is decided."""
 
-Answered = Callable[[Outcome], None]
+Answered = Callable[[CommandOutcome], None]
 
 
 class _One:
@@ -43,7 +43,7 @@ class SimControllers:
         self._network = network
         self.names = CONTROLLERS
         self._all = {name: _One(network.rate()) for name in self.names}
-        self._machine = Machine()
+        self._machine = ControllerMachine()
         self._leader = "c1"
         self._term = 0
         self._number = 0
@@ -81,13 +81,13 @@ class SimControllers:
             lease_s = one.grants.grant(NAME, candidate.broker_id, self._now_s(one), one.answered_s)
         return group.master_epoch, group.set_epoch, lease_s
 
-    def decided(self, name: str) -> Decided | None:
+    def decided(self, name: str) -> GroupDecision | None:
         """The answer to a question; None where the controller does not lead."""
         if not self._all[name].leads:
             return None
         group = self._view(self._all[name])
         address = "" if group.master_id is None else f"b{group.master_id}"
-        return Decided(group.master_id, address, address, group.master_epoch, group.in_sync, group.set_epoch)
+        return GroupDecision(group.master_id, address, address, group.master_epoch, group.in_sync, group.set_epoch)
 
     def elect(self, name: str, asker: int, *, new_process: bool) -> None:
         """A broker asks for an election."""
@@ -122,7 +122,7 @@ class SimControllers:
         command = AlterSet(name=NAME, master_id=master_id, master_epoch=epoch, set_epoch=set_epoch, wanted=wanted,
                            alive=alive, renew=renew)  # fmt: skip
 
-        def decided(outcome: Outcome) -> None:
+        def decided(outcome: CommandOutcome) -> None:
             if outcome.cause is None and self._network.random.random() < _CUT_OFF:
                 self._network.isolate(f"b{master_id}")  # the answer, and the frames behind it, do not arrive
             answered(outcome)
@@ -184,7 +184,7 @@ class SimControllers:
 
         self._network.at(wait_s + 0.001, decide)
 
-    def _submit(self, name: str, command: Command, answered: Answered) -> None:
+    def _submit(self, name: str, command: StateCommand, answered: Answered) -> None:
         """Only what the leader of this moment and of the end of the round trip submits is agreed on."""
         term = self._all[name].term
 
@@ -195,6 +195,6 @@ class SimControllers:
         if self._all[name].leads:
             self._network.at(self._network.random.uniform(0.001, 0.01), commit)
 
-    def _apply(self, command: Command) -> Outcome:
+    def _apply(self, command: StateCommand) -> CommandOutcome:
         self._number += 1
         return self._machine.apply(encode_command(("sim", self._number), command))

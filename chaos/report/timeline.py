@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from chaos.checkers.timing import percentile
-from chaos.drills.record import Injection, Record, Sample
+from chaos.drills.record import DrillRecord, Injection, Sample
 
 WIDTH = 1000
 _LEFT, _RIGHT, _TOP = 90, 980, 26
@@ -27,7 +27,7 @@ class _Axis:
         return _LEFT + (_RIGHT - _LEFT) * min(max(at_s, 0.0), self.end_s) / self.end_s
 
 
-def draw(record: Record) -> str:
+def draw(record: DrillRecord) -> str:
     """Return the SVG element."""
     end_s = max([1.0, *(send.completed_s - record.began_s for send in record.sends[-1:] + record.acks[-1:])])
     end_s = max([end_s, *(one.end_s - record.began_s for one in record.injections)])
@@ -62,7 +62,7 @@ def _bands(injections: Sequence[Injection], began_s: float, axis: _Axis, bottom:
         )
 
 
-def _rates(record: Record, axis: _Axis, top: float) -> Iterator[str]:
+def _rates(record: DrillRecord, axis: _Axis, top: float) -> Iterator[str]:
     bin_s = max(_BIN_S, axis.end_s / _BIN_MOST)
     acks = _counts([send.completed_s - record.began_s for send in record.acks], bin_s, axis.end_s)
     deliveries = _counts([one.at_s - record.began_s for one in record.deliveries], bin_s, axis.end_s)
@@ -82,7 +82,7 @@ def _rates(record: Record, axis: _Axis, top: float) -> Iterator[str]:
         yield f'<line class="failed" x1="{x}" x2="{x}" y1="{y}" y2="{y + 8}"/>'
 
 
-def _latencies(record: Record, axis: _Axis, top: float) -> Iterator[str]:
+def _latencies(record: DrillRecord, axis: _Axis, top: float) -> Iterator[str]:
     """Draw the median and the longest latency of each bin by the time of the call, on a logarithmic scale."""
     bin_s = max(_BIN_S, axis.end_s / _BIN_MOST)
     bins: dict[int, list[float]] = {}
@@ -100,7 +100,7 @@ def _latencies(record: Record, axis: _Axis, top: float) -> Iterator[str]:
         yield f'<polyline class="{name}" points="{points}"><title>{name} latency of sends</title></polyline>'
 
 
-def _bars(record: Record, names: Sequence[str], axis: _Axis, top: float) -> Iterator[str]:
+def _bars(record: DrillRecord, names: Sequence[str], axis: _Axis, top: float) -> Iterator[str]:
     """Draw one bar for each node, with the term at each new leader."""
     for row, name in enumerate(names):
         y = top + row * (_BAR_HEIGHT + 6)

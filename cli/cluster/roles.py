@@ -91,7 +91,7 @@ async def ask_copies(client: RemotingClient, master: str, *, timeout_s: float = 
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class GroupStatus:
     """What a controller tells of a broker name: the controller that leads, the master's epoch, who is in sync.
 
     Attributes:
@@ -106,7 +106,7 @@ class Decided:
 
 async def ask_controllers(
     client: RemotingClient, controllers: Sequence[str], name: str, *, timeout_s: float = 1.0
-) -> Decided:
+) -> GroupStatus:
     """What the controllers have decided of broker name `name`.
 
     Raises:
@@ -121,7 +121,7 @@ async def ask_controllers(
             )
             group = loads(answer.body)["replicasInfoTable"].get(name, {})
             in_sync = tuple(str(one["brokerAddress"]) for one in group.get("inSyncReplicas", ()))
-            return Decided(address, int(group.get("masterEpoch", 0)), in_sync)
+            return GroupStatus(address, int(group.get("masterEpoch", 0)), in_sync)
         except CommandError as failure:
             error = failure
         except (ValueError, KeyError, TypeError, AttributeError) as failure:

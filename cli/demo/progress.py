@@ -8,7 +8,7 @@ _LINE_INTERVAL_S = 2.0
 _BAR_WIDTH = 24
 
 
-class Progress:
+class ProgressLine:
     """Shows how far the stream is.
 
     Args:

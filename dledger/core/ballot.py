@@ -19,7 +19,7 @@ from dledger.core.messages import VoteCause, VoteRequest, VoteResponse
 from dledger.core.state import NodeState
 
 
-class Outcome(Enum):
+class BallotOutcome(Enum):
     """What the answers so far decide."""
 
     OPEN = "open"
@@ -48,7 +48,7 @@ class Ballot:
         self.own_vote = request.pre_vote
         self.needed = len(settings.peers) if request.salvage and not allow_missing else settings.quorum
 
-    def record(self, peer: str, response: VoteResponse) -> Outcome:
+    def record(self, peer: str, response: VoteResponse) -> BallotOutcome:
         """Count an answer and return the outcome. Answers to other requests are ignored.
 
         STALE_TERM from a member whose term is not higher is the answer to a question for its term
@@ -61,17 +61,17 @@ class Ballot:
             self._answers[peer] = response
         return self.outcome()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> BallotOutcome:
         """Return what the answers so far decide."""
         yes = (self.own_vote and self._own_vote_counts) + sum(answer.granted for answer in self._answers.values())
         if yes >= self.needed and (self.request.salvage or self._state.knows_its_votes):
-            return Outcome.WON
+            return BallotOutcome.WON
         if self.request.pre_vote and self._may_salvage():
-            return Outcome.SALVAGE
+            return BallotOutcome.SALVAGE
         no = sum(not answer.granted for answer in self._answers.values())
         votes_at_most = len(self._state.settings.others) + self._own_vote_counts - no
         is_lost = not self.request.pre_vote and votes_at_most < self.needed
-        return Outcome.LOST if is_lost else Outcome.OPEN
+        return BallotOutcome.LOST if is_lost else BallotOutcome.OPEN
 
     def missing(self) -> tuple[str, ...]:
         """Members that have not answered."""

@@ -10,7 +10,7 @@ looks for a member of greater priority chooses one that holds everything committ
 from dledger.core.errors import TransferRefusedError
 from dledger.core.leader import Leader
 from dledger.core.messages import TransferRequest
-from dledger.core.progress import Progress, ProgressState
+from dledger.core.progress import PeerProgress, ProgressState
 from dledger.core.state import NodeState
 
 
@@ -38,7 +38,7 @@ class Handover:
             state.send(self.target, TransferRequest(state.term, state.settings.node_id))
 
 
-def counted_index(state: NodeState, progress: Progress) -> int:
+def counted_index(state: NodeState, progress: PeerProgress) -> int:
     """Last index up to which a follower's log counts for the quorum: received, or durable under `durable_quorum`."""
     return progress.durable_index if state.settings.durable_quorum else progress.received_index
 
@@ -85,7 +85,7 @@ def preferred_successor(state: NodeState, leader: Leader) -> str | None:
     return max(better, key=settings.priority, default=None)
 
 
-def _is_heard(state: NodeState, progress: Progress) -> bool:
+def _is_heard(state: NodeState, progress: PeerProgress) -> bool:
     return state.now_ms - progress.acked_ms < state.settings.election_min_ms
 
 

@@ -19,7 +19,7 @@ from dledger.core.messages import (
     InstallResponse,
     Span,
 )
-from dledger.core.progress import Progress, ProgressState
+from dledger.core.progress import PeerProgress, ProgressState
 from dledger.core.ready import ReadResult
 from dledger.core.state import NodeState
 from dledger.core.state_parts import StateOut
@@ -63,7 +63,7 @@ class Leader:
         self.is_salvage = is_salvage
         self.may_miss_after = may_miss_after
         self.term_start_index = self._settle_index = state.terms.last_index + 1
-        self.peers = {peer: Progress(self.term_start_index, state.now_ms) for peer in state.settings.others}
+        self.peers = {peer: PeerProgress(self.term_start_index, state.now_ms) for peer in state.settings.others}
         self.prefer_due_ms = state.now_ms + state.settings.prefer_interval_ms
         self._sequence = 1
         self._state_count = 0
@@ -93,7 +93,7 @@ class Leader:
         for peer, progress in self.peers.items():
             self._replicate_to(peer, progress, spans)
 
-    def _replicate_to(self, peer: str, progress: Progress, spans: _SpanCache) -> None:
+    def _replicate_to(self, peer: str, progress: PeerProgress, spans: _SpanCache) -> None:
         state = self._state
         terms, window_bytes = state.terms, state.settings.window_bytes
         while progress.may_send(window_bytes) and peer not in state.lost_links:
@@ -116,7 +116,7 @@ class Leader:
             spans[first_index] = self._state.source.read(first_index, self._state.settings.span_limit_bytes)
         return spans[first_index]
 
-    def _send_append(self, peer: str, progress: Progress, prev_index: int, span: Span | None) -> None:
+    def _send_append(self, peer: str, progress: PeerProgress, prev_index: int, span: Span | None) -> None:
         state = self._state
         progress.told_commit = state.commit_index
         prev_term = state.terms.term_at(prev_index)
@@ -141,7 +141,7 @@ class Leader:
         # a leader's log holds, up to the entry that opened its term, everything that was ever committed before it
         return max(self._state.commit_index, self.term_start_index)
 
-    def _begin_install(self, peer: str, progress: Progress) -> None:
+    def _begin_install(self, peer: str, progress: PeerProgress) -> None:
         state, source = self._state, self._state.source
         self._state_count += 1
         state_out = StateOut(
@@ -150,7 +150,7 @@ class Leader:
         progress.install(state_out)
         self._send_part(peer, progress, state_out)
 
-    def _send_part(self, peer: str, progress: Progress, state_out: StateOut) -> None:
+    def _send_part(self, peer: str, progress: PeerProgress, state_out: StateOut) -> None:
         state, settings = self._state, self._state.settings
         state.send(peer, state_out.request(state.term, settings.node_id, settings.span_limit_bytes, self._sequence))
         progress.installed_ms = state.now_ms
@@ -186,11 +186,11 @@ class Leader:
             progress.installed(response.last_index, is_durable=response.accepted)
         self._replicate_to(peer, progress, {})
 
-    def _go_back(self, progress: Progress, response: AppendResponse) -> None:
+    def _go_back(self, progress: PeerProgress, response: AppendResponse) -> None:
         fork = self._state.terms.fork(response.term_runs, response.received_index)
         progress.rejected(min(fork + 1, max(response.prev_index, 0)), response.received_index)
 
-    def _heard(self, progress: Progress, sequence: int, *, is_recovering: bool) -> None:
+    def _heard(self, progress: PeerProgress, sequence: int, *, is_recovering: bool) -> None:
         if is_recovering and not progress.recovering:
             progress.forget()
         progress.recovering = is_recovering
@@ -308,7 +308,7 @@ class Leader:
         for peer, progress in self.peers.items():
             self._heartbeat_to(peer, progress, spans)
 
-    def _heartbeat_to(self, peer: str, progress: Progress, spans: _SpanCache) -> None:
+    def _heartbeat_to(self, peer: str, progress: PeerProgress, spans: _SpanCache) -> None:
         state = self._state
         if peer in state.lost_links:
             return

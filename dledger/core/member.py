@@ -9,7 +9,7 @@
 Every transition is one of the four methods named after the role that begins. A TransferRequest skips the pre-vote.
 """
 
-from dledger.core.ballot import Ballot, Outcome
+from dledger.core.ballot import Ballot, BallotOutcome
 from dledger.core.busy import patience_ms
 from dledger.core.election_clock import ElectionClock
 from dledger.core.follower import Follower
@@ -164,17 +164,17 @@ class Member:
         else:
             self._become_pre_candidate()
 
-    def act_on(self, outcome: Outcome) -> None:
+    def act_on(self, outcome: BallotOutcome) -> None:
         """Carry out the outcome of the ballot."""
         ballot = self.ballot
         assert ballot is not None
-        if outcome is Outcome.LOST:
+        if outcome is BallotOutcome.LOST:
             self.become_follower(self.state.term, None)
-        elif outcome is Outcome.SALVAGE:
+        elif outcome is BallotOutcome.SALVAGE:
             self._become_candidate(is_salvage=True)
-        elif outcome is Outcome.WON and ballot.request.pre_vote:
+        elif outcome is BallotOutcome.WON and ballot.request.pre_vote:
             self._become_candidate()
-        elif outcome is Outcome.WON:
+        elif outcome is BallotOutcome.WON:
             self._become_leader(ballot)
 
     def _ask_for_votes(self, request: VoteRequest) -> None:

@@ -25,7 +25,7 @@ class ProgressState(Enum):
     INSTALL = "install"
 
 
-class Progress:
+class PeerProgress:
     """One follower as its leader sees it.
 
     Invariant: `durable_index <= received_index < next_index <= last index of the leader + 1`.

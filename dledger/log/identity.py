@@ -40,7 +40,7 @@ class PreviousStop(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MemberIdentity:
     """The node to which a data directory belongs."""
 
     cluster: str
@@ -69,7 +69,7 @@ def make_directory(store_dir: Path, node_id: str) -> Path:
     return directory
 
 
-def open_identity(directory: Path, cluster: str, group: str, node_id: str) -> tuple[Identity, bool]:
+def open_identity(directory: Path, cluster: str, group: str, node_id: str) -> tuple[MemberIdentity, bool]:
     """Read the identity of a locked directory, or create it in a directory that is new or Java's.
 
     Returns:
@@ -82,7 +82,7 @@ def open_identity(directory: Path, cluster: str, group: str, node_id: str) -> tu
     """
     path = directory / "identity"
     if not path.exists():
-        identity = Identity(cluster, group, node_id, secrets.token_hex(16))
+        identity = MemberIdentity(cluster, group, node_id, secrets.token_hex(16))
         write_durably(path, _to_json(identity))
         return identity, True
     found = _load_json(path)
@@ -93,10 +93,10 @@ def open_identity(directory: Path, cluster: str, group: str, node_id: str) -> tu
     incarnation = found.get("incarnation")
     if not isinstance(incarnation, str) or not incarnation:
         raise StoreFormatError(path, f"incarnation is {incarnation!r}, expected a text")
-    return Identity(cluster, group, node_id, incarnation), False
+    return MemberIdentity(cluster, group, node_id, incarnation), False
 
 
-def _to_json(identity: Identity) -> bytes:
+def _to_json(identity: MemberIdentity) -> bytes:
     fields = {
         "format version": FORMAT_VERSION,
         "cluster": identity.cluster,

@@ -11,7 +11,7 @@ from pathlib import Path
 from dledger.core.messages import NO_TERM, TermRun
 from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry import HEADER_SIZE, INDEX_UNIT_SIZE, EntryHeader, body_fault, header_fault, read_header
-from dledger.log.recovery import LogScan, Recovered
+from dledger.log.recovery import EntryScan, RecoveredEntries
 from dledger.log.start_file import EMPTY_LOG, LogStart, load_start
 from dledger.log.unit_index import UnitIndex
 from store.errors import DiskFailedError, StoreFormatError
@@ -35,7 +35,7 @@ class OpenedLog:
     data: MappedFileQueue
     units: UnitIndex
     start: LogStart
-    found: Recovered
+    found: RecoveredEntries
     term_runs: list[TermRun]
     verified_from: int
     records: bool
@@ -84,7 +84,7 @@ def open_log(
     older = _term_runs(units, start.first_index, begin.entry_index)
     if older is None:
         begin, older = _Begin(start.start_position, start.first_index, NO_TERM), []
-    scan = LogScan(data, units, committed_index=checkpoint.committed_index, intact=intact, records=records)
+    scan = EntryScan(data, units, committed_index=checkpoint.committed_index, intact=intact, records=records)
     found = scan.run(begin.position, begin.entry_index, begin.prev_term)
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)

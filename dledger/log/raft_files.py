@@ -11,7 +11,7 @@ from dledger.config import RaftConfig
 from dledger.core.messages import NO_TERM
 from dledger.log.commit_checkpoint import CommitCheckpoint, load_checkpoint
 from dledger.log.hard_state import read_hard_state, settle_hard_state
-from dledger.log.identity import Identity, KnownPeers, PreviousStop, RunningMarker, make_directory, open_identity
+from dledger.log.identity import KnownPeers, MemberIdentity, PreviousStop, RunningMarker, make_directory, open_identity
 from dledger.log.membership import note_members
 from dledger.log.opening import OpenedLog, open_log
 from dledger.log.start_file import save_start
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class RaftFiles:
     """The open files of one node. `doubt`: why it may have forgotten what it acknowledged; None when it has not."""
 
-    identity: Identity
+    identity: MemberIdentity
     known_peers: KnownPeers
     marker: RunningMarker
     checkpoint: CommitCheckpoint

@@ -8,8 +8,8 @@
 
 A bad entry *behind* what may be committed is a torn write and is cut, with everything after it. A bad entry *before*
 that is never cut if its index, term and size can be found out: it stays as a `Damage`. If they cannot, the log ends
-before it and `Recovered.lost` names the entries; the node must then neither vote nor count until a leader has brought
-it up to date.
+before it and `RecoveredEntries.lost` names the entries; the node must then neither vote nor count until a leader has
+brought it up to date.
 
 Source: openmessaging/dledger 0.3.1.2 `DLedgerMmapFileStore.java` (recover), which checks no body and cuts everything.
 """
@@ -62,7 +62,7 @@ class Damage:
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredEntries:
     """The result of a scan.
 
     Attributes:
@@ -82,7 +82,7 @@ class Recovered:
     lost: tuple[int, int] | None = None
 
 
-class LogScan:
+class EntryScan:
     """One scan, from an entry to the end of the log. It writes index units and does not change data.
 
     Args:
@@ -101,14 +101,14 @@ class LogScan:
         self._intact = intact
         self._records = records
 
-    def run(self, start_position: int, first_index: int, prev_term: int) -> Recovered:
+    def run(self, start_position: int, first_index: int, prev_term: int) -> RecoveredEntries:
         """Scan from `start_position`, where the entry `first_index`, of `prev_term` or later, must be.
 
         Raises:
             StoreFormatError: an entry of a newer DLedger, which this program cannot keep.
             DiskReadError: the disk cannot read an entry's header.
         """
-        found = Recovered(first_index - 1, start_position)
+        found = RecoveredEntries(first_index - 1, start_position)
         self._term = prev_term
         for file in self._data.files:
             offset = max(start_position - file.start_offset, 0)
@@ -118,7 +118,7 @@ class LogScan:
             found.lost = (found.last_index + 1, self._committed_index)
         return found
 
-    def _scan_file(self, file: MappedFile, offset: int, found: Recovered) -> bool:
+    def _scan_file(self, file: MappedFile, offset: int, found: RecoveredEntries) -> bool:
         """Add the entries of one file from `offset` on; return whether the log may continue in the next file.
 
         A filler does not move `found.end_position`: if no entry follows in the next file, the log ends where the filler
@@ -166,7 +166,7 @@ class LogScan:
             )
         return fault
 
-    def _take(self, found: Recovered, term: int, position: int, size: int) -> None:
+    def _take(self, found: RecoveredEntries, term: int, position: int, size: int) -> None:
         index = found.last_index + 1
         runs = found.term_runs
         if not runs or runs[-1].term != term:
@@ -176,7 +176,7 @@ class LogScan:
         found.last_index = index
         found.end_position = position + size
 
-    def _take_run(self, file: MappedFile, offset: int, found: Recovered) -> int:
+    def _take_run(self, file: MappedFile, offset: int, found: RecoveredEntries) -> int:
         """Add good entries of the present term from `offset` on; return the offset of the first other one.
 
         Entries that need a closer look, and those at the edge of a window, are left to `_scan_file`.
@@ -205,7 +205,7 @@ class LogScan:
             found.last_index, found.end_position = index - 1, base + offset
         return offset
 
-    def _judge(self, file: MappedFile, offset: int, header: EntryHeader, fault: str, found: Recovered) -> int:
+    def _judge(self, file: MappedFile, offset: int, header: EntryHeader, fault: str, found: RecoveredEntries) -> int:
         """Return the size of the damaged entry that is kept at a bad place, or 0 if the log ends there."""
         index = found.last_index + 1
         position = file.start_offset + offset

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from dledger.core.busy import is_due
 from dledger.core.messages import BusyNotice
 from dledger.core.settings import RaftSettings
-from dledger.peers.link import Link
+from dledger.peers.link import PeerLink
 
 _HEAD: Final = struct.Struct(">4sQQ")
 _MAGIC: Final = b"LMQb"
@@ -56,7 +56,7 @@ class BusyNotices(asyncio.DatagramProtocol):
     """
 
     def __init__(
-        self, settings: RaftSettings, links: Mapping[str, Link], heard: Callable[[str, BusyNotice], None]
+        self, settings: RaftSettings, links: Mapping[str, PeerLink], heard: Callable[[str, BusyNotice], None]
     ) -> None:
         self._settings = settings
         self._links = links

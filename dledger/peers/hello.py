@@ -15,7 +15,7 @@ import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from dledger.errors import PeerProtocolError, StrangerError
+from dledger.errors import PeerProtocolError, WrongPeerError
 from ledgermq.remoting.proof import NONCE_SIZE
 
 SEALED_FRAMES: Final = b"frames"
@@ -65,16 +65,16 @@ class Hello:
         """Check that `other`, which connects from `address`, is one of `expected_ids` in this node's group.
 
         Raises:
-            StrangerError: names the first field that differs.
+            WrongPeerError: names the first field that differs.
         """
         for field, label in _MUST_AGREE.items():
             actual, expected = getattr(other, field), getattr(self, field)
             if actual != expected:
-                raise StrangerError(address, label, actual, expected)
+                raise WrongPeerError(address, label, actual, expected)
         if other.node_id not in expected_ids:
-            raise StrangerError(address, "node id", other.node_id, " or ".join(sorted(expected_ids)))
+            raise WrongPeerError(address, "node id", other.node_id, " or ".join(sorted(expected_ids)))
         if other.to != self.node_id:
-            raise StrangerError(address, "addressee", other.to, self.node_id)
+            raise WrongPeerError(address, "addressee", other.to, self.node_id)
 
 
 _MUST_AGREE: Final = {

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from dledger.config import PeerAddress
-from dledger.errors import PeerError, PeerProtocolError, RefusedError, StrangerError, UnprovenError
+from dledger.errors import PeerError, PeerProtocolError, PeerRefusedError, UnprovenError, WrongPeerError
 from dledger.peers.frame_stream import FrameStream
 from dledger.peers.hello import SEALED_FRAMES, SIZE_LIMIT, Hello, decode_hello
 from dledger.peers.wire import CHALLENGE, HELLO, REFUSAL, open_sealed, seal, unseal
@@ -40,7 +40,7 @@ _UNACKED_MS: Final = 5000
 _log = logging.getLogger(__name__)
 
 
-class LinkOwner(Protocol):
+class PeerLinkOwner(Protocol):
     """The part of the transport that a link uses."""
 
     hello: Hello
@@ -57,8 +57,8 @@ class LinkOwner(Protocol):
     def admit(self, accepted: "Accepted") -> None:
         """Handle a new connection, whose sender is not known yet."""
 
-    def welcome(self, accepted: "Accepted", other: Hello) -> "Link":
-        """Return the link of an accepted connection after its hello. Raises `StrangerError`."""
+    def welcome(self, accepted: "Accepted", other: Hello) -> "PeerLink":
+        """Return the link of an accepted connection after its hello. Raises `WrongPeerError`."""
 
     def forget(self, accepted: "Accepted") -> None:
         """Handle that a connection closed before its sender was known."""
@@ -73,7 +73,7 @@ class LinkOwner(Protocol):
         """Handle that one of them has closed."""
 
 
-class Link:
+class PeerLink:
     """Both connections to one peer.
 
     At most one connection of each kind is used: a newer accepted one replaces the older one, whose frames are then
@@ -86,7 +86,7 @@ class Link:
         notice_key: of the peer's notices; empty while it is not connected. `notice_number`: of its last one.
     """
 
-    def __init__(self, owner: LinkOwner, address: PeerAddress, queue_limit_bytes: int) -> None:
+    def __init__(self, owner: PeerLinkOwner, address: PeerAddress, queue_limit_bytes: int) -> None:
         self._owner = owner
         self._address = address
         self._queue_limit_bytes = queue_limit_bytes
@@ -210,7 +210,7 @@ class Link:
         """Connect, send this node's hello, and return the peer's.
 
         Raises:
-            UnprovenError, StrangerError, RefusedError: one of the two refuses the other.
+            UnprovenError, WrongPeerError, PeerRefusedError: one of the two refuses the other.
             PeerProtocolError: the answer is not a hello.
             OSError, TimeoutError: the peer cannot be reached, or does not answer in time.
         """
@@ -233,7 +233,7 @@ class Dialed:
         closed: set when the connection is gone.
     """
 
-    def __init__(self, link: Link, owner: LinkOwner, address: PeerAddress) -> None:
+    def __init__(self, link: PeerLink, owner: PeerLinkOwner, address: PeerAddress) -> None:
         self._link = link
         self._owner = owner
         self._address = address
@@ -276,7 +276,7 @@ class Dialed:
             else:
                 self._fail(UnprovenError(str(self._address)))
         elif code == REFUSAL and self._is_challenged:
-            self._fail(RefusedError(str(self._address), data[:80].decode(errors="replace")))
+            self._fail(PeerRefusedError(str(self._address), data[:80].decode(errors="replace")))
         else:
             raise PeerProtocolError(f"peer {self._address} sent code {code}, which is out of order in a handshake")
 
@@ -315,9 +315,9 @@ class Accepted:
         host: address of the other end.
     """
 
-    def __init__(self, owner: LinkOwner) -> None:
+    def __init__(self, owner: PeerLinkOwner) -> None:
         self._owner = owner
-        self._link: Link | None = None
+        self._link: PeerLink | None = None
         self._seals: FrameSeal | None = None
         self._peer_id = ""
         self._nonce = make_nonce()
@@ -381,7 +381,7 @@ class Accepted:
             dialer_nonce = bytes.fromhex(other.nonce)
             self.notice_key = notice_key(secret, dialer_nonce, self._nonce)
             self._link = owner.welcome(self, other)
-        except (UnprovenError, StrangerError) as error:
+        except (UnprovenError, WrongPeerError) as error:
             self._transport.write(seal(REFUSAL, error.field.encode(), is_response=True))
             owner.report_stranger(error)
             self._transport.close()

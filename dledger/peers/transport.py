@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from dledger.config import PeerAddress
 from dledger.errors import ListenError, PeerError
 from dledger.peers.hello import Hello
-from dledger.peers.link import Accepted, Dialed, Link
+from dledger.peers.link import Accepted, Dialed, PeerLink
 from dledger.peers.wire import Encoder, PeerMessage, decode
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.seldom import SeldomLog
@@ -71,7 +71,7 @@ class Transport:
         self.secrets = secrets
         self._listener = listener
         self._encoder = Encoder()
-        self.links = {peer_id: Link(self, address, queue_limit_bytes) for peer_id, address in peers.items()}
+        self.links = {peer_id: PeerLink(self, address, queue_limit_bytes) for peer_id, address in peers.items()}
         self.live: set[Dialed | Accepted] = set()
         self.is_closing = False
         self._server: asyncio.Server | None = None
@@ -153,11 +153,11 @@ class Transport:
         self.forget(oldest)
         oldest.abort()
 
-    def welcome(self, accepted: Accepted, other: Hello) -> Link:
+    def welcome(self, accepted: Accepted, other: Hello) -> PeerLink:
         """Return the link of an accepted connection with a valid hello.
 
         Raises:
-            StrangerError: the sender is not a member of this group.
+            WrongPeerError: the sender is not a member of this group.
         """
         self.hello.check(other, accepted.host, frozenset(self.links))
         self.forget(accepted)

@@ -19,7 +19,7 @@ from doctor.check.findings import Fault
 from doctor.check.key_hash import index_hashes, prefix_hash
 from doctor.read.directory import StoreLayout
 from doctor.read.index_layout import infer_layout
-from doctor.read.raw_file import Window
+from doctor.read.raw_file import FileWindow
 from ledgermq.message.hashing import java_string_hash
 from ledgermq.message.index_unit import (
     ENTRY_SIZE,
@@ -54,7 +54,7 @@ class IndexHandle:
         Raises:
             OSError: the disk cannot read them.
         """
-        with Window(self.path) as window:
+        with FileWindow(self.path) as window:
             return np.frombuffer(window.read(self.layout.entry_at(first), count * ENTRY_SIZE), ENTRY)
 
     def range(self, low: int, high: int) -> npt.NDArray[np.void]:
@@ -65,7 +65,7 @@ class IndexHandle:
     def bisect(self, offset: int) -> int:
         """Return the number of the first entry whose record is at or past `offset`."""
         low, high = 1, self.count + 1
-        with Window(self.path) as window:
+        with FileWindow(self.path) as window:
             while low < high:
                 middle = (low + high) // 2
                 entry = np.frombuffer(window.read(self.layout.entry_at(middle), ENTRY_SIZE), ENTRY)
@@ -91,7 +91,7 @@ def open_index(path: Path) -> IndexHandle:
         ValueError: no index file has this length.
         OSError: the disk cannot read it.
     """
-    with Window(path) as window:
+    with FileWindow(path) as window:
         header = read_header(window.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
         return IndexHandle(path, infer_layout(window, header), header)
 
@@ -122,7 +122,7 @@ def _check_links(name: str, handle: IndexHandle) -> list[Fault]:
             f"{len(bad)} entries, the first is {int(bad[0]) + 1}: its link points at {int(entries['previous'][bad[0]])}"
         )
         faults.append(Fault(name, at, "index-chain", f"{detail}, should point at {int(previous[bad[0]])}"))
-    with Window(handle.path) as window:
+    with FileWindow(handle.path) as window:
         stored = np.frombuffer(window.read(HEADER_SIZE, handle.layout.slots * SLOT_SIZE), ">i4")
     bad = np.flatnonzero(stored != heads)
     if len(bad):

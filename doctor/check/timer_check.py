@@ -12,7 +12,7 @@ import numpy as np
 from doctor.check.findings import Findings
 from doctor.check.small_check import LogFacts
 from doctor.read.directory import OffsetFile, StoreLayout, offset_files
-from doctor.read.raw_file import CHUNK_BYTES, Window, data_pieces
+from doctor.read.raw_file import CHUNK_BYTES, FileWindow, data_pieces
 from ledgermq.message.record import BLANK_MAGIC
 
 UNIT = np.dtype(
@@ -40,7 +40,7 @@ def check_timer(layout: StoreLayout, facts: LogFacts, findings: Findings) -> Non
 
 def _check_file(layout: StoreLayout, file: OffsetFile, facts: LogFacts, findings: Findings) -> int:
     """Check one file of the timer log; return the offset at which its units end."""
-    with Window(file.path) as window:
+    with FileWindow(file.path) as window:
         used = min(-(-window.used_end(0) // UNIT.itemsize) * UNIT.itemsize, window.length)
         data = np.frombuffer(window.read(0, used // UNIT.itemsize * UNIT.itemsize), UNIT)
     sizes = data["size"]
@@ -64,7 +64,7 @@ def _check_file(layout: StoreLayout, file: OffsetFile, facts: LogFacts, findings
 
 def _check_wheel(layout: StoreLayout, start: int, end: int, findings: Findings) -> None:
     path = layout.root / "timerwheel"
-    with Window(path) as window:
+    with FileWindow(path) as window:
         if window.length % SLOT.itemsize:
             findings.add(
                 layout.name(path),

@@ -14,7 +14,7 @@ import numpy as np
 
 from doctor.read.decoded import Found, as_json, as_text
 from doctor.read.directory import StoreLayout, UnreadableError
-from doctor.read.raw_file import CHUNK_BYTES, Window, as_bytes
+from doctor.read.raw_file import CHUNK_BYTES, FileWindow, as_bytes
 from doctor.read.walk import end_of, walk_file
 
 
@@ -84,7 +84,7 @@ def _first_difference(a: StoreLayout, b: StoreLayout, start: int, end: int) -> D
             continue
         if other is None:
             return _difference(a, b, file.start)
-        with Window(file.path) as left, Window(other.path) as right:
+        with FileWindow(file.path) as left, FileWindow(other.path) as right:
             stop = min(end - file.start, file.length)
             at = _first_byte(left, right, stop)
         if at is not None and (found := _difference(a, b, file.start + at)) is not None:
@@ -92,7 +92,7 @@ def _first_difference(a: StoreLayout, b: StoreLayout, start: int, end: int) -> D
     return None
 
 
-def _first_byte(left: Window, right: Window, stop: int) -> int | None:
+def _first_byte(left: FileWindow, right: FileWindow, stop: int) -> int | None:
     for at in range(0, stop, CHUNK_BYTES):
         size = min(CHUNK_BYTES, stop - at)
         x, y = left.read(at, size), right.read(at, size)

@@ -23,7 +23,7 @@ from dledger.log.entry import (
     header_fault,
     read_header,
 )
-from doctor.read.raw_file import CHUNK_BYTES, Window
+from doctor.read.raw_file import CHUNK_BYTES, FileWindow
 from ledgermq.message.crc import CRC_MASK, crc32, decode_crc_property
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, check_record
@@ -82,7 +82,7 @@ class RecordFraming:
     is_dledger: bool = False
     has_records: bool = True
 
-    def frame_at(self, window: Window, position: int, next_index: int = -1, term: int = -1) -> Frame:
+    def frame_at(self, window: FileWindow, position: int, next_index: int = -1, term: int = -1) -> Frame:
         """Return the frame at `position`; a classic log does not use index and term.
 
         Raises:
@@ -98,7 +98,7 @@ class RecordFraming:
             raise Unframed(f"size {size}, magic {magic & 0xFFFFFFFF:#010x}")
         return Frame(size, *_checked(window.peek(position, size), self.file_start + position))
 
-    def find(self, window: Window, position: int, next_index: int = -1, term: int = -1) -> int | None:
+    def find(self, window: FileWindow, position: int, next_index: int = -1, term: int = -1) -> int | None:
         """Return where the next whole frame at or after `position` begins."""
         for at in _occurrences(window, _MAGICS, position + 4):
             if _is_whole(self, window, at - 4, next_index, term):
@@ -114,7 +114,7 @@ class EntryFraming:
     has_records: bool = True
     is_dledger: bool = True
 
-    def frame_at(self, window: Window, position: int, next_index: int = -1, term: int = -1) -> Frame:
+    def frame_at(self, window: FileWindow, position: int, next_index: int = -1, term: int = -1) -> Frame:
         """Return the frame at `position`, which must be entry `next_index` (-1: any), of `term` or later.
 
         Raises:
@@ -146,7 +146,7 @@ class EntryFraming:
                 fault, body = fault or f"record: {error.detail}", b""
         return Frame(header.size, body, fault, header.entry_index, header.term)
 
-    def find(self, window: Window, position: int, next_index: int = -1, term: int = -1) -> int | None:
+    def find(self, window: FileWindow, position: int, next_index: int = -1, term: int = -1) -> int | None:
         """Return where the next whole frame at or after `position` begins."""
         for at in _occurrences(window, (_ENTRY_MAGIC,), position):
             header = window.peek(at, HEADER_SIZE)
@@ -183,7 +183,7 @@ def _checked(record: bytes, physical_offset: int) -> tuple[bytes, str | None]:
 
 
 def _is_whole(
-    framing: "RecordFraming | EntryFraming", window: Window, position: int, next_index: int, term: int
+    framing: "RecordFraming | EntryFraming", window: FileWindow, position: int, next_index: int, term: int
 ) -> bool:
     if position < 0:
         return False
@@ -193,7 +193,7 @@ def _is_whole(
         return False
 
 
-def _occurrences(window: Window, patterns: tuple[bytes, ...], position: int) -> Iterator[int]:
+def _occurrences(window: FileWindow, patterns: tuple[bytes, ...], position: int) -> Iterator[int]:
     """Yield the positions of some four-byte patterns, in order."""
     while position < window.length:
         chunk = window.read(position, CHUNK_BYTES)

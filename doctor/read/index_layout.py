@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from doctor.read.raw_file import Window, as_bytes
+from doctor.read.raw_file import FileWindow, as_bytes
 from ledgermq.message.index_unit import (
     ENTRIES_DEFAULT,
     ENTRY,
@@ -30,7 +30,7 @@ _STEP: Final = ENTRY_SIZE // SLOT_SIZE
 _OFFSET_AT: Final = 4
 
 
-def infer_layout(window: Window, header: IndexHeader) -> IndexLayout:
+def infer_layout(window: FileWindow, header: IndexHeader) -> IndexLayout:
     """Return the sizes that fit the file; those of the default ratio where several do.
 
     Raises:
@@ -60,7 +60,7 @@ def _candidates(length: int) -> npt.NDArray[np.int64]:
     return np.arange(first, most + 1, _STEP, dtype=np.int64) if rest == 0 and most > 0 else np.zeros(0, np.int64)
 
 
-def _fits_one(window: Window, slots: int, last: int, end_offset: int) -> bool:
+def _fits_one(window: FileWindow, slots: int, last: int, end_offset: int) -> bool:
     """Return what `_fits` returns, for one slot count, by two small reads."""
     layout = _layout(window.length, slots)
     entry = window.read(layout.entry_at(last), ENTRY_SIZE)

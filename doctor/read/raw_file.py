@@ -1,6 +1,6 @@
 """Reads files that another process may be writing: by `pread`, never mapped, so that a truncation cannot kill this one.
 
-A `Window` holds the part of a file that is being looked at. Holes are found without reading them.
+A `FileWindow` holds the part of a file that is being looked at. Holes are found without reading them.
 """
 
 import errno
@@ -15,7 +15,7 @@ import numpy.typing as npt
 CHUNK_BYTES = 8 << 20
 
 
-class Window:
+class FileWindow:
     """A moving part of one file.
 
     Attributes:
@@ -31,7 +31,7 @@ class Window:
         self.data = b""
         self.start = 0
 
-    def __enter__(self) -> "Window":
+    def __enter__(self) -> "FileWindow":
         return self
 
     def __exit__(
@@ -84,7 +84,7 @@ def as_bytes(data: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
-def data_pieces(window: Window, position: int = 0) -> Iterator[tuple[int, int]]:
+def data_pieces(window: FileWindow, position: int = 0) -> Iterator[tuple[int, int]]:
     """Yield the parts `[start, end)` of a file from `position` on that are not holes."""
     while (piece := window.next_piece(position)) is not None:
         yield piece

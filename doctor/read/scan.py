@@ -21,7 +21,7 @@ from doctor.check.columns import Collector, Columns
 from doctor.check.numbering import is_folder_name, misnumbered
 from doctor.read.directory import OffsetFile
 from doctor.read.framing import COMMON, Blank, EntryFraming, Frame, RecordFraming, Unframed
-from doctor.read.raw_file import Window
+from doctor.read.raw_file import FileWindow
 from ledgermq.message.crc import CRC_MASK, crc32
 from ledgermq.message.flags import HOST_MASK
 from ledgermq.message.record import MAGIC_V1, dispatch_fields
@@ -105,7 +105,7 @@ class Scanner:
         """Scan from position `start`, where a record begins or the log ends."""
         result = FileScan(self._file, Collector().columns(), end=start, used_end=start, damages=self._damages)
         try:
-            with Window(self._file.path) as window:
+            with FileWindow(self._file.path) as window:
                 self._scan(window, start, result)
         except OSError as error:
             result.read_error = error.strerror or str(error)
@@ -125,7 +125,7 @@ class Scanner:
             columns.in_queue[rows] = False
             result.nameless = [int(row) for row in rows]
 
-    def _scan(self, window: Window, position: int, result: FileScan) -> None:
+    def _scan(self, window: FileWindow, position: int, result: FileScan) -> None:
         while True:
             result.end = position = self._run_fast(window, position)
             try:
@@ -147,7 +147,7 @@ class Scanner:
                 self._taken.jump()
                 position = found
 
-    def _run_fast(self, window: Window, position: int) -> int:
+    def _run_fast(self, window: FileWindow, position: int) -> int:
         """Add common records as far as the window shows them; return where this stopped."""
         if not self._framing.has_records or position >= window.length:
             return position
@@ -228,7 +228,7 @@ class Scanner:
             return -1, -1
         return (-1 if taken.has_jumped else taken.entry_indexes[-1] + 1), taken.terms[-1]
 
-    def _frame_at(self, window: Window, position: int) -> Frame:
+    def _frame_at(self, window: FileWindow, position: int) -> Frame:
         """Return the frame there; try again while another process may be writing it.
 
         Raises:

@@ -8,7 +8,7 @@ from doctor.read.decoded import Found
 from doctor.read.directory import StoreLayout, open_layout
 from doctor.read.export import last_records
 from doctor.read.framing import Blank, Unframed
-from doctor.read.raw_file import Window
+from doctor.read.raw_file import FileWindow
 from doctor.read.walk import end_of, framing_of
 
 _POLL_S = 0.1
@@ -41,7 +41,7 @@ def read_new(layout: StoreLayout, offset: int) -> list[Found]:
             continue
         framing = framing_of(layout, file)
         position = max(offset - file.start, 0)
-        with Window(file.path) as window:
+        with FileWindow(file.path) as window:
             window.move(position)
             try:
                 while True:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from doctor.read.directory import OffsetFile, offset_files, usual_length
-from doctor.read.raw_file import Window
+from doctor.read.raw_file import FileWindow
 
 Units = npt.NDArray[np.void]
 
@@ -94,7 +94,7 @@ class UnitFiles:
     def used_end(self) -> int:
         """Return the end of the last unit that is not all zeros; holes are not read."""
         for file in reversed(self.files):
-            with Window(file.path) as window:
+            with FileWindow(file.path) as window:
                 end = window.used_end(0)
             if end:
                 return file.start // self.unit.itemsize + -(-end // self.unit.itemsize)

@@ -9,7 +9,7 @@ from dledger.log.entry import HEADER_SIZE
 from doctor.read.decoded import Found
 from doctor.read.directory import DLEDGER, OffsetFile, StoreLayout
 from doctor.read.framing import Blank, EntryFraming, RecordFraming, Unframed
-from doctor.read.raw_file import Window
+from doctor.read.raw_file import FileWindow
 from ledgermq.message.record import Record
 
 OnGap = Callable[[OffsetFile, int, int, str], None]
@@ -36,7 +36,7 @@ def walk_file(
     """Yield the records of one file from `position` on."""
     framing = framing_of(layout, file)
     index = term = -1
-    with Window(file.path) as window:
+    with FileWindow(file.path) as window:
         window.move(position)
         while position < window.length:
             try:

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from doctor.read.raw_file import CHUNK_BYTES, Window, data_pieces
+from doctor.read.raw_file import CHUNK_BYTES, FileWindow, data_pieces
 
 
 def copy_tree(source: Path, target: Path, without: Collection[Path], on_progress: Callable[[int], None]) -> None:
@@ -27,7 +27,7 @@ def copy_tree(source: Path, target: Path, without: Collection[Path], on_progress
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy one file with its mode and times; durable on return."""
-    with Window(source) as window, target.open("wb") as out:
+    with FileWindow(source) as window, target.open("wb") as out:
         out.truncate(window.length)
         for start, end in data_pieces(window):
             _copy_piece(window, out.fileno(), start, end)
@@ -36,7 +36,7 @@ def copy_file(source: Path, target: Path) -> None:
     shutil.copystat(source, target)
 
 
-def _copy_piece(window: Window, out: int, start: int, end: int) -> None:
+def _copy_piece(window: FileWindow, out: int, start: int, end: int) -> None:
     while start < end:
         data = window.read(start, min(CHUNK_BYTES, end - start))
         if not data:

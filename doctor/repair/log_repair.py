@@ -19,7 +19,7 @@ from doctor.check.log_check import LogShape, last_in_use
 from doctor.check.run import scan_file
 from doctor.read.directory import DLEDGER, OffsetFile, StoreLayout, open_layout
 from doctor.read.queues import QUEUE_DIR, list_queues, open_queues
-from doctor.read.raw_file import Window
+from doctor.read.raw_file import FileWindow
 from doctor.read.scan import FileScan, Gap
 from doctor.read.unit_files import BLANK_SIZE
 from doctor.repair.gap_frames import Frames, fill_entries, fill_records
@@ -190,7 +190,7 @@ class LogRepairer:
             place = f"{name} at {position - self._header}"
             self.done.not_repaired.append(f"{place}: {detail}; the node fetches a peer's copy")
             return
-        with Window(scan.file.path) as window:
+        with FileWindow(scan.file.path) as window:
             header = window.read(position - self._header, self._header)
             record = window.read(position, size)
         timestamp = self._timestamp(scan, position)
@@ -210,7 +210,7 @@ class LogRepairer:
             self.done.not_repaired.append(f"{name} at {position - self._header}: queue offset {wrong} is impossible")
             return
         start, size = position - self._header, self._header + int(scan.columns.sizes[row])
-        with Window(scan.file.path) as window:
+        with FileWindow(scan.file.path) as window:
             data = window.read(start, size)
         self._keep(scan.file, start, start + size, "replaced", f"queue offset {wrong}")
         record = renumbered(data[self._header :], int(scan.columns.queue_offsets[row]))

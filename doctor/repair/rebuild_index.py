@@ -36,7 +36,7 @@ def index_layout(old: StoreLayout, otherwise: IndexLayout | None) -> IndexLayout
     return (otherwise or IndexLayout()) if was_there or (old.root / "index").is_dir() else None
 
 
-class IndexBuilder:
+class IndexRebuilder:
     """Rebuilds `root/index`, a whole file at a time. Files are named by the store time of their first record."""
 
     def __init__(self, root: Path, layout: IndexLayout) -> None:

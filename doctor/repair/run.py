@@ -19,7 +19,7 @@ from doctor.read.directory import CLASSIC, DLEDGER, StoreLayout, open_layout
 from doctor.read.queues import BATCH_DIR, EXT_DIR, QUEUE_DIR, open_queues
 from doctor.repair.copying import copy_tree
 from doctor.repair.log_repair import LogRepair, LogRepairer
-from doctor.repair.rebuild_index import IndexBuilder, UnitBuilder, index_layout
+from doctor.repair.rebuild_index import IndexRebuilder, UnitBuilder, index_layout
 from doctor.repair.rebuild_queues import QueueBuilder
 from doctor.repair.side_file import SideFile
 from doctor.repair.small_repair import repair_small_files
@@ -144,7 +144,7 @@ def _repair(
     finally:
         side.close()
     queues = QueueBuilder(layout.root, open_queues(old.root, sizes.queue_file))
-    keys = IndexBuilder(layout.root, key_layout) if key_layout is not None else None
+    keys = IndexRebuilder(layout.root, key_layout) if key_layout is not None else None
     units = UnitBuilder.of(layout, old) if layout.kind == DLEDGER else None
     queues.start()
     shapes = []
@@ -175,7 +175,7 @@ def _finish(
     layout: StoreLayout,
     facts: LogFacts,
     queues: QueueBuilder,
-    keys: IndexBuilder | None,
+    keys: IndexRebuilder | None,
     units: UnitBuilder | None,
 ) -> list[str]:
     """Put the rebuilt files in the place of the old ones, then update the small files."""

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TextIO
 
-from doctor.read.raw_file import Window
+from doctor.read.raw_file import FileWindow
 
 _PIECE_BYTES = 1 << 20
 
@@ -37,7 +37,7 @@ class SideFile:
         """Write the bytes `[start, end)` of a file; durable when `close` returns."""
         if self._file is None:
             self._file = self.path.open("x", encoding="utf-8")
-        with Window(path) as window:
+        with FileWindow(path) as window:
             for at in range(start, end, _PIECE_BYTES):
                 data = window.read(at, min(_PIECE_BYTES, end - at))
                 line = {"file": name, "offset": at, "length": len(data), "kind": kind, "detail": detail}

@@ -18,7 +18,7 @@ from ledgermq.remoting.config_key import (
     POSITIVE_LONG,
     TEXT,
     WORDS,
-    Kind,
+    ValueKind,
     key,
     section,
 )
@@ -48,7 +48,7 @@ def _read_peers(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(peers.items())
 
 
-PEERS = Kind("text", _read_peers, lambda peers: ";".join(map("-".join, peers)))
+PEERS = ValueKind("text", _read_peers, lambda peers: ";".join(map("-".join, peers)))
 """Controllers by id, `n0-host:port;n1-host:port`."""
 
 

@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 
 from ha.controller.core.live import LiveBrokers
-from ha.controller.core.machine import Machine
+from ha.controller.core.machine import ControllerMachine
 from ha.controller.quorum.quorum import Quorum
 from telemetry.metrics import Registry
 from telemetry.process import register_process_metrics
 from telemetry.requests import RequestFigures
 
 
-class Figures(RequestFigures):
+class ControllerFigures(RequestFigures):
     """Counters of requests and elections; the quorum; sizes of the tables."""
 
     def __init__(
         self,
         registry: Registry,
         quorum: Quorum,
-        machine: Machine,
+        machine: ControllerMachine,
         live: LiveBrokers,
         elections: Mapping[str, int],
     ) -> None:

@@ -14,11 +14,11 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
-from ha.controller.core.commands import BY_CONTROLLER, Clean, Command, Confirm, Elect
-from ha.controller.core.live import SILENCE_MS, Heartbeat, LiveBrokers
-from ha.controller.core.machine import Machine
+from ha.controller.core.commands import BY_CONTROLLER, Clean, Confirm, Elect, StateCommand
+from ha.controller.core.live import SILENCE_MS, LiveBrokers, ReplicaHeartbeat
+from ha.controller.core.machine import ControllerMachine
 from ha.controller.core.model import Group
-from ha.controller.core.outcome import Outcome
+from ha.controller.core.outcome import CommandOutcome
 from ha.controller.quorum.quorum import Quorum
 from ha.core.lease import Grants
 from ledgermq.remoting.refusal import Refusal
@@ -39,7 +39,7 @@ class Rules(Protocol):
         """Whether replicas outside the in-sync set may be elected."""
 
 
-class Leadership:
+class ControllerLeadership:
     """Owns the tasks of elections.
 
     Args:
@@ -52,7 +52,7 @@ class Leadership:
     def __init__(
         self,
         quorum: Quorum,
-        machine: Machine,
+        machine: ControllerMachine,
         live: LiveBrokers,
         lease_s: float,
         now_ms: Callable[[], int],
@@ -98,7 +98,7 @@ class Leadership:
 
     # ---- brokers
 
-    def heard(self, beat: Heartbeat, now_s: float) -> float:
+    def heard(self, beat: ReplicaHeartbeat, now_s: float) -> float:
         """A heartbeat arrived; returns the lease that is granted to it, in seconds, 0.0 for none."""
         key = beat.name, beat.broker_id
         self._lost.discard(key)
@@ -114,7 +114,7 @@ class Leadership:
             return 0.0  # not led here, no master, or a second process with the master's id
         return self._grants.grant(beat.name, beat.broker_id, now_s, self._quorum.status.answered_s)
 
-    def lost(self, beat: Heartbeat) -> None:
+    def lost(self, beat: ReplicaHeartbeat) -> None:
         """A broker is dead, by its connection or its silence."""
         group = self._machine.groups.get(beat.name)
         if group is not None and beat.broker_id in group.replicas:
@@ -147,7 +147,7 @@ class Leadership:
         group = self._machine.groups.get(name)
         return self._successors.get(name) if group is not None and group.master_id == master_id else None
 
-    async def hand_over(self, name: str, successor: int) -> Outcome | None:
+    async def hand_over(self, name: str, successor: int) -> CommandOutcome | None:
         """Let the master hand over, so that no sender notices; its next heartbeat is answered with the wish.
 
         Returns:
@@ -167,7 +167,7 @@ class Leadership:
                 group = self._machine.groups.get(name)
         finally:
             self._successors.pop(name, None)
-        return Outcome(group=group) if group is not None and group.master_id == successor else None
+        return CommandOutcome(group=group) if group is not None and group.master_id == successor else None
 
     async def elect(
         self,
@@ -178,7 +178,7 @@ class Leadership:
         seen_epoch: int | None = None,
         new_process: bool = False,
         has_resigned: bool = False,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         """Hold an election, see `Elect`; while a master could be deposed, only after its lease is over.
 
         With `has_resigned` the master of `seen_epoch` asks for a successor, and uses no lease of that epoch any more.
@@ -187,7 +187,7 @@ class Leadership:
             Refusal: as `Quorum.submit`.
         """
 
-        def command(group: Group | None) -> Command:
+        def command(group: Group | None) -> StateCommand:
             return Elect(
                 name=name,
                 asker=asker,
@@ -206,14 +206,14 @@ class Leadership:
         self._count(name, outcome)
         return outcome
 
-    async def clean(self, name: str, ids: frozenset[int], *, even_living: bool) -> Outcome:
+    async def clean(self, name: str, ids: frozenset[int], *, even_living: bool) -> CommandOutcome:
         """Forget replicas, or with no ids the whole group; a master only after its lease is over.
 
         Raises:
             Refusal: as `Quorum.submit`.
         """
 
-        def command(group: Group | None) -> Command:
+        def command(group: Group | None) -> StateCommand:
             alive = frozenset[int]() if group is None else self._live.alive(name, group.replicas, self._now_ms())
             return Clean(name=name, ids=ids, even_living=even_living, alive=alive)
 
@@ -222,10 +222,10 @@ class Leadership:
     async def _decide(
         self,
         name: str,
-        command: Callable[[Group | None], Command],
+        command: Callable[[Group | None], StateCommand],
         can_depose: Callable[[Group], bool],
         resigned_epoch: int | None = None,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         """Submit what is decided on the state behind the wait; one decision a name at a time."""
         lock = self._locks.setdefault(name, asyncio.Lock())
         async with lock:
@@ -249,7 +249,7 @@ class Leadership:
             wait_s = self._grants.free_s(name, master_id) - time.monotonic()
             await asyncio.sleep(max(0.0, min(wait_s, _STOP_S)))
 
-    def _count(self, name: str, outcome: Outcome) -> None:
+    def _count(self, name: str, outcome: CommandOutcome) -> None:
         group = outcome.group
         if outcome.cause is None and group is not None:
             self.counts["elected"] += 1

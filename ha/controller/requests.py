@@ -13,11 +13,11 @@ from typing import Any, Final
 from ha.controller.answers import Answer, election_body, master_fields, replicas_body, set_body
 from ha.controller.config import ControllerConfig
 from ha.controller.core.commands import AlterSet, Confirm, GrantId, Register
-from ha.controller.core.live import PRIORITY, SILENCE_MS, Heartbeat, LiveBrokers
-from ha.controller.core.machine import Machine
+from ha.controller.core.live import PRIORITY, SILENCE_MS, LiveBrokers, ReplicaHeartbeat
+from ha.controller.core.machine import ControllerMachine
 from ha.controller.core.model import FIRST_ID, REPLICAS_MAX, Group
-from ha.controller.core.outcome import Outcome
-from ha.controller.leadership import Leadership
+from ha.controller.core.outcome import CommandOutcome
+from ha.controller.leadership import ControllerLeadership
 from ha.controller.quorum.quorum import Quorum
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -54,9 +54,9 @@ class ControllerRequests:
     def __init__(
         self,
         quorum: Quorum,
-        machine: Machine,
+        machine: ControllerMachine,
         live: LiveBrokers,
-        leadership: Leadership,
+        leadership: ControllerLeadership,
         settings: LiveSettings[ControllerConfig],
         now_ms: Callable[[], int],
     ) -> None:
@@ -97,7 +97,7 @@ class ControllerRequests:
         ext = command.ext
         if not ext.get("brokerId"):
             raise Refusal(Cause.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId")
-        beat = Heartbeat(
+        beat = ReplicaHeartbeat(
             name=_name(ext, "brokerName"),
             broker_id=long(ext, "brokerId", low=FIRST_ID),
             address=_bounded(ext, "brokerAddr", _ADDRESS_MAX),
@@ -116,7 +116,7 @@ class ControllerRequests:
         granted_s = self._leadership.heard(beat, time.monotonic())
         return Answer(self._news(beat, granted_s), remark="Heart beat success")
 
-    def _news(self, beat: Heartbeat, granted_s: float) -> dict[str, str] | None:
+    def _news(self, beat: ReplicaHeartbeat, granted_s: float) -> dict[str, str] | None:
         """For a broker of ours: its lease in ms, the epochs that this controller knows, to whom it is to hand over.
 
         It asks for news when an epoch is new to it. The lease is that of the master of this epoch.
@@ -266,7 +266,7 @@ class ControllerRequests:
         return frozenset() if group is None else self._live.alive(name, group.replicas, self._now_ms())
 
 
-def _accepted(outcome: Outcome) -> Group:
+def _accepted(outcome: CommandOutcome) -> Group:
     if outcome.cause is not None or outcome.group is None:
         raise Refusal(outcome.cause or Cause.SYSTEM_ERROR, outcome.remark)
     return outcome.group

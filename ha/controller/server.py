@@ -14,11 +14,11 @@ from typing import Final
 from ha.controller.answers import Answer
 from ha.controller.config import ControllerConfig
 from ha.controller.core.live import LiveBrokers
-from ha.controller.core.machine import Machine
+from ha.controller.core.machine import ControllerMachine
 from ha.controller.core.model import Group
-from ha.controller.figures import Figures
+from ha.controller.figures import ControllerFigures
 from ha.controller.header_forms import FORMS
-from ha.controller.leadership import Leadership
+from ha.controller.leadership import ControllerLeadership
 from ha.controller.quorum.quorum import Quorum, QuorumSettings
 from ha.controller.requests import GUARDED, ControllerRequests, Quick, Slow
 from ha.controller.role_notices import RoleNotices
@@ -66,17 +66,17 @@ class Controller:
         )
         self._credentials = Credentials("controller", as_secret_key(known[0])) if known else None
         self.registry = Registry({"node_type": "controller", "node_id": config.self_id})
-        self.machine = Machine()
+        self.machine = ControllerMachine()
         self.quorum = Quorum(_quorum_settings(config), self.machine, self._quorum_changed)
         self._live = LiveBrokers()
         self._settings = LiveSettings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
         self._descriptors = DescriptorWatch(self.registry)
         self._collector = QuietCollector()
-        self._leadership = Leadership(
+        self._leadership = ControllerLeadership(
             self.quorum, self.machine, self._live, config.lease_ms / 1000, self._now_ms, self._present, self._elected
         )
-        self._figures = Figures(self.registry, self.quorum, self.machine, self._live, self._leadership.counts)
+        self._figures = ControllerFigures(self.registry, self.quorum, self.machine, self._live, self._leadership.counts)
         self._health = HealthServer(self.registry.page, self._ready, self._is_live)
         self._server = RemotingServer(
             self, limits=config.limits, tls=config.tls.incoming(), takes_plain=config.tls.takes_plain

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Final, Self
 
 from ha.core.epochs import Epochs, common_end, from_text
-from ha.errors import HaProtocolError, HistoryError, RefusedError, StrangerError
+from ha.errors import DivergedLogError, HaProtocolError, MasterRefusedError, WrongGroupError
 from ledgermq.remoting.proof import NONCE_SIZE
 
 PROTOCOL_VERSION: Final = 2
@@ -76,14 +76,14 @@ class _Said:
 
         Raises:
             HaProtocolError: it is no such message.
-            RefusedError: the other end refuses instead.
-            HistoryError: it says that the logs differ.
+            MasterRefusedError: the other end refuses instead.
+            DivergedLogError: it says that the logs differ.
         """
         parsed = _parse(data)
         if "refused" in parsed:
             if "detail" in parsed:
-                raise HistoryError(str(parsed["refused"]), str(parsed["detail"]))
-            raise RefusedError(str(parsed["refused"])[:80])
+                raise DivergedLogError(str(parsed["refused"]), str(parsed["detail"]))
+            raise MasterRefusedError(str(parsed["refused"])[:80])
         values: dict[str, Any] = {}
         for field in fields(cls):
             value: Any = parsed.get(field.name)
@@ -95,11 +95,11 @@ class _Said:
         return cls(**values)
 
     def check(self, other: "_Said") -> None:
-        """Whether `other` belongs to this node's group. Raises `StrangerError`."""
+        """Whether `other` belongs to this node's group. Raises `WrongGroupError`."""
         for field, label in self.MUST_AGREE.items():
             theirs, ours = getattr(other, field), getattr(self, field)
             if theirs != ours:
-                raise StrangerError(label, f"{str(theirs)[:80]!r} there, {ours!r} here")
+                raise WrongGroupError(label, f"{str(theirs)[:80]!r} there, {ours!r} here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +148,9 @@ class MasterWelcome(_Said):
     heartbeat_ms: int
 
 
-def refusal(error: StrangerError | HistoryError) -> bytes:
+def refusal(error: WrongGroupError | DivergedLogError) -> bytes:
     """What a refused slave is told."""
-    if isinstance(error, HistoryError):
+    if isinstance(error, DivergedLogError):
         return json.dumps({"refused": error.what, "detail": str(error)[:1000]}).encode()
     return json.dumps({"refused": error.field}).encode()
 
@@ -172,7 +172,7 @@ def join_offset(
         epochs: of the master's log; none where it was appointed.
 
     Raises:
-        HistoryError: the slave has what the master has not.
+        DivergedLogError: the slave has what the master has not.
         HaProtocolError: the tail is longer than `TAIL_BYTES`, or none; or its epochs are none.
     """
     if not 0 <= hello.end - hello.tail_start <= TAIL_BYTES:
@@ -182,18 +182,18 @@ def join_offset(
         agreed = common_end(theirs, hello.end, epochs, end)
         if agreed is None or agreed < max(hello.min_offset, min_offset):
             if min_offset < hello.min_offset:
-                raise HistoryError(
+                raise DivergedLogError(
                     "other bytes", f"the logs differ before {hello.min_offset}, where the slave's begins"
                 )
             return min_offset
         if agreed < hello.end:
             return agreed
     if hello.end > end:
-        raise HistoryError("longer", f"the slave has {hello.end} bytes, the master {end}")
+        raise DivergedLogError("longer", f"the slave has {hello.end} bytes, the master {end}")
     if hello.end == hello.min_offset or hello.end <= min_offset:
         return min_offset
     if crc_of(hello.tail_start, hello.end) != hello.tail_crc:
-        raise HistoryError(
+        raise DivergedLogError(
             "other bytes", f"the logs differ before {hello.end}, in the last bytes from {hello.tail_start}"
         )
     return hello.end

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ha.core.elected_copies import Proposal
-from ha.core.standing import Decided
-from ha.elected.files import Identity, IdentityFiles
+from ha.core.replica_role import GroupDecision
+from ha.elected.files import IdentityFiles, ReplicaIdentity
 from ha.errors import HaError, HaProtocolError
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -39,14 +39,14 @@ class NoControllerError(HaError):
     """No controller that was reached leads."""
 
 
-class Answered(NamedTuple):
+class ControllerAnswer(NamedTuple):
     """An answer; `is_alone`: no earlier attempt may have been carried out, too."""
 
     command: Command
     is_alone: bool
 
 
-class Verdict(NamedTuple):
+class ProposalResult(NamedTuple):
     """What became of a proposal: the set decided with its epoch; None: refused, or (`is_certain` False) not known."""
 
     ids: frozenset[int] | None
@@ -69,7 +69,7 @@ class Controllers:
         self._who = {"clusterName": cluster, "brokerName": name}
         self._leading = self.addresses[0]
 
-    async def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Answered:
+    async def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> ControllerAnswer:
         """The leading controller's answer, whatever its code.
 
         Raises:
@@ -86,12 +86,12 @@ class Controllers:
                 continue
             if answer.code != Cause.CONTROLLER_NOT_LEADER.code:
                 self._leading = address
-                return Answered(answer, is_alone)
+                return ControllerAnswer(answer, is_alone)
             is_alone = False  # it may have led until now: then others may have agreed to what it proposed
             trouble = f"{address} does not lead"
         raise NoControllerError(f"no controller leads, the last one asked: {trouble}")
 
-    async def enrol(self, files: IdentityFiles, address: str) -> Identity:
+    async def enrol(self, files: IdentityFiles, address: str) -> ReplicaIdentity:
         """This broker's identity: from its file, or a new one; asked for until the controllers give it.
 
         Args:
@@ -127,11 +127,11 @@ class Controllers:
                 _log.warning("this broker has no id yet: %s", error)
             await asyncio.sleep(_PAUSE_S)
 
-    async def _next_identity(self, address: str) -> Identity:
+    async def _next_identity(self, address: str) -> ReplicaIdentity:
         answer = _accepted((await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)).command)
         broker_id = _whole(answer.ext.get("nextBrokerId"))
         check_code = f"{address};{time.time_ns() // 1_000_000}"
-        return Identity(self._who["clusterName"], self._who["brokerName"], broker_id, check_code)
+        return ReplicaIdentity(self._who["clusterName"], self._who["brokerName"], broker_id, check_code)
 
     async def register(self, broker_id: int, address: str) -> None:
         """Tell that a process of this broker serves clients at `address`.
@@ -142,12 +142,12 @@ class Controllers:
         fields = {"brokerId": broker_id, "brokerAddress": address}
         _accepted((await self.ask(RequestCode.CONTROLLER_REGISTER_BROKER, fields)).command)
 
-    async def decided(self) -> Decided:
+    async def decided(self) -> GroupDecision:
         """What they have decided of this broker name. Raises `NoControllerError`, `HaProtocolError`."""
         answer = _accepted((await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)).command)
         ids, set_epoch = _set_of(answer)
         ext = answer.ext
-        return Decided(
+        return GroupDecision(
             master_id=_whole(ext["masterBrokerId"]) if "masterBrokerId" in ext else None,
             master_address=ext.get("masterAddress", ""),
             ha_address=ext.get("haServerAddr", ""),
@@ -166,19 +166,19 @@ class Controllers:
         fields = {"brokerId": successor, "designateElect": "true", "resignedEpoch": epoch}
         _accepted((await self.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)).command)
 
-    async def propose(self, broker_id: int, master_epoch: int, proposal: Proposal) -> Verdict:
+    async def propose(self, broker_id: int, master_epoch: int, proposal: Proposal) -> ProposalResult:
         """Ask for another in-sync set; does not raise."""
         fields = {"masterBrokerId": broker_id, "masterEpoch": master_epoch, "renew": str(proposal.renews).lower()}
         body = json.dumps({"syncStateSet": sorted(proposal.ids), "syncStateSetEpoch": proposal.set_epoch}).encode()
         try:
             answer, is_alone = await self.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body)
             if answer.code == ResponseCode.SUCCESS:
-                return Verdict(*_set_of(answer), is_certain=True)
+                return ProposalResult(*_set_of(answer), is_certain=True)
         except (NoControllerError, HaProtocolError) as error:
             _log.warning("the in-sync set %s is not decided: %s", sorted(proposal.ids), error)
-            return Verdict(None, 0, is_certain=False)
+            return ProposalResult(None, 0, is_certain=False)
         _log.warning("the in-sync set %s is refused: %s", sorted(proposal.ids), answer.remark)
-        return Verdict(None, 0, is_certain=is_alone and answer.code in _DECIDED_AGAINST)
+        return ProposalResult(None, 0, is_certain=is_alone and answer.code in _DECIDED_AGAINST)
 
     async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str]:
         """Send a heartbeat to one controller; the fields of its answer, none where there is no good answer."""

@@ -124,7 +124,7 @@ def doubt_log(directory: Path) -> bool:
     return is_elected
 
 
-class Identity(NamedTuple):
+class ReplicaIdentity(NamedTuple):
     """Who this broker is among its replicas; with the check code while the id is not confirmed."""
 
     cluster: str
@@ -139,7 +139,7 @@ class IdentityFiles:
     def __init__(self, directory: Path) -> None:
         self._path, self._candidate = directory / _IDENTITY, directory / _CANDIDATE
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> ReplicaIdentity | None:
         """The one that was confirmed; None when there is none.
 
         Raises:
@@ -147,24 +147,24 @@ class IdentityFiles:
         """
         return _read(self._path, 3)
 
-    def candidate(self) -> Identity | None:
+    def candidate(self) -> ReplicaIdentity | None:
         """The one that was asked for last; None when there is none, or it was confirmed. Raises as `identity`."""
         return _read(self._candidate, 4)
 
-    def ask(self, identity: Identity) -> None:
+    def ask(self, identity: ReplicaIdentity) -> None:
         """Note what is about to be asked for. Raises `StoreError`, `OSError`."""
         write_config(self._candidate, "#".join(map(str, identity)).encode())
 
-    def confirm(self, identity: Identity) -> None:
+    def confirm(self, identity: ReplicaIdentity) -> None:
         """The controllers have given the id. Raises `StoreError`, `OSError`."""
         write_config(self._path, "#".join(map(str, identity[:3])).encode())
         self._candidate.unlink(missing_ok=True)
 
 
-def _read(path: Path, count: int) -> Identity | None:
+def _read(path: Path, count: int) -> ReplicaIdentity | None:
     if not path.exists():
         return None
     words = path.read_text("utf-8", "replace").strip().split("#")
     if len(words) != count or not words[2].isascii() or not words[2].isdigit() or int(words[2]) < _FIRST_ID:
         raise EpochFileError(f"{path} has {'#'.join(words)[:200]!r}, expected cluster#name#id")
-    return Identity(words[0], words[1], int(words[2]), *words[3:])
+    return ReplicaIdentity(words[0], words[1], int(words[2]), *words[3:])

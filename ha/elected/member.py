@@ -1,7 +1,7 @@
 """The part of a replica whose master is elected: master now, slave then, and never without the controllers' word.
 
     heartbeats --> lease --.
-    controllers' decisions --> Standing --> Master or Slave <-- CommitLog
+    controllers' decisions --> ReplicaRole --> Master or Slave <-- CommitLog
     Master's slaves --> in-sync set proposed --> controllers --> in-sync set agreed
 
 A master confirms and acknowledges only while it has a lease: a successor is elected after the end of the lease. It
@@ -20,7 +20,7 @@ from ha.core.doubt import Doubt
 from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import number_at
 from ha.core.lease import Lease
-from ha.core.standing import NOTHING, Decided, Election, Play, Standing
+from ha.core.replica_role import NOTHING, Election, GroupDecision, ReplicaRole, ReplicationPart
 from ha.elected.controllers import Controllers, NoControllerError
 from ha.elected.files import BootFile, EpochFile
 from ha.errors import HaError, HaProtocolError
@@ -50,7 +50,7 @@ _NOT_NOW: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
 _log = logging.getLogger(__name__)
 
 
-class Member:
+class ElectedMember:
     """`store.log.part.Part` of an elected replica. `attach` its log, then `start`.
 
     Raises:
@@ -83,7 +83,7 @@ class Member:
         self.master.on_judged = self._propose_if_needed
         self.master.on_newer_epoch = self.hear_of_news
         self._acting: Master | Slave = self.slave
-        self._standing = Standing(group.broker_id)
+        self._replica_role = ReplicaRole(group.broker_id)
         self._own_hint = LeaderHint(f"{group.name}/{group.broker_id}", group.client_address)
         self._lease = Lease()
         self._is_open = False  # as master: all that was in the log is confirmed, and records are taken
@@ -111,10 +111,10 @@ class Member:
         """
         end = self._attached.max_offset
         self._history.load(end)
-        self._standing.log_epoch = number_at(self._history.epochs, end)
+        self._replica_role.log_epoch = number_at(self._history.epochs, end)
         if self._has_lost_power:
             self._doubt = Doubt(self._history.newest)
-            self._standing.log_epoch = self._history.newest
+            self._replica_role.log_epoch = self._history.newest
             _log.warning(
                 "the machine has stopped, and the end of the log may be missing: no candidate until it is copied"
             )
@@ -186,7 +186,7 @@ class Member:
 
     def readiness(self) -> Readiness:
         """See `Part`: a master is ready while it takes records."""
-        if self._standing.play is Play.NEITHER:
+        if self._replica_role.play is ReplicationPart.NEITHER:
             return Readiness(False, "no master is elected, or no controller has answered yet")
         if self._acting is self.slave:
             return self.slave.readiness()
@@ -205,7 +205,7 @@ class Member:
     def metrics(self) -> Iterator[Family]:
         """See `Part`: those of the present part; the epoch, and whether there is a lease."""
         yield from self._acting.metrics()
-        epoch = self._standing.known.master_epoch
+        epoch = self._replica_role.known.master_epoch
         yield Family("ledgermq_master_epoch", "gauge", "Newest epoch of a master known.", [((), epoch)])
         holds = int(self._lease.holds(_now_s()))
         yield Family("ledgermq_master_lease", "gauge", "1 while this master has a lease.", [((), holds)])
@@ -256,7 +256,7 @@ class Member:
                     for address, hurry in self._beats.items():
                         self._spawn(self._beat(address, hurry))
                 self._take(await self._controllers.decided())
-                if self._successor is None and (election := self._standing.election()) is not None:
+                if self._successor is None and (election := self._replica_role.election()) is not None:
                     pause_s = _RETRY_S
                     beat = self._heartbeat()  # not that of an earlier process is to be judged
                     await asyncio.gather(*(self._controllers.beat(address, beat) for address in self._beats))
@@ -313,7 +313,7 @@ class Member:
             length_ms, successor = int(answer.get("lease", 0)), int(answer.get("successor", 0))
         except ValueError:
             return
-        known = self._standing.known
+        known = self._replica_role.known
         if known is not NOTHING and epochs > (known.master_epoch, known.set_epoch):
             self._news.set()
         if length_ms and self._acting is self.master and epochs[0] == self.master.epoch:
@@ -330,30 +330,30 @@ class Member:
 
     # ---- changes of the part
 
-    def _take(self, news: Decided) -> None:
-        if news.master_epoch < self._standing.log_epoch:
-            epochs = f"epoch {news.master_epoch}, and the log here has epoch {self._standing.log_epoch}"
+    def _take(self, news: GroupDecision) -> None:
+        if news.master_epoch < self._replica_role.log_epoch:
+            epochs = f"epoch {news.master_epoch}, and the log here has epoch {self._replica_role.log_epoch}"
             self._trouble.warning(
                 "the controllers answer %s: old news, or their state is lost; it is not followed", epochs
             )
-        change = self._standing.told(news)
+        change = self._replica_role.told(news)
         if change is None:
-            known = self._standing.known
+            known = self._replica_role.known
             if self._acting is self.master and known.master_epoch == self.master.epoch:
                 self._learn_set(known.ids, known.set_epoch)
             elif known.master_epoch == news.master_epoch:
                 self.slave.follow_elected(known.master_epoch, *self._master_of(known))
             return
         try:
-            if change.play is Play.MASTER:
+            if change.play is ReplicationPart.MASTER:
                 self._lead(change.known)
             else:
                 self._follow(change.known)
         except (HaError, StoreError, OSError, ValueError) as error:
             _log.error("the change to epoch %d failed, and is tried again: %s", change.known.master_epoch, error)
-            self._standing.play = Play.NEITHER
+            self._replica_role.play = ReplicationPart.NEITHER
 
-    def _lead(self, known: Decided) -> None:
+    def _lead(self, known: GroupDecision) -> None:
         log = self._attached
         if self.slave.lacks_state:
             raise HaError("elected master, and the log here has begun anew without the tables that belong to it")
@@ -366,7 +366,7 @@ class Member:
         self._history.begin(known.master_epoch, end)
         self._lease.give_up()
         self._is_open = False
-        self._copies.begin(self._standing.own_id, known.ids, known.set_epoch, end)
+        self._copies.begin(self._replica_role.own_id, known.ids, known.set_epoch, end)
         self.master.begin(known.master_epoch, self._history.epochs)
         self._acting = self.master
         _log.info("elected master of epoch %d, with a log that ends at %d", known.master_epoch, end)
@@ -384,7 +384,7 @@ class Member:
             self._is_open = True
             self._attached.tell_role()
 
-    def _follow(self, known: Decided) -> None:
+    def _follow(self, known: GroupDecision) -> None:
         if self._acting is self.master:
             self._stop_leading()
         self.slave.follow_elected(known.master_epoch, *self._master_of(known))
@@ -404,7 +404,7 @@ class Member:
             if log.confirm_offset < log.max_offset:
                 _log.warning("no hand-over to broker %d: it does not get all in time", successor)
                 return
-            self._standing.resign()
+            self._replica_role.resign()
             self._stop_leading()
             await self._controllers.hand_over(epoch, successor)
             took_ms = (self._loop.time() - began_s) * 1000
@@ -429,9 +429,9 @@ class Member:
         text = f"this broker was master of epoch {self.master.epoch}, and another one has been elected"
         log.stop_writing(Refusal(Cause.LEADER_CHANGED, f"{text} before the messages were acknowledged"))
 
-    def _master_of(self, known: Decided) -> tuple[str, LeaderHint | None]:
+    def _master_of(self, known: GroupDecision) -> tuple[str, LeaderHint | None]:
         """Where the master listens to slaves, and where it serves clients."""
-        if known.master_id is None or known.master_id == self._standing.own_id:
+        if known.master_id is None or known.master_id == self._replica_role.own_id:
             return "", None
         name = f"{self.config.master.group.name}/{known.master_id}"
         return known.ha_address, LeaderHint(name, known.master_address)
@@ -449,7 +449,7 @@ class Member:
 
     async def _propose(self, proposal: Proposal, epoch: int) -> None:
         try:
-            verdict = await self._controllers.propose(self._standing.own_id, epoch, proposal)
+            verdict = await self._controllers.propose(self._replica_role.own_id, epoch, proposal)
             if self._acting is not self.master or self.master.epoch != epoch:
                 return
             if verdict.ids is not None:

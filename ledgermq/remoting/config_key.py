@@ -31,7 +31,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class ValueKind(Generic[T]):
     """How the text of a value is read and shown.
 
     Attributes:
@@ -65,7 +65,7 @@ class Key:
 
     name: str
     origin: str
-    kind: Kind[Any]
+    kind: ValueKind[Any]
     default: str
     default_here: str
     help: str
@@ -101,7 +101,7 @@ class Key:
 
 def key(
     name: str,
-    kind: Kind[T],
+    kind: ValueKind[T],
     default: D,
     help: str,  # noqa: A002
     *,
@@ -234,7 +234,7 @@ def _read_double(text: str) -> float:
     return number
 
 
-def checked(kind: Kind[T], allows: Callable[[T], bool], complaint: str) -> Kind[T]:
+def checked(kind: ValueKind[T], allows: Callable[[T], bool], complaint: str) -> ValueKind[T]:
     """Return a kind of which only some values are allowed; the error of others is `is VALUE, COMPLAINT`."""
 
     def read(text: str) -> T:
@@ -243,15 +243,15 @@ def checked(kind: Kind[T], allows: Callable[[T], bool], complaint: str) -> Kind[
             raise ValueError(f"is {value}, {complaint}")
         return value
 
-    return Kind(kind.name, read, kind.show)
+    return ValueKind(kind.name, read, kind.show)
 
 
-def converted(kind: Kind[T], read: Callable[[T], D], show: Callable[[D], T]) -> Kind[D]:
+def converted(kind: ValueKind[T], read: Callable[[T], D], show: Callable[[D], T]) -> ValueKind[D]:
     """Return a kind whose values are held in another unit or type than in the file."""
-    return Kind(kind.name, lambda text: read(kind.read(text)), lambda value: kind.show(show(value)))
+    return ValueKind(kind.name, lambda text: read(kind.read(text)), lambda value: kind.show(show(value)))
 
 
-def one_of(*words: str) -> Kind[str]:
+def one_of(*words: str) -> ValueKind[str]:
     """Return a kind that allows only these words."""
 
     def read(text: str) -> str:
@@ -259,13 +259,13 @@ def one_of(*words: str) -> Kind[str]:
             raise ValueError(f"is {text!r}, not one of {', '.join(words)}")
         return text
 
-    return Kind("/".join(words), read)
+    return ValueKind("/".join(words), read)
 
 
 EnumT = TypeVar("EnumT", bound=enum.StrEnum)
 
 
-def member_of(words: type[EnumT]) -> Kind[EnumT]:
+def member_of(words: type[EnumT]) -> ValueKind[EnumT]:
     """Return a kind that allows the values of an enumeration."""
     return converted(one_of(*words), words, str)
 
@@ -278,14 +278,14 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word for part in text.split(";") if (word := part.strip()))
 
 
-BOOL = Kind("bool", _read_bool, lambda value: str(value).lower())
-INT = Kind("int", read_integer)
-LONG = Kind("long", lambda text: read_integer(text, 1 << 63))
-DOUBLE = Kind("double", _read_double)
-TEXT = Kind("text", str)
-SECRET = Kind("text", str, _show_secret)
-PATH = Kind("text", lambda text: Path(text).expanduser())
-WORDS = Kind("text", _words, ";".join)
+BOOL = ValueKind("bool", _read_bool, lambda value: str(value).lower())
+INT = ValueKind("int", read_integer)
+LONG = ValueKind("long", lambda text: read_integer(text, 1 << 63))
+DOUBLE = ValueKind("double", _read_double)
+TEXT = ValueKind("text", str)
+SECRET = ValueKind("text", str, _show_secret)
+PATH = ValueKind("text", lambda text: Path(text).expanduser())
+WORDS = ValueKind("text", _words, ";".join)
 """Words separated by semicolons; empty ones are left out."""
 
 POSITIVE = checked(INT, lambda number: number > 0, "must be above 0")
@@ -309,7 +309,7 @@ def _read_port_or_off(text: str) -> int | None:
     return PORT.read(text)
 
 
-PORT_OR_OFF: Kind[int | None] = Kind("port or off", _read_port_or_off, none="off")
+PORT_OR_OFF: ValueKind[int | None] = ValueKind("port or off", _read_port_or_off, none="off")
 
-BY_NAME: Mapping[str, Kind[Any]] = {kind.name: kind for kind in (BOOL, INT, LONG, DOUBLE, TEXT)}
+BY_NAME: Mapping[str, ValueKind[Any]] = {kind.name: kind for kind in (BOOL, INT, LONG, DOUBLE, TEXT)}
 """The kinds that a table of keys may name."""

@@ -17,7 +17,7 @@ Source: for term 0, apache/rocketmq `RouteInfoManager.registerBroker` (5.3).
 
 from collections.abc import Iterable
 
-from nameserver.core.model import LEADER_ID, BrokerGroup, Member, Registration
+from nameserver.core.model import LEADER_ID, BrokerGroup, BrokerMember, Registration
 
 TERM_MEMORY_MS = 60_000
 
@@ -90,7 +90,7 @@ def check_claim(group: BrokerGroup, claim: Registration, highest_term: int) -> N
         _check_without_term(claim, holder)
 
 
-def _check_term(claim: Registration, holder: Member | None, highest_term: int) -> None:
+def _check_term(claim: Registration, holder: BrokerMember | None, highest_term: int) -> None:
     if claim.term < highest_term:
         detail = (
             f"{_who(claim)} claims broker id 0 in term {claim.term}, but this nameserver has seen term {highest_term}"
@@ -103,7 +103,7 @@ def _check_term(claim: Registration, holder: Member | None, highest_term: int) -
         raise RegistrationRefusedError(f"{detail}: do two groups use the same broker name?", holder.address)
 
 
-def _check_without_term(claim: Registration, holder: Member) -> None:
+def _check_without_term(claim: Registration, holder: BrokerMember) -> None:
     held = holder.registration
     if claim.broker_id == LEADER_ID and held.term > 0:
         detail = f"{_who(claim)} claims broker id 0 by no term, but {holder.address} holds it by term {held.term}"

@@ -95,7 +95,7 @@ class Registration:
 
 
 @dataclass(slots=True)
-class Member:
+class BrokerMember:
     """One registered broker process, and when it was last heard (ms, on a clock that never falls)."""
 
     registration: Registration
@@ -142,7 +142,7 @@ class BrokerGroup:
 
     cluster: str
     name: str
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, BrokerMember] = field(default_factory=dict)
     acting_master: bool = False
     zone: str | None = None
     revision: int = 0
@@ -150,7 +150,7 @@ class BrokerGroup:
     leaderless_since_ms: int | None = None
 
     @property
-    def leader(self) -> Member | None:
+    def leader(self) -> BrokerMember | None:
         """The member with id 0; None without one."""
         return self.members.get(LEADER_ID)
 

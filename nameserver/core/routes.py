@@ -16,8 +16,8 @@ from nameserver.core.model import (
     LEADER_ID,
     PERM_WRITE,
     BrokerGroup,
+    BrokerMember,
     DataVersion,
-    Member,
     MinBrokerChange,
     QueueData,
     Registration,
@@ -127,7 +127,7 @@ class RouteTable:
             return Registered(None, None)
         return Registered(leader.address, leader.registration.ha_address)
 
-    def heartbeat(self, cluster: str, address: str, now_ms: int, broker_id: int | None = None) -> Member:
+    def heartbeat(self, cluster: str, address: str, now_ms: int, broker_id: int | None = None) -> BrokerMember:
         """Note that a broker is alive.
 
         Raises:
@@ -147,16 +147,16 @@ class RouteTable:
             return None
         return member.registration.table.version if broker_id in (None, known_id) else None
 
-    def unregister(self, brokers: Iterable[tuple[str, str, str]], now_ms: int) -> list[Member]:
+    def unregister(self, brokers: Iterable[tuple[str, str, str]], now_ms: int) -> list[BrokerMember]:
         """Remove brokers, each named by cluster, broker name and address; return those that were registered."""
         known = {at: None for name, at in ((n, (c, a)) for c, n, a in brokers) if self._names.get(at) == name}
         return self._drop([self._find(*at)[1] for at in known], now_ms)
 
-    def connections_closed(self, connections: Set[Hashable], now_ms: int) -> list[Member]:
+    def connections_closed(self, connections: Set[Hashable], now_ms: int) -> list[BrokerMember]:
         """Remove the brokers that last registered on one of the connections; return them."""
         return self._drop([m for m in self._members() if m.registration.connection in connections], now_ms)
 
-    def expire(self, now_ms: int) -> list[Member]:
+    def expire(self, now_ms: int) -> list[BrokerMember]:
         """Remove the brokers that were silent for longer than their time-out; return them."""
         self._terms.expire(now_ms)
         return self._drop([member for member in self._members() if member.expires_ms < now_ms], now_ms)
@@ -240,10 +240,10 @@ class RouteTable:
         self._revision += 1
         return self._revision
 
-    def _members(self) -> Iterable[Member]:
+    def _members(self) -> Iterable[BrokerMember]:
         return [member for group in self._groups.values() for member in group.members.values()]
 
-    def _find(self, cluster: str, address: str) -> tuple[int, Member]:
+    def _find(self, cluster: str, address: str) -> tuple[int, BrokerMember]:
         group = self._groups.get(self._names.get((cluster, address), ""))
         for broker_id, member in group.members.items() if group else ():
             if member.address == address:
@@ -275,7 +275,7 @@ class RouteTable:
         self._names[claim.cluster, claim.address] = group.name
         # Topics are kept once, in the topic table; what a member needs later is the version.
         slim = replace(claim.table, topics={}, mappings={})
-        group.members[claim.broker_id] = Member(replace(claim, table=slim), now_ms)
+        group.members[claim.broker_id] = BrokerMember(replace(claim, table=slim), now_ms)
         group.acting_master = bool(claim.acting_master)
         group.zone = claim.zone
         if (group.addresses, group.acting_master, group.zone) != before:
@@ -312,7 +312,7 @@ class RouteTable:
             group.name, claim.broker_id, claim.address, None, claim.ha_address, others or (claim.address,)
         )
 
-    def _note_lost_min(self, group: BrokerGroup, gone: Member) -> None:
+    def _note_lost_min(self, group: BrokerGroup, gone: BrokerMember) -> None:
         """Note that the member with the smallest id left: if another one may act for it, notify all others."""
         addresses = group.addresses
         if addresses and group.acting_master and gone.registration.broker_id < min(addresses):
@@ -331,7 +331,7 @@ class RouteTable:
         elif group.leaderless_since_ms is None:
             group.leaderless_since_ms = now_ms
 
-    def _drop(self, members: list[Member], now_ms: int) -> list[Member]:
+    def _drop(self, members: list[BrokerMember], now_ms: int) -> list[BrokerMember]:
         emptied = set()
         for member in members:
             claim = member.registration

@@ -19,7 +19,7 @@ from pathlib import Path
 from store.cleaning.archive_gate import ArchiveGate
 from store.cleaning.config import CleaningConfig
 from store.cleaning.disk_space import StoreSpace, bytes_under, disk_space
-from store.cleaning.rules import AgedFile, Verdict, expired, judge
+from store.cleaning.rules import AgedFile, CleaningDecision, expired, judge
 from store.errors import StoreError
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_file import QueueFile
@@ -195,7 +195,7 @@ class Cleaner:
             except Exception:  # whatever it is, a disk that fills for good is worse
                 log.exception("cleaning failed, the next try is in %.0f s", delay_s)
 
-    def _take_or_refuse(self, verdict: Verdict, space: StoreSpace) -> None:
+    def _take_or_refuse(self, verdict: CleaningDecision, space: StoreSpace) -> None:
         if verdict.refuses is None:
             return
         percent = max(space.log.ratio, space.queues.ratio) * 100

@@ -18,7 +18,7 @@ from ledgermq.remoting.config_key import (
     POSITIVE,
     RATIO,
     STORE,
-    Kind,
+    ValueKind,
     key,
 )
 
@@ -37,7 +37,7 @@ def parse_hours(text: str) -> frozenset[int]:
     return frozenset(map(int, hours))
 
 
-HOURS = Kind("text", parse_hours, lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)))
+HOURS = ValueKind("text", parse_hours, lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)))
 
 
 @dataclass(slots=True, kw_only=True)

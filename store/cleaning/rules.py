@@ -16,7 +16,7 @@ from store.cleaning.disk_space import StoreSpace
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CleaningDecision:
     """What a round has to do.
 
     Attributes:
@@ -38,7 +38,7 @@ class AgedFile:
     modified_ms: int
 
 
-def judge(config: CleaningConfig, space: StoreSpace, hour: int, *, by_hand: bool) -> Verdict:
+def judge(config: CleaningConfig, space: StoreSpace, hour: int, *, by_hand: bool) -> CleaningDecision:
     """The verdict for disks as full as these, at this hour of the local day.
 
     `by_hand`: an administrator wants files past their time to go now.
@@ -53,10 +53,10 @@ def judge(config: CleaningConfig, space: StoreSpace, hour: int, *, by_hand: bool
     else:
         is_tight = fullest > config.max_used_ratio
     deletes = is_tight or at_once or by_hand or hour in config.delete_hours
-    return Verdict(deletes, at_once and config.forcibly, refuses)
+    return CleaningDecision(deletes, at_once and config.forcibly, refuses)
 
 
-def expired(config: CleaningConfig, verdict: Verdict, files: Sequence[AgedFile], now_ms: int) -> list[int]:
+def expired(config: CleaningConfig, verdict: CleaningDecision, files: Sequence[AgedFile], now_ms: int) -> list[int]:
     """End offsets of those of `files` (oldest first) that go in this round: the oldest, up to the first that stays."""
     ends: list[int] = []
     for file in files if verdict.deletes else ():

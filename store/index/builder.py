@@ -17,7 +17,7 @@ from store.errors import DiskFailedError, StoreError
 from store.index.batch import Entries, KeyBatch
 from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
-from store.index.index_file import Window
+from store.index.index_file import QueryRange
 from store.index.recovery import IndexStart, choose_start
 from store.replicated_log import ReplicatedLog
 
@@ -80,7 +80,7 @@ class IndexBuilder:
         """Drop what is known of records at or past an offset, and build on from there; answers as `apply`."""
         return self._executor.submit(self._cut_at, physical_offset)
 
-    def query(self, window: Window, count_max: int) -> "Future[QueryResult]":
+    def query(self, window: QueryRange, count_max: int) -> "Future[QueryResult]":
         """Find a key among what was entered before.
 
         The future raises DiskReadError: a file cannot be read.
@@ -166,7 +166,7 @@ class IndexBuilder:
             log.error("an index file cannot be deleted: %s", error)
         self.size_bytes = self._files.size_bytes
 
-    def _query(self, window: Window, count_max: int) -> QueryResult:
+    def _query(self, window: QueryRange, count_max: int) -> QueryResult:
         return QueryResult(self._files.find(window, count_max), *self._files.last_update())
 
     def _sync(self) -> IndexProgress | None:

@@ -18,13 +18,13 @@ from pathlib import Path
 from ledgermq.message.index_unit import FILE_NAME_DIGITS, FIRST_ENTRY, IndexLayout
 from store.files.mapped_file import sync_directory
 from store.index.batch import Entries
-from store.index.index_file import IndexFile, Window
+from store.index.index_file import IndexFile, QueryRange
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ContentEnd:
     """Where believable content ends.
 
     Attributes:
@@ -95,7 +95,7 @@ class IndexFiles:
         for file in self.files:
             file.sync()
 
-    def cut(self, cut: Cut) -> None:
+    def cut(self, cut: ContentEnd) -> None:
         """Drop the entries behind a cut.
 
         Raises:
@@ -105,20 +105,20 @@ class IndexFiles:
         if self.files and cut.entry_count is not None:
             self.files[-1].cut_to(cut.entry_count, cut.end_timestamp)
 
-    def cut_at(self, physical_offset: int, within: Cut | None = None) -> Cut:
+    def cut_at(self, physical_offset: int, within: ContentEnd | None = None) -> ContentEnd:
         """The cut that drops the entries of records at or past an offset; `within` drops others that cannot be read."""
         count = within.file_count if within is not None else len(self.files)
         limit = within.entry_count if within is not None else None
         while count and _first_offset(self.files[count - 1]) >= physical_offset:
             count, limit = count - 1, None
         if not count:
-            return Cut(0)
+            return ContentEnd(0)
         file = self.files[count - 1]
         if limit is None and file.header.end_offset < physical_offset:
-            return Cut(count)
+            return ContentEnd(count)
         numbers = range(FIRST_ENTRY, file.header.entry_count if limit is None else limit)
         kept = bisect_left(numbers, physical_offset, key=file.offset_of)
-        return Cut(count, FIRST_ENTRY + kept)
+        return ContentEnd(count, FIRST_ENTRY + kept)
 
     def delete_before(self, physical_offset: int) -> list[Path]:
         """Drop files whose records are all before an offset, never the last file; returns their paths."""
@@ -132,7 +132,7 @@ class IndexFiles:
 
     # -- reading
 
-    def find(self, window: Window, count_max: int) -> list[int]:
+    def find(self, window: QueryRange, count_max: int) -> list[int]:
         """Physical offsets of matching entries, newest first, at most `count_max`; see `IndexFile.find`."""
         found: list[int] = []
         for file in reversed(self.files):

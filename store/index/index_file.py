@@ -43,7 +43,7 @@ _SCANNED_ENTRIES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class QueryRange:
     """Which entries a query wants: key hash and store times, both ends (ms) included."""
 
     key_hash: int
@@ -178,7 +178,7 @@ class IndexFile:
         """Physical offset of one entry's record; errors as `entries`."""
         return int(self.entries(number, number + 1)["offset"][0])
 
-    def find(self, window: Window, count_max: int) -> list[int]:
+    def find(self, window: QueryRange, count_max: int) -> list[int]:
         """Physical offsets of matching entries, newest first, at most `count_max`. Keys may collide.
 
         An entry's time is known to the second: one that may be after `begin` counts, as does one that may be
@@ -206,7 +206,7 @@ class IndexFile:
             number = previous
         return found + self._scan(window, limit, count_max - len(found))
 
-    def _scan(self, window: Window, limit: int, count_max: int) -> list[int]:
+    def _scan(self, window: QueryRange, limit: int, count_max: int) -> list[int]:
         """What `find` looks for among the entries below `limit`, by the million: hot keys have chains that long."""
         found: list[int] = []
         begin = self.header.begin_timestamp
@@ -220,7 +220,7 @@ class IndexFile:
             found += some["offset"][::-1].tolist()
         return found[: max(count_max, 0)]
 
-    def _overlaps(self, window: Window) -> bool:
+    def _overlaps(self, window: QueryRange) -> bool:
         header = self.header
         is_empty = header.entry_count <= FIRST_ENTRY
         return not is_empty and window.begin <= header.end_timestamp and window.end >= header.begin_timestamp

@@ -23,7 +23,7 @@ from ledgermq.message.index_unit import FIRST_ENTRY, index_keys
 from ledgermq.message.record import check_record, dispatch_fields
 from store.directory.checkpoint import IndexProgress, StoreCheckpoint
 from store.errors import StoreError
-from store.index.file_set import Cut, IndexFiles
+from store.index.file_set import ContentEnd, IndexFiles
 from store.index.index_file import IndexFile
 from store.replicated_log import ReplicatedLog
 
@@ -42,7 +42,7 @@ class IndexStart:
         resume_offset: keys of records at or past it are to be entered: a record's start or end, or the log's start.
     """
 
-    cut: Cut | None
+    cut: ContentEnd | None
     resume_offset: int
 
 
@@ -74,13 +74,13 @@ def _vouched(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) 
     if progress is None:
         return None
     if progress.file_name == 0:
-        return IndexStart(Cut(0) if files.files else None, progress.dispatched_offset)
+        return IndexStart(ContentEnd(0) if files.files else None, progress.dispatched_offset)
     for position, file in enumerate(files.files):
         if int(file.path.name) == progress.file_name and _holds(file, progress):
             is_last = position == len(files.files) - 1
             if clean and is_last and file.header.entry_count == progress.entry_count:
                 return IndexStart(None, progress.dispatched_offset)
-            cut = Cut(position + 1, progress.entry_count, progress.end_timestamp)
+            cut = ContentEnd(position + 1, progress.entry_count, progress.end_timestamp)
             return IndexStart(cut, progress.dispatched_offset)
     return None
 
@@ -117,9 +117,9 @@ def _checked(files: IndexFiles, synced_timestamp: int, end_offset: int) -> Index
             log.warning("%s: entries from number %d on are damaged", file.path, good)
             if good <= FIRST_ENTRY:
                 last = files.files[position - 1].header.end_offset if position else 0
-                return IndexStart(Cut(position), last)
+                return IndexStart(ContentEnd(position), last)
             last = file.offset_of(good - 1)
-            return IndexStart(files.cut_at(last, Cut(position + 1, good)), last)
+            return IndexStart(files.cut_at(last, ContentEnd(position + 1, good)), last)
     return IndexStart(files.cut_at(end_offset), end_offset)
 
 
@@ -146,7 +146,7 @@ def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
         first = _first_keyed(log_, log_.min_offset)
         if first is not None and (not known or known[0].header.begin_offset > first):
             log.warning("the key index does not have the log's first key at %d: it is built again", first)
-            return IndexStart(Cut(0), log_.min_offset)
+            return IndexStart(ContentEnd(0), log_.min_offset)
         for before, after in pairwise(known):
             end = before.header.end_offset
             if end < log_.min_offset or after.header.begin_offset == end:

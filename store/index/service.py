@@ -24,7 +24,7 @@ from store.directory.checkpoint import IndexProgress
 from store.errors import DiskFailedError, StoreError
 from store.index.batch import KeyBatch, drafts_batch, records_batch
 from store.index.builder import IndexBuilder, QueryResult
-from store.index.index_file import Window
+from store.index.index_file import QueryRange
 from store.log.drafts import QueuedDraft
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogState
@@ -174,7 +174,7 @@ class IndexService:
         """
         with contextlib.suppress(TimeoutError):
             await self.catch_up(_QUERY_PATIENCE_S)
-        window = Window(index_hash(key_text(topic, key, index_type)), begin_ms, end_ms)
+        window = QueryRange(index_hash(key_text(topic, key, index_type)), begin_ms, end_ms)
         count_max = max(min(max_num, self.config.query_max), 0)
         try:
             future = self._builder.query(window, count_max)

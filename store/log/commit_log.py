@@ -28,7 +28,7 @@ from store.log.waiting_batches import WaitingBatches
 from store.recovery.batch_fields import LogBatches
 from store.replicated_log import (
     AppendReceipt,
-    Backlog,
+    DiskBacklog,
     Done,
     Generation,
     LogListener,
@@ -252,10 +252,10 @@ class CommitLog:
         """See `ReplicatedLog.set_reads_ahead` (dataReadAheadEnable)."""
         self._queue.set_reads_ahead(reads_ahead)
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> DiskBacklog:
         """See `ReplicatedLog.backlog`; bytes that are not in the files yet are in the transient pool."""
         committed = self.committed_offset
-        return Backlog(self.max_offset - committed, committed - self.flushed_offset, self.local.free_buffer_count)
+        return DiskBacklog(self.max_offset - committed, committed - self.flushed_offset, self.local.free_buffer_count)
 
     def readiness(self) -> Readiness:
         """See `ReplicatedLog.readiness`."""

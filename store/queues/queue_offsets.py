@@ -26,7 +26,7 @@ class NotYetError(Exception):
     """The deadline passed before all files of the queues were made; the same messages are to be put again soon."""
 
 
-class QueueOffsets:
+class GivenOffsets:
     """The offsets given to the drafts of one batch.
 
     Args:

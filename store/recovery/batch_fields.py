@@ -36,7 +36,7 @@ Find = Callable[[bytes, int, int], ConsumeQueue | None]
 
 
 @dataclass(slots=True)
-class Run:
+class QueueRun:
     """Records of one batch that go to one queue, in the log's order.
 
     Attributes:
@@ -125,7 +125,7 @@ class LogBatches(RecordSource):
         return batch if not batch.is_end else read_batch(file, position, limit, check=False)
 
 
-def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[Run]:
+def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[QueueRun]:
     """Yield the batch's records by queue, without prepared and rolled-back ones.
 
     Raises:
@@ -151,7 +151,7 @@ def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[Run]:
             continue
         if topic == SCHEDULE_TOPIC:  # the tags code of a delayed message is its due time
             units["code"][start:end] = [_fields(file, batch, row)[-1] for row in rows[start:end].tolist()]
-        yield Run(queue, units[start:end], offsets[start:end], sound[start:end])
+        yield QueueRun(queue, units[start:end], offsets[start:end], sound[start:end])
 
 
 def _tails_of(file: MappedFile, batch: RecordBatch, rows: Longs) -> tuple[Tails, Longs]:
@@ -190,7 +190,7 @@ def _fields(file: MappedFile, batch: RecordBatch, row: int) -> UnitFields:
     return unit_fields(file.start_offset + start, file.view[start:end])
 
 
-def put_run(run: Run) -> bool:
+def put_run(run: QueueRun) -> bool:
     """Put a run that begins at the end of its queue or is stored already; return False, unchanged, for other runs.
 
     Raises:
@@ -217,6 +217,6 @@ def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:
     return True
 
 
-def one_by_one(run: Run) -> Iterator[tuple[tuple[int, int, int], int, bool]]:
+def one_by_one(run: QueueRun) -> Iterator[tuple[tuple[int, int, int], int, bool]]:
     """Yield unit, queue offset and soundness of each record of a run."""
     return zip(run.units.tolist(), run.offsets.tolist(), run.sound.tolist(), strict=True)

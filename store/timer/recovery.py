@@ -16,7 +16,7 @@ from store.timer.wheel import Slot, TimerWheel
 log = logging.getLogger(__name__)
 
 
-class Recovered(NamedTuple):
+class RecoveredTimers(NamedTuple):
     """The result of a recovery.
 
     Attributes:
@@ -30,7 +30,7 @@ class Recovered(NamedTuple):
     is_dirty: bool
 
 
-def recover(wheel: TimerWheel, timer_log: TimerLog, flushed_position: int) -> Recovered:
+def recover(wheel: TimerWheel, timer_log: TimerLog, flushed_position: int) -> RecoveredTimers:
     """Cut the timer log behind its last whole unit, and mend the wheel; the checkpoint says what was flushed.
 
     Raises:
@@ -53,7 +53,7 @@ def recover(wheel: TimerWheel, timer_log: TimerLog, flushed_position: int) -> Re
     if last is not None or lost or end < flushed_position:
         log.info("timer log recovered up to %d (flushed: %d), %d slots rebuilt", end, flushed, len(lost))
     has_lost_units = end < flushed_position or end == timer_log.min_position
-    return Recovered(end, has_lost_units, is_dirty=last is not None or bool(lost))
+    return RecoveredTimers(end, has_lost_units, is_dirty=last is not None or bool(lost))
 
 
 def _has_unit(timer_log: TimerLog, position: int) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from broker import long_requests
 from broker.long_requests import LongRequests
-from broker.turns import Turns
+from broker.turns import TurnQueue
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -31,7 +31,7 @@ class Desk:
         self.seen: list[str] = []
         self.failures: list[str] = []
         self.long = LongRequests(
-            Turns(asyncio.get_running_loop()),
+            TurnQueue(asyncio.get_running_loop()),
             lambda _connection, _command, error: self.failures.append(str(error)),
             lambda: 0,
             lambda _connection, _before: None,

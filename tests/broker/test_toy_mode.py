@@ -14,7 +14,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from node import broker_assembly
 from node.broker_assembly import Broker
-from node.log_choice import ChosenLog, Follower
+from node.log_choice import ChosenLog, StoreFollower
 from node.node_config import NodeConfig
 from node.store_settings import store_config
 from store.directory.store_directory import StoreDirectory
@@ -37,7 +37,7 @@ class Pair:
         self.client = RemotingClient()
 
     async def open_log(
-        self, config: NodeConfig, store_host: bytes, address: str, follower: Follower, _client: RemotingClient
+        self, config: NodeConfig, store_host: bytes, address: str, follower: StoreFollower, _client: RemotingClient
     ) -> ChosenLog:
         """In the place of `node.log_choice.open_store_of`."""
         root = config.broker.store.root

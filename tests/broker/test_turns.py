@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.turns import Turns
+from broker.turns import TurnQueue
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from store.queues.queue_reader import FILTER_SLICE_S, GetResult
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
@@ -34,7 +34,7 @@ def spin() -> None:
 
 async def test_between_costly_reads_the_loop_has_its_turns() -> None:
     loop = asyncio.get_running_loop()
-    turns, seen = Turns(loop), []
+    turns, seen = TurnQueue(loop), []
 
     def read(name: str) -> None:
         seen.append(name)
@@ -50,13 +50,13 @@ async def test_between_costly_reads_the_loop_has_its_turns() -> None:
 
 
 async def test_cheap_reads_are_not_put_off() -> None:
-    turns, seen = Turns(asyncio.get_running_loop()), []
+    turns, seen = TurnQueue(asyncio.get_running_loop()), []
     turns.run(lambda: seen.append("a"))
     assert seen == ["a"]
 
 
 async def test_a_read_put_off_comes_in_a_later_turn() -> None:
-    turns, seen = Turns(asyncio.get_running_loop()), []
+    turns, seen = TurnQueue(asyncio.get_running_loop()), []
     turns.run_later(lambda: seen.append("a"))
     assert seen == []
     await eventually(lambda: seen == ["a"])

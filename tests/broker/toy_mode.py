@@ -12,7 +12,7 @@ from store.files.log_span import LogSpan, Read
 from store.recovery.batch_fields import RecordSource
 from store.replicated_log import (
     AppendReceipt,
-    Backlog,
+    DiskBacklog,
     Done,
     Generation,
     LogListener,
@@ -129,8 +129,8 @@ class ToyLog:
 
     def set_reads_ahead(self, reads_ahead: bool) -> None: ...
 
-    def backlog(self) -> Backlog:
-        return Backlog(0, self.max_offset - self.confirm_offset, None)
+    def backlog(self) -> DiskBacklog:
+        return DiskBacklog(0, self.max_offset - self.confirm_offset, None)
 
     def readiness(self) -> Readiness:
         return Readiness(True, "in memory")

@@ -2,7 +2,7 @@
 
 from chaos.checkers.operations import Delivery, judge
 from chaos.drills.catalogue import CATALOGUE, Step
-from chaos.drills.record import Event, Injection, Record, Sample
+from chaos.drills.record import DrillRecord, Event, Injection, Sample
 from chaos.drills.verdict import DrillResult
 from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
 
@@ -12,7 +12,7 @@ EQUAL = (NodeDigest("n0", 100, "aa"), NodeDigest("n1", 100, "aa"))
 
 def run_of(*, gap_s: float = 0.5, trouble: str = "", lose: bool = False) -> DrillResult:
     """Ten messages a second for 4 s; at 1 s a node is killed, and nothing is acknowledged for `gap_s`."""
-    record = Record(0.0)
+    record = DrillRecord(0.0)
     for number in range(40):
         invoked_s = number / 10
         send = record.invoked(invoked_s)

@@ -7,7 +7,7 @@ import pytest
 
 from chaos.drills.catalogue import CATALOGUE
 from chaos.drills.conductor import inject
-from chaos.drills.record import Injection, Record
+from chaos.drills.record import DrillRecord, Injection
 from chaos.fabric.contract import ClusterView, NodeDigest, NodeView, Verb
 from node.errors import CommandError
 
@@ -40,8 +40,8 @@ class FabricOfText:
         return []
 
 
-async def injected(fabric: FabricOfText, hold_s: float = 0.0) -> tuple[Injection, Record]:
-    record = Record(0.0)
+async def injected(fabric: FabricOfText, hold_s: float = 0.0) -> tuple[Injection, DrillRecord]:
+    record = DrillRecord(0.0)
     return await inject(fabric, CATALOGUE["kill-leader"], hold_s, record, lambda text: None), record
 
 

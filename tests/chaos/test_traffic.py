@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from chaos.drills import traffic
-from chaos.drills.record import Record
+from chaos.drills.record import DrillRecord
 from chaos.drills.traffic import WAITING_MAX, Traffic, body_of, number_of
 from ledgermq.client import Consumer, Producer
 from ledgermq.history import Outcome
@@ -27,7 +27,7 @@ def test_a_body_tells_its_number_and_any_changed_byte_is_noticed() -> None:
 
 
 async def test_sends_without_an_answer_are_bounded_and_abandoned_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = Record(0.0)
+    record = DrillRecord(0.0)
     clients = Traffic(cast(Producer, SilentProducer()), cast(Consumer, cast(Any, None)), "t", 1e6, record)
     sending = asyncio.ensure_future(clients.send_forever())
     while len(record.sends) < WAITING_MAX + 100:

@@ -4,7 +4,7 @@ import dataclasses
 
 from chaos.checkers.operations import judge
 from chaos.drills.catalogue import CATALOGUE
-from chaos.drills.record import Record
+from chaos.drills.record import DrillRecord
 from chaos.drills.verdict import Verdict
 from chaos.fabric.contract import NodeDigest
 from ledgermq.history import Outcome
@@ -34,7 +34,7 @@ def test_a_fault_that_was_not_proven_and_a_run_without_traffic_prove_nothing() -
     unread = run_of()
     unread.record.trouble = "the log could not be read"
     assert unread.verdict is Verdict.UNKNOWN
-    empty = dataclasses.replace(run_of(), record=Record(0.0), findings=judge((), (), frozenset()))
+    empty = dataclasses.replace(run_of(), record=DrillRecord(0.0), findings=judge((), (), frozenset()))
     assert empty.verdict is Verdict.UNKNOWN
     assert "no fault was injected" in empty.troubles()
 

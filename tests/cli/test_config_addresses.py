@@ -1,8 +1,12 @@
 import ipaddress
 
-from node.addresses import Candidate, choose_host, list_candidates
+from node.addresses import InterfaceAddress, choose_host, list_candidates
 
-CANDIDATES = [Candidate("10.1.2.3", "eth0"), Candidate("172.17.0.1", "docker0"), Candidate("127.0.0.1", "lo")]
+CANDIDATES = [
+    InterfaceAddress("10.1.2.3", "eth0"),
+    InterfaceAddress("172.17.0.1", "docker0"),
+    InterfaceAddress("127.0.0.1", "lo"),
+]
 
 
 def test_where_the_process_listens_at_one_address_only_there_is_no_choice() -> None:
@@ -27,5 +31,5 @@ def test_without_a_nameserver_some_address_of_this_machine_is_chosen() -> None:
 
 def test_candidates_are_this_machines_addresses_with_loopback_last() -> None:
     candidates = list_candidates()
-    assert candidates[-1] == Candidate("127.0.0.1", "lo")
+    assert candidates[-1] == InterfaceAddress("127.0.0.1", "lo")
     assert all(ipaddress.ip_address(candidate.address) for candidate in candidates)

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.remoting.config_key import INT, LONG, NOT_NEGATIVE, OURS, PERCENT, PORT, POSITIVE, Key, Kind, unknown_key
+from ledgermq.remoting.config_key import (
+    INT,
+    LONG,
+    NOT_NEGATIVE,
+    OURS,
+    PERCENT,
+    PORT,
+    POSITIVE,
+    Key,
+    ValueKind,
+    unknown_key,
+)
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.serving.live_settings import LiveSettings
 from nameserver.config import NameServerConfig
@@ -159,7 +170,7 @@ def test_configurations_are_read_without_numpy() -> None:
         (NOT_NEGATIVE, 0, (1 << 31) - 1),
     ],
 )
-def test_the_ends_of_a_range_are_taken_and_what_lies_beyond_is_not(kind: Kind[int], first: int, last: int) -> None:
+def test_the_ends_of_a_range_are_taken_and_what_lies_beyond_is_not(kind: ValueKind[int], first: int, last: int) -> None:
     assert [kind.read(str(number)) for number in (first, last)] == [first, last]
     for number in (first - 1, last + 1):
         with pytest.raises(ValueError, match=str(number)):

@@ -3,14 +3,14 @@
 import pytest
 
 from chaos.checkers.operations import Delivery
-from chaos.drills.record import Record
+from chaos.drills.record import DrillRecord
 from chaos.drills.traffic import body_of, gone_from_log, still_in_log
 from ledgermq.client import Admin, Producer
 from node.errors import CommandError
 
 
 async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_they_are_not(namesrv: str) -> None:
-    record = Record(0.0)
+    record = DrillRecord(0.0)
     async with Admin(namesrv) as admin, Producer(namesrv) as producer:
         await admin.create_topic("drill", queue_count=1)
         for number in range(3):

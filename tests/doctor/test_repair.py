@@ -18,7 +18,7 @@ from doctor.check.run import check_store, scan_file
 from doctor.read.directory import open_layout
 from doctor.read.walk import walk
 from doctor.repair.placeholders import SENTENCE
-from doctor.repair.rebuild_index import IndexBuilder
+from doctor.repair.rebuild_index import IndexRebuilder
 from ha.elected.files import BootFile
 from ledgermq.message.index_unit import IndexLayout
 from store.directory.lock_file import LockFile
@@ -255,7 +255,7 @@ def test_index_links_and_headers_are_checked(place: Path, capsys: pytest.Capture
 def test_any_sizes_of_index_files_are_found_out(slots: int, entries: int, place: Path) -> None:
     write_store(place / "store")
     layout = open_layout(place / "store")
-    builder = IndexBuilder(place / "store", IndexLayout(slots, entries))
+    builder = IndexRebuilder(place / "store", IndexLayout(slots, entries))
     for file in layout.log_files:
         columns = scan_file(layout, file).columns
         keys = [b"key%d" % row for row in range(len(columns))]

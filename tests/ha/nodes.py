@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ha.config import GroupConfig, MasterConfig, SlaveConfig
+from ha.config import HaGroupConfig, MasterConfig, SlaveConfig
 from ha.core.copies import CopyRules
 from ha.master import Master
 from ha.slave import Slave
@@ -21,7 +21,7 @@ from tests.store.support import HOST, Outcomes, eventually, make_draft
 FILE_SIZE = 4096
 SECRET = b"of-this-group" * 3
 LOCAL = (ipaddress.ip_network("127.0.0.1"),)
-GROUP = GroupConfig(
+GROUP = HaGroupConfig(
     cluster="c",
     name="b",
     broker_id=0,
@@ -88,7 +88,7 @@ def make_log(directory: Path, part: Master | Slave, flush_mode: FlushMode, check
 async def master(
     directory: Path, rules: CopyRules | None = None, flush_mode: FlushMode = FlushMode.ASYNC, **changes: Any
 ) -> AsyncIterator[Node]:
-    """A master that listens; `changes` to its `MasterConfig` or `GroupConfig`."""
+    """A master that listens; `changes` to its `MasterConfig` or `HaGroupConfig`."""
     of_group: dict[str, Any] = {key: changes.pop(key) for key in list(changes) if hasattr(GROUP, key)}
     group = replace(GROUP, **of_group)
     rules = rules or CopyRules()

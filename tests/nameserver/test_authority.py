@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin.registration import Announcement, Registration
+from broker.admin.registration import Announcement, NameserverLinks
 from broker.config import BrokerConfig
 from broker.role import Role
 from broker.state.settings import DataVersion, TopicConfig
@@ -268,14 +268,16 @@ async def test_a_name_has_a_length(serve: Serve, name: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def registering(served: Served, secret_file: Path | None, name: str = "broker-z") -> AsyncIterator[Registration]:
+async def registering(
+    served: Served, secret_file: Path | None, name: str = "broker-z"
+) -> AsyncIterator[NameserverLinks]:
     config = BrokerConfig(
         namesrv_addrs=(f"127.0.0.1:{served.port}",), namesrv_secret_file=secret_file, broker_name=name
     )
     client, role = RemotingClient(), Role(config, log_state(writable=True, generation=3))
     topics = {name: TopicConfig(name=name, read_queues=4, write_queues=4) for name in ("T", "U")}
     describe = lambda: Announcement(topics, DataVersion(1, 2, 3), 99)  # noqa: E731
-    registration = Registration(config, "127.0.0.1:10911", role, client, describe)
+    registration = NameserverLinks(config, "127.0.0.1:10911", role, client, describe)
     registration.start()
     try:
         yield registration

@@ -15,7 +15,7 @@ from dledger.core.follower import Follower
 from dledger.core.leader import Leader
 from dledger.core.member import Member
 from dledger.core.messages import AppendRequest, HardState, Span, VoteCause, VoteRequest
-from dledger.core.progress import Progress
+from dledger.core.progress import PeerProgress
 from dledger.core.ready import AppendSpan, TruncateAfter
 from dledger.core.state import NodeState
 from dledger.core.voting import decide_vote
@@ -101,7 +101,7 @@ def count_the_unsound(self: Leader) -> int:
     return sorted(counted)[-self._state.quorum]
 
 
-def never_go_back(self: Progress, next_index: int, last_index: int) -> None:
+def never_go_back(self: PeerProgress, next_index: int, last_index: int) -> None:
     """The leader does not look for the fork: a follower with another log never catches up."""
 
 
@@ -176,7 +176,7 @@ MUTANTS = (
         "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 60
     ),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
-    Mutant("no way back to the fork", Progress, "rejected", never_go_back, ("R14",)),
+    Mutant("no way back to the fork", PeerProgress, "rejected", never_go_back, ("R14",)),
     Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 31),
     Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 445),
     Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 1432),

@@ -20,7 +20,7 @@ from dledger.core.leader import Leader
 from dledger.core.state import NodeState
 from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry_log import EntryLog
-from dledger.log.recovery import LogScan, Recovered
+from dledger.log.recovery import EntryScan, RecoveredEntries
 from dledger.log.start_file import LogStart, save_start
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause
@@ -51,15 +51,15 @@ def full_disk_is_a_failed_one() -> Planted:
 
 
 def filler_counts_alone() -> Planted:
-    scan_file = LogScan._scan_file
+    scan_file = EntryScan._scan_file
 
-    def counts(scan: LogScan, file: MappedFile, offset: int, found: Recovered) -> bool:
+    def counts(scan: EntryScan, file: MappedFile, offset: int, found: RecoveredEntries) -> bool:
         goes_on = scan_file(scan, file, offset, found)
         if goes_on:
             found.end_position = file.end_offset
         return goes_on
 
-    return patch.object(LogScan, "_scan_file", counts)
+    return patch.object(EntryScan, "_scan_file", counts)
 
 
 def install_is_not_marked() -> Planted:

@@ -29,7 +29,7 @@ from store.queues.queue_table import QueueTable
 from store.recovery.batch_fields import RecordSource
 from store.replicated_log import (
     AppendReceipt,
-    Backlog,
+    DiskBacklog,
     Done,
     Generation,
     LogListener,
@@ -289,8 +289,8 @@ class MemoryLog:
     def set_reads_ahead(self, reads_ahead: bool) -> None:
         pass
 
-    def backlog(self) -> Backlog:
-        return Backlog(0, self.max_offset - self.confirm_offset, None)
+    def backlog(self) -> DiskBacklog:
+        return DiskBacklog(0, self.max_offset - self.confirm_offset, None)
 
     def readiness(self) -> Readiness:
         return Readiness(True, "in memory")

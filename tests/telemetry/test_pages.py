@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from telemetry.families import Buckets, Collector, Family, Labels, Row, Writer
+from telemetry.families import Buckets, Collector, Family, Labels, Row, TextWriter
 from telemetry.pages import LINES_A_PIECE, STEPS_A_TURN, Section, SharedPage, compressed, pieces
 
 MANY = 20_000
 BOUNDS = (1, 2.5)
 
 
-def section(*families: Family | None, writer: Writer | None = None, rows_max: int = MANY) -> Section:
-    return Section([families], writer or Writer(), rows_max)
+def section(*families: Family | None, writer: TextWriter | None = None, rows_max: int = MANY) -> Section:
+    return Section([families], writer or TextWriter(), rows_max)
 
 
 def row(number: int) -> Row:
@@ -70,7 +70,7 @@ async def test_steps_of_a_collector_between_its_families_are_bounded_too() -> No
             yield None
         yield Family("a", "gauge", "A.", [row(1)])
 
-    assert await text_of(pieces(Section([collector()], Writer(), MANY))) == (
+    assert await text_of(pieces(Section([collector()], TextWriter(), MANY))) == (
         '# HELP a A.\n# TYPE a gauge\na{topic="t1"} 1\n'
     )
     turns.stop()
@@ -113,12 +113,12 @@ ODD = 'a"b\\c\nd%s'
     ],
 )
 async def test_labels_are_escaped_wherever_they_come_from(labels: Labels, text: str) -> None:
-    writer = Writer((("common", "%d \\"),))
+    writer = TextWriter((("common", "%d \\"),))
     assert text in await text_of(pieces(section(Family("a", "gauge", "A.", [(labels, 1)]), writer=writer)))
 
 
 async def test_with_a_scope_all_labels_are_in_the_order_of_the_alphabet() -> None:
-    writer = Writer((("node", "n"), ("cluster", "c")), scope="s")
+    writer = TextWriter((("node", "n"), ("cluster", "c")), scope="s")
     family = Family("a", "gauge", "A.", [((("zone", "z"), ("broker", "b")), 1)])
     assert 'a{otel_scope_name="s",broker="b",cluster="c",node="n",zone="z"} 1\n' in await text_of(
         pieces(section(family, writer=writer))

@@ -22,7 +22,7 @@ _SYSTEM_PREFIX = "rmq_sys_"
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class CommittedMessage:
     """A committed message: where it lies in the log, and its body."""
 
     physical_offset: int
@@ -33,7 +33,7 @@ class Message:
 class Life:
     """A queue from a topic's making to its removal, at physical offset `removed_at`. Queue offsets count from 0."""
 
-    messages: list[Message] = field(default_factory=list)
+    messages: list[CommittedMessage] = field(default_factory=list)
     removed_at: int | None = None
 
 
@@ -77,7 +77,7 @@ class CommittedLog:
             if record.body in self._sent:
                 return f"the message {record.body[:20]!r} of {record.topic} again"
             self._sent.add(record.body)
-        messages.append(Message(record.physical_offset, record.body))
+        messages.append(CommittedMessage(record.physical_offset, record.body))
         if record.topic == names.STATE_TOPIC:
             self._change(record.physical_offset, json.loads(record.body))
         return None
@@ -123,7 +123,7 @@ class CommittedLog:
 
     def holds(self, key: Key, queue_offset: int, physical_offset: int, body: bytes) -> bool:
         """Whether a message is committed at this place of its queue, in any life."""
-        wanted = Message(physical_offset, body)
+        wanted = CommittedMessage(physical_offset, body)
         return any(life.messages[queue_offset : queue_offset + 1] == [wanted] for life in self._lives.get(key, ()))
 
     def fault_of_tables(self, topics: dict[str, object], offsets: dict[str, dict[int, int]], end: int) -> str | None:
@@ -160,7 +160,7 @@ class CommittedLog:
         return None
 
 
-def _fault_of_queue(store: MessageStore, key: Key, messages: list[Message]) -> str | None:
+def _fault_of_queue(store: MessageStore, key: Key, messages: list[CommittedMessage]) -> str | None:
     queue = store.queues.find(*key)
     if queue is None:
         return f"is not there, with {len(messages)} messages" if messages else None

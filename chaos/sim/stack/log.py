@@ -18,7 +18,7 @@ from dledger.log_events import LogEvents
 from dledger.node import RaftNode
 from dledger.peers.frame_stream import FrameStream
 from dledger.peers.hello import Hello
-from dledger.peers.link import Link
+from dledger.peers.link import PeerLink
 from dledger.peers.transport import PeerListener
 from dledger.peers.wire import CopyRequest, CopyResponse, Encoder, PeerMessage, decode
 
@@ -168,7 +168,7 @@ class SimTransport:
         self._frame: tuple[int, memoryview] | None = None
         self.hello = hello
         owner.transport_made(self)
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, PeerLink] = {}
         self.refused_count = 0
         self.port = 0
 

@@ -15,18 +15,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Final
 
-from ha.controller.core.model import FIRST_ID, REPLICAS_MAX, Candidate, DamagedStateError, Group, Replica
-from ha.controller.core.outcome import Outcome
+from ha.controller.core.model import FIRST_ID, REPLICAS_MAX, Candidate, DamagedStateError, Group, RegisteredReplica
+from ha.controller.core.outcome import CommandOutcome
 from ledgermq.remoting.refusal import Cause
 
-Applied = tuple[Group | None, Outcome]
+Applied = tuple[Group | None, CommandOutcome]
 
 BY_CONTROLLER: Final = -1
 """Who asks for an election when no broker and no administrator does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command(ABC):
+class StateCommand(ABC):
     """One entry of the controllers' log.
 
     Attributes:
@@ -47,17 +47,17 @@ class Command(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confirm(Command):
+class Confirm(StateCommand):
     """Nothing; that it was applied proves that this controller leads, and has applied all before it."""
 
     KIND = "confirm"
 
     def apply(self, group: Group | None) -> Applied:
-        return group, Outcome(group=group)
+        return group, CommandOutcome(group=group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrantId(Command):
+class GrantId(StateCommand):
     """Give a broker process its id. The same id with the same check code is granted again."""
 
     KIND = "grant-id"
@@ -70,26 +70,26 @@ class GrantId(Command):
             group = Group(cluster=self.cluster, name=self.name)
             if self.broker_id != FIRST_ID:
                 remark = f"Broker-set: {self.name} hasn't been registered in controller"
-                return None, Outcome(
+                return None, CommandOutcome(
                     Cause.CONTROLLER_ID_INVALID, f"{remark}, but broker try to apply brokerId: {self.broker_id}"
                 )
         known = group.replicas.get(self.broker_id)
         if known is not None and known.check_code == self.check_code:
-            return group, Outcome(group=group)
+            return group, CommandOutcome(group=group)
         if known is not None or self.broker_id < FIRST_ID:
             remark = f"Fail to apply brokerId: {self.broker_id} in broker-set: {self.name}"
-            return group, Outcome(Cause.CONTROLLER_ID_INVALID, remark, group)
+            return group, CommandOutcome(Cause.CONTROLLER_ID_INVALID, remark, group)
         if len(group.replicas) >= REPLICAS_MAX:
             remark = f"broker name {self.name} has {len(group.replicas)} replicas, no more are registered"
-            return group, Outcome(Cause.CONTROLLER_ID_INVALID, remark, group)
-        replica = Replica(self.check_code.partition(";")[0], self.check_code)
+            return group, CommandOutcome(Cause.CONTROLLER_ID_INVALID, remark, group)
+        replica = RegisteredReplica(self.check_code.partition(";")[0], self.check_code)
         replicas = {**group.replicas, self.broker_id: replica}
         group = replace(group, replicas=replicas, next_id=max(group.next_id, self.broker_id + 1))
-        return group, Outcome(group=group)
+        return group, CommandOutcome(group=group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Register(Command):
+class Register(StateCommand):
     """A broker process with an id has started, perhaps at another address."""
 
     KIND = "register"
@@ -99,18 +99,18 @@ class Register(Command):
     def apply(self, group: Group | None) -> Applied:
         if group is None:
             remark = f"Broker-set: {self.name} hasn't been registered in controller"
-            return None, Outcome(Cause.CONTROLLER_NOT_REGISTERED, remark)
+            return None, CommandOutcome(Cause.CONTROLLER_NOT_REGISTERED, remark)
         known = group.replicas.get(self.broker_id)
         if known is None:
             remark = f"BrokerId: {self.broker_id} hasn't been registered in broker-set: {self.name}"
-            return group, Outcome(Cause.CONTROLLER_NOT_REGISTERED, remark, group)
+            return group, CommandOutcome(Cause.CONTROLLER_NOT_REGISTERED, remark, group)
         if known.address != self.address:
             group = replace(group, replicas={**group.replicas, self.broker_id: replace(known, address=self.address)})
-        return group, Outcome(group=group)
+        return group, CommandOutcome(group=group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterSet(Command):
+class AlterSet(StateCommand):
     """A master proposes another in-sync set.
 
     Attributes:
@@ -131,14 +131,14 @@ class AlterSet(Command):
 
     def apply(self, group: Group | None) -> Applied:
         if group is None:
-            return None, Outcome(Cause.CONTROLLER_ALTER_FAILED, "Broker metadata is not existed")
+            return None, CommandOutcome(Cause.CONTROLLER_ALTER_FAILED, "Broker metadata is not existed")
         problem = self._problem(group)
         if problem is not None:
-            return group, Outcome(*problem, group)
+            return group, CommandOutcome(*problem, group)
         group = replace(
             group, in_sync=self.wanted, set_epoch=group.set_epoch + 1, unbegun_epoch=0, former=frozenset()
         )  # who proposes has begun
-        return group, Outcome(group=group)
+        return group, CommandOutcome(group=group)
 
     def _problem(self, group: Group) -> tuple[Cause, str] | None:
         """The first objection, in the order in which RocketMQ has them."""
@@ -167,7 +167,7 @@ class AlterSet(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elect(Command):
+class Elect(StateCommand):
     """Appoint a master, if there is none that lives.
 
     The first election of a group is won by the broker that asks. Later the candidates are the living members of the
@@ -197,20 +197,20 @@ class Elect(Command):
 
     def apply(self, group: Group | None) -> Applied:
         if group is None:
-            return None, Outcome(Cause.CONTROLLER_NOT_REGISTERED, "Broker hasn't been registered")
+            return None, CommandOutcome(Cause.CONTROLLER_NOT_REGISTERED, "Broker hasn't been registered")
         if self.seen_epoch not in (None, group.master_epoch):
             remark = f"the election of {self.name} was decided at epoch {self.seen_epoch}, now {group.master_epoch}"
-            return group, Outcome(Cause.CONTROLLER_FENCED_MASTER_EPOCH, remark, group)
+            return group, CommandOutcome(Cause.CONTROLLER_FENCED_MASTER_EPOCH, remark, group)
         if self.asker != BY_CONTROLLER and self.asker not in group.replicas:
             remark = f"BrokerId: {self.asker} hasn't been registered in broker-set: {self.name}"
-            return group, Outcome(Cause.CONTROLLER_INVALID_REPLICAS, remark, group)
+            return group, CommandOutcome(Cause.CONTROLLER_INVALID_REPLICAS, remark, group)
         is_first = group.master_epoch == 0 and self.asker != BY_CONTROLLER
         chosen = self.asker if is_first else self._choose(group)
         if chosen is None:
             return self._without_master(group)
         if chosen == group.master_id and not self._is_renewal(group):
             remark = f"The old master {chosen} is still alive, not need to elect new master for broker {self.name}"
-            return group, Outcome(Cause.CONTROLLER_MASTER_STILL_EXISTS, remark, group)
+            return group, CommandOutcome(Cause.CONTROLLER_MASTER_STILL_EXISTS, remark, group)
         unbegun_epoch, former = group.unbegun_epoch, group.former
         if not unbegun_epoch or all(one.broker_id != chosen for one in self._trusted(group)):
             # before the first master nothing is acknowledged
@@ -224,7 +224,7 @@ class Elect(Command):
             unbegun_epoch=unbegun_epoch,
             former=former,
         )
-        return group, Outcome(group=group)
+        return group, CommandOutcome(group=group)
 
     def _is_renewal(self, group: Group) -> bool:
         return self.new_process and self.asker == group.master_id
@@ -263,15 +263,15 @@ class Elect(Command):
     def _without_master(self, group: Group) -> Applied:
         """Nobody can be appointed. That the master is lost is noted only if this is why the controller asks."""
         if self.asker != BY_CONTROLLER:
-            return group, Outcome(Cause.CONTROLLER_ELECTION_FAILED, "Failed to elect a new master", group)
+            return group, CommandOutcome(Cause.CONTROLLER_ELECTION_FAILED, "Failed to elect a new master", group)
         if group.master_id is not None and self.seen_epoch is not None:
             group = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
         remark = "Old master has down and failed to elect a new broker master"
-        return group, Outcome(Cause.CONTROLLER_MASTER_NOT_AVAILABLE, remark, group)
+        return group, CommandOutcome(Cause.CONTROLLER_MASTER_NOT_AVAILABLE, remark, group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clean(Command):
+class Clean(StateCommand):
     """Forget replicas, or a whole group.
 
     Unlike RocketMQ's: ids count also when living brokers may be cleaned, a set that shrinks gets a new epoch, and a
@@ -291,30 +291,30 @@ class Clean(Command):
     def apply(self, group: Group | None) -> Applied:
         if group is None:
             remark = f"Broker {self.name} is not existed,clean broker data failure."
-            return None, Outcome(Cause.CONTROLLER_INVALID_CLEAN, remark)
+            return None, CommandOutcome(Cause.CONTROLLER_INVALID_CLEAN, remark)
         living = sorted(self.ids & self.alive)
         if not self.even_living and (living or (not self.ids and group.master_id is not None)):
             who = f"[{self.name},  {living[0]}]" if living else self.name
             remark = f"Broker {who} is still alive, clean up failure"
-            return group, Outcome(Cause.CONTROLLER_INVALID_CLEAN, remark, group)
+            return group, CommandOutcome(Cause.CONTROLLER_INVALID_CLEAN, remark, group)
         replicas = {key: one for key, one in group.replicas.items() if self.ids and key not in self.ids}
         if not replicas:
-            return None, Outcome()
+            return None, CommandOutcome()
         group = replace(group, replicas=replicas, former=group.former - self.ids)
         if group.in_sync & self.ids:
             group = replace(group, in_sync=group.in_sync - self.ids, set_epoch=group.set_epoch + 1)
         if group.master_id in self.ids:
             group = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
-        return group, Outcome(group=group)
+        return group, CommandOutcome(group=group)
 
 
-_KINDS: Final[Mapping[str, type[Command]]] = {
+_KINDS: Final[Mapping[str, type[StateCommand]]] = {
     kind.KIND: kind for kind in (Confirm, GrantId, Register, AlterSet, Elect, Clean)
 }
 _SETS: Final = ("wanted", "alive", "ids")
 
 
-def command_from_json(kind: str, fields: Mapping[str, Any]) -> Command:
+def command_from_json(kind: str, fields: Mapping[str, Any]) -> StateCommand:
     """The command whose kind and `to_json` these are.
 
     Raises:

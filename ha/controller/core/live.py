@@ -23,7 +23,7 @@ LIVE_MAX: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class ReplicaHeartbeat:
     """What a broker says of itself.
 
     Attributes:
@@ -50,7 +50,7 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class _Entry:
-    beat: Heartbeat
+    beat: ReplicaHeartbeat
     heard_ms: int
     connection: object
 
@@ -64,7 +64,7 @@ class LiveBrokers:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def hear(self, beat: Heartbeat, now_ms: int, connection: object) -> bool:
+    def hear(self, beat: ReplicaHeartbeat, now_ms: int, connection: object) -> bool:
         """A heartbeat arrived; returns False when the table is full and the broker is not in it."""
         key = beat.name, beat.broker_id
         if key not in self._entries and len(self._entries) >= LIVE_MAX:
@@ -72,17 +72,17 @@ class LiveBrokers:
         self._entries[key] = _Entry(beat, now_ms, connection)
         return True
 
-    def closed(self, connection: object) -> list[Heartbeat]:
+    def closed(self, connection: object) -> list[ReplicaHeartbeat]:
         """A connection closed; returns who is dead by that."""
         dead = [key for key, entry in self._entries.items() if entry.connection is connection]
         return [self._entries.pop(key).beat for key in dead]
 
-    def expire(self, now_ms: int) -> list[tuple[Heartbeat, object]]:
+    def expire(self, now_ms: int) -> list[tuple[ReplicaHeartbeat, object]]:
         """Take out who was silent too long; returns them with their connections."""
         dead = [key for key, entry in self._entries.items() if now_ms - entry.heard_ms > entry.beat.silence_ms]
         return [(entry.beat, entry.connection) for entry in map(self._entries.pop, dead)]
 
-    def last(self, name: str, broker_id: int) -> Heartbeat | None:
+    def last(self, name: str, broker_id: int) -> ReplicaHeartbeat | None:
         """The last heartbeat of a broker in the table."""
         entry = self._entries.get((name, broker_id))
         return None if entry is None else entry.beat

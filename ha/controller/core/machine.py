@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import orjson
 
-from ha.controller.core.commands import Command, command_from_json
+from ha.controller.core.commands import StateCommand, command_from_json
 from ha.controller.core.model import GROUPS_MAX, DamagedStateError, Group
-from ha.controller.core.outcome import Outcome
+from ha.controller.core.outcome import CommandOutcome
 from ledgermq.remoting.refusal import Cause
 
 VERSION: Final = 1
@@ -25,12 +25,12 @@ Key = tuple[str, int]
 """Who submitted a command (a name of one run of one controller), and the command's number there."""
 
 
-def encode_command(key: Key, command: Command) -> bytes:
+def encode_command(key: Key, command: StateCommand) -> bytes:
     """The command as the log holds it."""
     return orjson.dumps({"v": VERSION, "key": key, "kind": command.KIND, "fields": command.to_json()})
 
 
-def decode_command(data: bytes) -> tuple[Key, Command]:
+def decode_command(data: bytes) -> tuple[Key, StateCommand]:
     """What `encode_command` wrote.
 
     Raises:
@@ -45,7 +45,7 @@ def decode_command(data: bytes) -> tuple[Key, Command]:
     return (submitter, number), command_from_json(kind, fields)
 
 
-class Machine:
+class ControllerMachine:
     """Groups, and the last outcomes. One thread changes it; others may read `groups` at any time.
 
     Attributes:
@@ -54,9 +54,9 @@ class Machine:
 
     def __init__(self) -> None:
         self.groups: Mapping[str, Group] = {}
-        self._remembered: dict[Key, Outcome] = {}
+        self._remembered: dict[Key, CommandOutcome] = {}
 
-    def apply(self, data: bytes) -> Outcome:
+    def apply(self, data: bytes) -> CommandOutcome:
         """Apply one command.
 
         Raises:
@@ -72,13 +72,15 @@ class Machine:
             del self._remembered[next(iter(self._remembered))]
         return outcome
 
-    def _carry_out(self, command: Command) -> Outcome:
+    def _carry_out(self, command: StateCommand) -> CommandOutcome:
         before = self.groups.get(command.name)
         after, outcome = command.apply(before)
         if after is before:
             return outcome
         if before is None and len(self.groups) >= GROUPS_MAX:
-            return Outcome(Cause.SYSTEM_ERROR, f"{len(self.groups)} broker names are registered, no more are taken")
+            return CommandOutcome(
+                Cause.SYSTEM_ERROR, f"{len(self.groups)} broker names are registered, no more are taken"
+            )
         groups = {name: group for name, group in self.groups.items() if name != command.name}
         if after is not None:
             groups[command.name] = after
@@ -105,7 +107,8 @@ class Machine:
         try:
             groups = {group.name: group for group in map(Group.from_json, value["groups"])}
             remembered = {
-                (submitter, number): Outcome.from_json(outcome) for submitter, number, outcome in value["remembered"]
+                (submitter, number): CommandOutcome.from_json(outcome)
+                for submitter, number, outcome in value["remembered"]
             }
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedStateError(f"a snapshot cannot be read: {type(error).__name__} {error}") from error

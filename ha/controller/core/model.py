@@ -20,7 +20,7 @@ class DamagedStateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class RegisteredReplica:
     """One broker process of a group.
 
     Attributes:
@@ -49,7 +49,7 @@ class Group:
 
     cluster: str
     name: str
-    replicas: Mapping[int, Replica] = field(default_factory=dict)
+    replicas: Mapping[int, RegisteredReplica] = field(default_factory=dict)
     next_id: int = FIRST_ID
     master_id: int | None = None
     master_epoch: int = 0
@@ -88,7 +88,7 @@ class Group:
         return cls(
             cluster=value["cluster"],
             name=value["name"],
-            replicas={key: Replica(address, code) for key, address, code in value["replicas"]},
+            replicas={key: RegisteredReplica(address, code) for key, address, code in value["replicas"]},
             next_id=value["nextId"],
             master_id=value["masterId"],
             master_epoch=value["masterEpoch"],

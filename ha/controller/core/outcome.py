@@ -9,7 +9,7 @@ from ledgermq.remoting.refusal import Cause
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """Kept with the command's key, so that a repeated command gets the same.
 
     Attributes:
@@ -31,7 +31,7 @@ class Outcome:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Outcome":
+    def from_json(cls, value: Mapping[str, Any]) -> "CommandOutcome":
         """The outcome that `to_json` wrote.
 
         Raises:

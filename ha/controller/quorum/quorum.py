@@ -24,10 +24,10 @@ from typing import Any, Final
 
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, SyncObjConsumer, replicated
 
-from ha.controller.core.commands import Command
-from ha.controller.core.machine import Machine, encode_command
+from ha.controller.core.commands import StateCommand
+from ha.controller.core.machine import ControllerMachine, encode_command
 from ha.controller.core.model import DamagedStateError
-from ha.controller.core.outcome import Outcome
+from ha.controller.core.outcome import CommandOutcome
 from ha.controller.errors import QuorumError, QuorumFailedError, QuorumFileError, QuorumListenError
 from ha.controller.quorum.journal import Journal
 from ha.controller.quorum.snapshot_file import Entry, Snapshot, encode_snapshot, read_snapshot
@@ -97,12 +97,12 @@ class QuorumStatus:
 class _Replicated(SyncObjConsumer):  # type: ignore[misc]  # PySyncObj has no types
     """What PySyncObj replicates. It has one method for ever: its name is part of the log's format."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: ControllerMachine) -> None:
         super().__init__()
         self._machine = machine
 
     @replicated  # type: ignore[untyped-decorator]
-    def apply(self, command: bytes) -> Outcome:
+    def apply(self, command: bytes) -> CommandOutcome:
         """Apply one command; called in the log's order on every member."""
         return self._machine.apply(command)
 
@@ -116,7 +116,7 @@ class Quorum:
         on_change: called on the loop when who leads, or the term, changed, and when the quorum failed.
     """
 
-    def __init__(self, settings: QuorumSettings, machine: Machine, on_change: Callable[[], None]) -> None:
+    def __init__(self, settings: QuorumSettings, machine: ControllerMachine, on_change: Callable[[], None]) -> None:
         self._settings = settings
         self._machine = machine
         self._on_change = on_change
@@ -124,7 +124,7 @@ class Quorum:
         self._ids = {address: member for member, address in settings.members.items()}
         self._submitter = f"{settings.self_id}-{secrets.token_hex(8)}"
         self._numbers = itertools.count()
-        self._waiting: set[asyncio.Future[tuple[Outcome | None, int]]] = set()
+        self._waiting: set[asyncio.Future[tuple[CommandOutcome | None, int]]] = set()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock: LockFile | None = None
@@ -168,7 +168,7 @@ class Quorum:
             self._lock.release()
             self._lock = None
 
-    async def submit(self, command: Command, limit_s: float = SUBMIT_S) -> Outcome:
+    async def submit(self, command: StateCommand, limit_s: float = SUBMIT_S) -> CommandOutcome:
         """Have a command applied by all members; returns its outcome. It is durable on a majority then.
 
         It is submitted again while its fate is unknown; its key makes sure that it counts once.
@@ -191,8 +191,8 @@ class Quorum:
             await asyncio.sleep(_RETRY_S)
         raise Refusal(Cause.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
 
-    async def _submit_once(self, data: bytes, deadline_s: float) -> tuple[Outcome | None, int]:
-        answered: asyncio.Future[tuple[Outcome | None, int]] = self._loop.create_future()
+    async def _submit_once(self, data: bytes, deadline_s: float) -> tuple[CommandOutcome | None, int]:
+        answered: asyncio.Future[tuple[CommandOutcome | None, int]] = self._loop.create_future()
         self._waiting.add(answered)
         try:
             self._replicated.apply(data, callback=functools.partial(self._applied, answered))
@@ -214,7 +214,9 @@ class Quorum:
 
     # ---- in the thread
 
-    def _applied(self, answered: "asyncio.Future[tuple[Outcome | None, int]]", outcome: Any, reason: int) -> None:
+    def _applied(
+        self, answered: "asyncio.Future[tuple[CommandOutcome | None, int]]", outcome: Any, reason: int
+    ) -> None:
         self._on_loop(functools.partial(_settle, answered, outcome, reason))
 
     def _on_loop(self, call: Callable[[], None]) -> None:
@@ -346,6 +348,8 @@ class Quorum:
         return snapshot.last, snapshot.previous, ()
 
 
-def _settle(answered: "asyncio.Future[tuple[Outcome | None, int]]", outcome: Outcome | None, reason: int) -> None:
+def _settle(
+    answered: "asyncio.Future[tuple[CommandOutcome | None, int]]", outcome: CommandOutcome | None, reason: int
+) -> None:
     if not answered.done():
         answered.set_result((outcome, reason))

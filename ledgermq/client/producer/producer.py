@@ -50,7 +50,7 @@ from ledgermq.client.producer.outgoing import (
 from ledgermq.client.producer.queue_choice import QueueChoice
 from ledgermq.client.producer.replies import Replies
 from ledgermq.client.producer.send_request import SendResult
-from ledgermq.client.producer.sender import PLAIN, Kind, Sender
+from ledgermq.client.producer.sender import PLAIN, Sender, SendKind
 from ledgermq.client.producer.telling import TellingCalls
 from ledgermq.client.producer.timing import Delay, parse_recall_handle, timing_text
 from ledgermq.client.producer.transactions import Checker, Transaction, Transactions, half_text
@@ -289,7 +289,7 @@ class Producer:
                 deadline_s=deadline_s, attempts_max=attempts_max,
             )  # fmt: skip
             return await sending
-        kind = Kind(own) if own else PLAIN
+        kind = SendKind(own) if own else PLAIN
         return await parts.sender.send(
             topic, body, tags, keys, properties, queue, order_key, deadline_s, attempts_max, kind
         )
@@ -434,7 +434,7 @@ class Producer:
         parts = self._opened()
         check_wait(**given(check_after_s=check_after_s))
         message_id = parts.sender.next_id()
-        kind = Kind(half_text(self._group, check_after_s), TRANSACTION_PREPARED, message_id=message_id)
+        kind = SendKind(half_text(self._group, check_after_s), TRANSACTION_PREPARED, message_id=message_id)
 
         async def send_half() -> SendResult:
             return await parts.sender.send(topic, body, **options, kind=kind)

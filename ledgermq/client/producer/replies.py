@@ -21,7 +21,7 @@ from ledgermq.client.core.session import Session
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, NoReplyError
 from ledgermq.client.producer.outgoing import Body, MessageOptions
 from ledgermq.client.producer.send_request import SendResult
-from ledgermq.client.producer.sender import Kind, Sender
+from ledgermq.client.producer.sender import Sender, SendKind
 from ledgermq.message.hosts import Host
 from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
@@ -39,7 +39,7 @@ REPLY_ATTEMPTS: Final = 8  # each that fails because the requester is gone leave
 UNKNOWN_HOST: Final = Host("0.0.0.0", 0)
 
 
-def reply_address(request: Message) -> tuple[str, Kind, float | None]:
+def reply_address(request: Message) -> tuple[str, SendKind, float | None]:
     """How to reply to this message.
 
     Returns:
@@ -56,7 +56,7 @@ def reply_address(request: Message) -> tuple[str, Kind, float | None]:
     carried = [
         f"{name}\x01{properties[name]}\x02" for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL) if name in properties
     ]
-    kind = Kind("MSG_TYPE\x01reply\x02" + "".join(carried), code=RequestCode.SEND_REPLY_MESSAGE_V2)
+    kind = SendKind("MSG_TYPE\x01reply\x02" + "".join(carried), code=RequestCode.SEND_REPLY_MESSAGE_V2)
     return reply_topic(properties[CLUSTER]), kind, _seconds(properties.get(TTL, ""))
 
 
@@ -98,7 +98,7 @@ class Replies:
                     topic, lambda: sender.choice.route(topic), lambda: f"request to topic {topic!r}"
                 )
                 await self._introduce(topic)
-                kind = Kind(
+                kind = SendKind(
                     f"{CORRELATION_ID}\x01{correlation_id}\x02{REPLY_TO_CLIENT}\x01{self._session.client_id}\x02"
                     f"{TTL}\x01{round(timeout_s * 1000)}\x02"
                 )

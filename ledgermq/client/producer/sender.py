@@ -41,7 +41,7 @@ _PORT_LENGTH: Final = 4
 _PART_OVERHEAD: Final = len(encode_batch([(0, b"", b"")]))
 
 
-class Kind(NamedTuple):
+class SendKind(NamedTuple):
     """What makes a message more than a plain one.
 
     Attributes:
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
     message_id: str | None = None
 
 
-PLAIN: Final = Kind()
+PLAIN: Final = SendKind()
 
 
 class BatchPart(NamedTuple):
@@ -118,7 +118,7 @@ class Sender:
         order_key: str | None = None,
         deadline_s: float | None = None,
         attempts_max: int | None = None,
-        kind: Kind = PLAIN,
+        kind: SendKind = PLAIN,
     ) -> SendResult:
         """Send one message; arguments as in `Producer.send`, and what makes it more than a plain message.
 
@@ -202,7 +202,7 @@ class Sender:
         keys: Keys | None,
         properties: Mapping[str, str] | None,
         where: Where | None,
-        kind: Kind = PLAIN,
+        kind: SendKind = PLAIN,
     ) -> SendPlan:
         """The plan of one message whose body was checked (request 310, or another of the same shape).
 

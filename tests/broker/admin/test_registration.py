@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.admin.registration import Announcement, Registration
+from broker.admin.registration import Announcement, NameserverLinks
 from broker.config import BrokerConfig
 from broker.role import Role
 from broker.state.settings import DataVersion, TopicConfig
@@ -116,7 +116,7 @@ async def test_a_role_change_is_registered_at_once_with_term_and_confirm_offset(
 ) -> None:
     config = raft_config(namesrv.server.port, beat_ms=4000)
     role = Role(config, FOLLOWER)
-    registration = Registration(config, "127.0.0.1:10931", role, remoting, Tables().describe)
+    registration = NameserverLinks(config, "127.0.0.1:10931", role, remoting, Tables().describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     first = namesrv.registrations[0]
@@ -139,7 +139,7 @@ async def test_between_registrations_it_gives_signs_of_life_and_registers_when_i
     namesrv: ScriptedNameServer, remoting: RemotingClient
 ) -> None:
     config = raft_config(namesrv.server.port)
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
     await eventually(lambda: len(namesrv.of(RequestCode.QUERY_DATA_VERSION)) >= 2)
     assert len(namesrv.registrations) == 1
@@ -156,7 +156,7 @@ async def test_a_connection_that_was_lost_is_followed_by_a_whole_registration(
     namesrv: ScriptedNameServer, remoting: RemotingClient
 ) -> None:
     config = raft_config(namesrv.server.port)
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     for connection in tuple(namesrv.server.connections):
@@ -168,7 +168,7 @@ async def test_a_connection_that_was_lost_is_followed_by_a_whole_registration(
 
 async def test_a_topic_that_changed_is_told_of_alone(namesrv: ScriptedNameServer, remoting: RemotingClient) -> None:
     config, tables = raft_config(namesrv.server.port, beat_ms=4000), Tables()
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     tables.put(topic("New", 2), topic("T", 9))
@@ -194,7 +194,7 @@ async def test_a_nameserver_that_does_not_take_changes_is_told_everything(remoti
     javas = ScriptedNameServer(takes_increments=False)
     await javas.server.start("127.0.0.1", 0)
     config, tables = raft_config(javas.server.port, beat_ms=4000), Tables()
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     tables.put(topic("New"))
@@ -209,7 +209,7 @@ async def test_a_change_that_is_refused_is_followed_by_everything(
     namesrv: ScriptedNameServer, remoting: RemotingClient
 ) -> None:
     config, tables = raft_config(namesrv.server.port), Tables()
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     tables.put(topic("New"))
@@ -224,7 +224,7 @@ async def test_topics_are_shown_with_no_more_than_the_whole_broker_allows(
     namesrv: ScriptedNameServer, remoting: RemotingClient
 ) -> None:
     config = raft_config(namesrv.server.port)
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     config.broker_permission = 4
@@ -237,7 +237,7 @@ async def test_topics_are_shown_with_no_more_than_the_whole_broker_allows(
 async def test_a_refused_registration_is_tried_again(namesrv: ScriptedNameServer, remoting: RemotingClient) -> None:
     config = raft_config(namesrv.server.port)
     namesrv.refuse[RequestCode.REGISTER_BROKER] = 1
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     assert len(namesrv.registrations) == 2
@@ -248,7 +248,7 @@ async def test_a_nameserver_that_is_away_keeps_nobody_waiting_and_is_told_when_i
     namesrv: ScriptedNameServer, remoting: RemotingClient, unused_tcp_port: int
 ) -> None:
     config = raft_config(namesrv.server.port, unused_tcp_port)
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
     await registration.announce()
     assert registration.registered_count == 1
@@ -264,7 +264,7 @@ async def test_a_standalone_broker_registers_its_configured_id_and_no_term(
 ) -> None:
     config = BrokerConfig(broker_name="b", namesrv_addrs=(f"127.0.0.1:{namesrv.server.port}",), broker_id=0)
     state = LogState(LogRole.ALONE, 0, None, None)
-    registration = Registration(config, "127.0.0.1:1", Role(config, state), remoting, Tables().describe)
+    registration = NameserverLinks(config, "127.0.0.1:1", Role(config, state), remoting, Tables().describe)
     registration.start()
     await eventually(lambda: namesrv.registrations != [])
     assert namesrv.registrations[0].ext["brokerId"] == "0"

@@ -10,7 +10,7 @@ from broker.counting.statistics import (
     GROUP_GET_NUMS,
     QUEUE_GET_NUMS,
     SAMPLE_SECONDS,
-    Counter,
+    RateCounter,
     Statistics,
 )
 
@@ -45,11 +45,11 @@ def test_spans_forget_what_is_older() -> None:
 )
 def test_a_span_tells_what_was_counted_since_its_first_sample(steps: list[tuple[int, int]], before: int) -> None:
     spans = (("short", 1, 3), ("middle", 4, 3), ("long", 8, 4))
-    changed: list[Counter] = []
+    changed: list[RateCounter] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("broker.counting.statistics._SPANS", spans)
         number = before
-        counter = Counter(0.0, number, changed)
+        counter = RateCounter(0.0, number, changed)
         naive = [[(0, 0)] for _ in spans]
         for amount, rounds in steps:
             if amount:
@@ -69,7 +69,7 @@ def test_a_span_tells_what_was_counted_since_its_first_sample(steps: list[tuple[
 
 def test_counters_that_nothing_is_added_to_are_not_visited(monkeypatch: pytest.MonkeyPatch) -> None:
     visits: list[int] = []
-    monkeypatch.setattr(Counter, "sample", lambda counter, number: visits.append(number))
+    monkeypatch.setattr(RateCounter, "sample", lambda counter, number: visits.append(number))
     clock = Clock()
     statistics = Statistics(clock)
     for number in range(100):

@@ -9,7 +9,7 @@ import pytest
 from broker.append.answers import SendAnswers
 from broker.append.appender import Appender
 from broker.counting.counting import Counting
-from broker.delay.deliveries import REFRESH_BYTES, Deliveries, Kind
+from broker.delay.deliveries import REFRESH_BYTES, Deliveries, DeliveryKind
 from broker.state.tables import MARKS_KEY, ReplicatedState, StateChange
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -41,7 +41,9 @@ class Bench:
         draft.prepared_transaction_offset = origin
         return draft
 
-    async def deliver(self, token: str, *origins: int, kind: Kind = Kind.DELAY, sys_flag: int = 0) -> None:
+    async def deliver(
+        self, token: str, *origins: int, kind: DeliveryKind = DeliveryKind.DELAY, sys_flag: int = 0
+    ) -> None:
         placed = len(self.log.dones)
         drafts = [self.draft(origin, sys_flag) for origin in origins]
         self.deliveries.deliver(kind, token, drafts, self.done.append)
@@ -64,7 +66,7 @@ class Bench:
 async def test_a_delivery_without_progress_is_found_and_one_with_it_is_not(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     await bench.deliver("a", 101, 102)
-    bench.deliveries.record(Kind.DELAY, {"progress": {0: 2}}, ["a"])
+    bench.deliveries.record(DeliveryKind.DELAY, {"progress": {0: 2}}, ["a"])
     await bench.deliver("b", 103)
     bench.settle()
     assert await bench.scan() == ({103}, set())
@@ -73,8 +75,8 @@ async def test_a_delivery_without_progress_is_found_and_one_with_it_is_not(tmp_p
 
 async def test_commits_are_told_from_other_deliveries(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    await bench.deliver("a", 7, kind=Kind.TRANSACTION, sys_flag=TRANSACTION_COMMIT)
-    await bench.deliver("b", 8, kind=Kind.TIMER)
+    await bench.deliver("a", 7, kind=DeliveryKind.TRANSACTION, sys_flag=TRANSACTION_COMMIT)
+    await bench.deliver("b", 8, kind=DeliveryKind.TIMER)
     bench.settle()
     assert await bench.scan() == ({8}, {7})
 
@@ -84,12 +86,12 @@ async def test_progress_that_was_refused_tells_of_nothing(tmp_path: Path) -> Non
     await bench.deliver("a", 101)
     bench.settle()
     told: list[str] = []
-    bench.deliveries.record(Kind.DELAY, {"progress": {0: 1}}, ["a"], lambda: told.append("refused"))
+    bench.deliveries.record(DeliveryKind.DELAY, {"progress": {0: 1}}, ["a"], lambda: told.append("refused"))
     (_, done) = bench.proposed.pop()
     done(Refusal(Cause.DISK_FULL, "no room"))
     assert told == ["refused"]
     await bench.deliver("b", 102)
-    bench.deliveries.record(Kind.DELAY, {"other": {0: 1}}, ["b"])
+    bench.deliveries.record(DeliveryKind.DELAY, {"other": {0: 1}}, ["b"])
     bench.settle()
     assert await bench.scan() == ({101, 102}, set())
 
@@ -104,13 +106,13 @@ async def test_nothing_is_looked_at_where_nothing_was_ever_delivered(tmp_path: P
 async def test_the_mark_of_a_delivery_lies_before_it_however_long_none_was(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     await bench.deliver("a", 1)
-    bench.deliveries.record(Kind.DELAY, {}, ["a"])
+    bench.deliveries.record(DeliveryKind.DELAY, {}, ["a"])
     bench.settle()
     before = bench.log.max_offset
     bench.log._data += bytes(REFRESH_BYTES + 1)
     await bench.deliver("b", 2)
     (change, _) = bench.proposed[0]
-    assert change.offsets[MARKS_KEY] == {Kind.DELAY: before + REFRESH_BYTES + 1}
+    assert change.offsets[MARKS_KEY] == {DeliveryKind.DELAY: before + REFRESH_BYTES + 1}
 
 
 async def test_a_kind_that_delivers_seldom_hides_nothing_of_one_that_delivers_now(
@@ -118,12 +120,12 @@ async def test_a_kind_that_delivers_seldom_hides_nothing_of_one_that_delivers_no
 ) -> None:
     monkeypatch.setattr("broker.delay.deliveries._SCAN_BYTES_MAX", 4096)
     bench = Bench(tmp_path)
-    await bench.deliver("a", 1, kind=Kind.DELAY)
+    await bench.deliver("a", 1, kind=DeliveryKind.DELAY)
     bench.settle()
     for _ in range(100):
         bench.store.put([bench.draft(0)], lambda _: None)
     assert bench.log.max_offset > 2 * 4096
-    await bench.deliver("b", 2, kind=Kind.TIMER)
+    await bench.deliver("b", 2, kind=DeliveryKind.TIMER)
     bench.settle()
     assert (await bench.scan())[0] == {1, 2}
 

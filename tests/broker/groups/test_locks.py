@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from broker.groups.clients import HEARTBEAT
-from broker.groups.locks import QueueLocks
+from broker.groups.locks import GroupLocks
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import QueueId
@@ -17,7 +17,7 @@ Q0, Q1 = QueueId("T", "b", 0), QueueId("T", "b", 1)
 
 
 def test_a_queue_is_locked_by_one_client_of_a_group() -> None:
-    locks = QueueLocks(lambda: 0.0)
+    locks = GroupLocks(lambda: 0.0)
     assert locks.lock("g", "a", [Q0, Q1]) == [Q0, Q1]
     assert locks.lock("g", "b", [Q0, Q1]) == []
     assert locks.lock("g", "a", [Q0]) == [Q0]
@@ -25,7 +25,7 @@ def test_a_queue_is_locked_by_one_client_of_a_group() -> None:
 
 
 def test_only_its_holder_frees_a_queue() -> None:
-    locks = QueueLocks(lambda: 0.0)
+    locks = GroupLocks(lambda: 0.0)
     locks.lock("g", "a", [Q0])
     locks.unlock("g", "b", [Q0])
     assert locks.lock("g", "b", [Q0]) == []
@@ -35,7 +35,7 @@ def test_only_its_holder_frees_a_queue() -> None:
 
 def test_a_lock_that_is_not_renewed_runs_out() -> None:
     now = 0.0
-    locks = QueueLocks(lambda: now)
+    locks = GroupLocks(lambda: now)
     locks.lock("g", "a", [Q0])
     assert locks.is_locked("g")
     now = 60.1
@@ -45,7 +45,7 @@ def test_a_lock_that_is_not_renewed_runs_out() -> None:
 
 def test_a_client_without_connections_keeps_its_locks_for_the_grace_time() -> None:
     now = 0.0
-    locks = QueueLocks(lambda: now, grace_s=3.0)
+    locks = GroupLocks(lambda: now, grace_s=3.0)
     locks.lock("g", "a", [Q0])
     locks.lock("g", "b", [Q1])
     assert locks.lost("g", "a") == 3.0
@@ -58,7 +58,7 @@ def test_a_client_without_connections_keeps_its_locks_for_the_grace_time() -> No
 
 def test_a_client_that_comes_back_in_time_keeps_its_locks() -> None:
     now = 0.0
-    locks = QueueLocks(lambda: now, grace_s=3.0)
+    locks = GroupLocks(lambda: now, grace_s=3.0)
     locks.lock("g", "a", [Q0])
     locks.lost("g", "a")
     now = 2.9
@@ -68,7 +68,7 @@ def test_a_client_that_comes_back_in_time_keeps_its_locks() -> None:
 
 
 def test_the_locks_of_a_client_that_leaves_are_free_at_once() -> None:
-    locks = QueueLocks(lambda: 0.0)
+    locks = GroupLocks(lambda: 0.0)
     locks.lock("g", "a", [Q0, Q1])
     locks.lock("h", "a", [Q0])
     locks.left("g", "a")
@@ -78,7 +78,7 @@ def test_the_locks_of_a_client_that_leaves_are_free_at_once() -> None:
 
 def test_a_client_without_locks_leaves_nothing_behind() -> None:
     now = 0.0
-    locks = QueueLocks(lambda: now)
+    locks = GroupLocks(lambda: now)
     assert locks.lost("g", "a") is None
     now = 99.0
     assert locks.free_in("g", "a") is None
@@ -128,7 +128,7 @@ async def test_the_others_are_told_when_a_dead_consumers_locks_are_free(desk: De
 
 def test_a_lost_client_that_still_pulls_keeps_its_locks_until_its_next_heartbeat_is_due() -> None:
     now = [0.0]
-    locks = QueueLocks(lambda: now[0])
+    locks = GroupLocks(lambda: now[0])
     assert locks.lock("g", "a", [Q0]) == [Q0]
     assert locks.lost("g", "a") == 4
     now[0] = 3.5
@@ -203,7 +203,7 @@ async def test_nothing_is_locked_after_leadership_was_lost_between_two_steps(des
 def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.groups.locks.LOCKS_MAX", 3)
     now = [0.0]
-    locks = QueueLocks(lambda: now[0])
+    locks = GroupLocks(lambda: now[0])
     queues = [QueueId("T", "b", number) for number in range(4)]
     assert locks.lock("g", "a", queues[:2]) == queues[:2]
     assert locks.lock("h", "b", queues) == queues[:1]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.delay.deliveries import Delivered, Deliveries, Kind
+from broker.delay.deliveries import Delivered, Deliveries, DeliveryKind
 from store.log.drafts import QueuedDraft
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, send
 from tests.broker.pop.support import CODE, pop
@@ -32,7 +32,9 @@ async def test_what_a_leader_revived_without_closing_its_checkpoint_comes_once(
         await send(client, body)
     deliver = Deliveries.deliver
 
-    def deliver_front(self: Deliveries, kind: Kind, token: str, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
+    def deliver_front(
+        self: Deliveries, kind: DeliveryKind, token: str, drafts: Sequence[QueuedDraft], done: Delivered
+    ) -> None:
         deliver(self, kind, token, drafts[:placed], done)
 
     monkeypatch.setattr(Deliveries, "deliver", deliver_front)

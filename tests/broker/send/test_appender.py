@@ -7,7 +7,7 @@ import pytest
 
 from broker.append.answers import Answer, SendAnswers
 from broker.append.appender import Appender
-from broker.counting.calls import Calls
+from broker.counting.calls import CallLatencies
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.log.drafts import QueuedDraft
@@ -135,7 +135,7 @@ async def test_senders_of_a_batch_of_which_nothing_was_placed_may_try_another_le
 async def answered(client: MemoryClient, outcome: Outcome, header_type: int = JSON_HEADER) -> Command:
     command = Command(310, 9, ext={}, header_type=header_type)
     client.connection.in_flight += 1
-    SendAnswers(STORE_HOST, Calls())([(client.connection, command, draft(7), b"KEY")], outcome)
+    SendAnswers(STORE_HOST, CallLatencies())([(client.connection, command, draft(7), b"KEY")], outcome)
     return await client.answer_to(9)
 
 

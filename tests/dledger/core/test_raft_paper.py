@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger.core.ballot import Ballot, Outcome
+from dledger.core.ballot import Ballot, BallotOutcome
 from dledger.core.errors import ImplausibleMessageError, InvariantError, NotLeaderError
 from dledger.core.messages import (
     NO_INDEX,
@@ -500,9 +500,9 @@ def test_a_candidate_that_forgot_its_votes_does_not_win_by_those_of_others() -> 
     ballot = Ballot(raft.state, VoteRequest(4, "n1", 1, 3, pre_vote=True), allow_missing=False)
     granted = VoteResponse(4, True, True, VoteCause.GRANTED, 1, 3)
     assert raft.state.unheard == {"n3"}
-    assert [ballot.record(peer, granted) for peer in ("n2", "n3")] == [Outcome.OPEN, Outcome.OPEN]
+    assert [ballot.record(peer, granted) for peer in ("n2", "n3")] == [BallotOutcome.OPEN, BallotOutcome.OPEN]
     raft.state.unheard.clear()
-    assert ballot.outcome() is Outcome.WON
+    assert ballot.outcome() is BallotOutcome.WON
 
 
 def test_a_vote_of_a_term_before_that_of_the_last_entry_binds_nobody() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from dledger.core.errors import InvariantError
 from dledger.core.invariants import check, view
 from dledger.core.messages import NO_INDEX, TERM_RUNS_MAX, Message, VoteCause, VoteRequest
-from dledger.core.progress import Progress
+from dledger.core.progress import PeerProgress
 from dledger.core.raft import Raft
 from dledger.core.voting import decide_vote, is_up_to_date
 from tests.dledger.core.core_strategies import elect, log_terms, make_raft, messages, peer, runs_of, save, term_runs_of
@@ -158,6 +158,6 @@ def test_time_links_and_disks_keep_the_invariants_too(terms: list[int], data: st
 
 
 def test_an_answer_that_calls_durable_what_it_has_not_received_counts_what_it_received() -> None:
-    progress = Progress(next_index=2, now_ms=0)
+    progress = PeerProgress(next_index=2, now_ms=0)
     assert progress.accepted(received_index=0, durable_index=1, sequence=0)
     assert (progress.received_index, progress.durable_index) == (0, 0)

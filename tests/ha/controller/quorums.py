@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from ha.controller.core.commands import GrantId
-from ha.controller.core.machine import Machine
+from ha.controller.core.machine import ControllerMachine
 from ha.controller.quorum.quorum import Quorum, QuorumSettings
 from tests.limits import SLOWNESS
 from tests.ports import free_ports
@@ -21,11 +21,11 @@ class Member:
 
     def __init__(self, settings: QuorumSettings) -> None:
         self.settings = settings
-        self.machine = Machine()
+        self.machine = ControllerMachine()
         self.quorum = Quorum(settings, self.machine, lambda: None)
 
     def start(self) -> None:
-        self.machine = Machine()
+        self.machine = ControllerMachine()
         self.quorum = Quorum(self.settings, self.machine, lambda: None)
         self.quorum.start()
 

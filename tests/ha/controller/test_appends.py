@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pysyncobj.transport import TCPTransport
 
-from ha.controller.core.machine import Machine
+from ha.controller.core.machine import ControllerMachine
 from ha.controller.errors import QuorumFileError
 from ha.controller.quorum.journal import JOURNAL, VOTE, Journal
 from ha.controller.quorum.quorum import SNAPSHOT, Quorum
@@ -30,7 +30,7 @@ def entries(first: int, last: int, term: int = 1) -> list[Entry]:
 def snapshot_at(index: int) -> tuple[bytes, Entry]:
     """The file of a snapshot, and its last entry."""
     previous, last = entries(index - 1, index)
-    return encode_snapshot(Snapshot(Machine().snapshot(), previous, last)), last
+    return encode_snapshot(Snapshot(ControllerMachine().snapshot(), previous, last)), last
 
 
 class Driven:
@@ -45,7 +45,7 @@ class Driven:
         self.is_checked = True
         self.lost: list[tuple[int, int]] = []  # last entry that a crash would have left, last one acknowledged
         monkeypatch.setattr(TCPTransport, "send", self._send)
-        quorum = Quorum(member.settings, Machine(), lambda: None)
+        quorum = Quorum(member.settings, ControllerMachine(), lambda: None)
         self.journal = quorum._journal = Journal(self.folder, None)
         self.sync = quorum._sync = quorum._make_sync()
         self.transport = quorum._transport
@@ -281,7 +281,7 @@ class Leaders:
 
     def _send_snapshot(self, term: int) -> None:
         last = self.random.randint(3, self.committed)
-        data = encode_snapshot(Snapshot(Machine().snapshot(), *self.log[last - 2 : last]))
+        data = encode_snapshot(Snapshot(ControllerMachine().snapshot(), *self.log[last - 2 : last]))
         for number, part in enumerate(((data, True, False), (b"", False, True))):
             one = {"serialized": part, "part": (*self.log[last - 1][1:], number)}
             self._heard(self.driven.deliver("append_entries", term=term, commit_index=self.committed, **one))
@@ -301,7 +301,7 @@ class Leaders:
         self.driven.sync._SyncObj__applyLogEntries()
         applied = self.driven.sync.raftLastApplied
         if self.random.random() < 0.05 and applied > self.driven.journal[0][1] + 4:
-            data = encode_snapshot(Snapshot(Machine().snapshot(), *self.log[applied - 2 : applied]))
+            data = encode_snapshot(Snapshot(ControllerMachine().snapshot(), *self.log[applied - 2 : applied]))
             (self.driven.folder / SNAPSHOT).write_bytes(data)
             self.driven.journal.deleteEntriesTo(applied - 1 - self.driven.journal[0][1])
 

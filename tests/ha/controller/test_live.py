@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import ha.controller.core.live as live
-from ha.controller.core.live import Heartbeat, LiveBrokers
+from ha.controller.core.live import LiveBrokers, ReplicaHeartbeat
 from ha.controller.core.model import Candidate
 
-BEAT = Heartbeat("a", 1, "127.0.0.1:1", silence_ms=1000, epoch=2, end_offset=500, priority=7)
+BEAT = ReplicaHeartbeat("a", 1, "127.0.0.1:1", silence_ms=1000, epoch=2, end_offset=500, priority=7)
 
 
 def test_a_broker_lives_for_the_silence_that_it_named() -> None:

@@ -11,15 +11,15 @@ from ha.controller.core.commands import (
     BY_CONTROLLER,
     AlterSet,
     Clean,
-    Command,
     Confirm,
     Elect,
     GrantId,
     Register,
+    StateCommand,
 )
-from ha.controller.core.machine import REMEMBERED_MAX, Machine, decode_command, encode_command
+from ha.controller.core.machine import REMEMBERED_MAX, ControllerMachine, decode_command, encode_command
 from ha.controller.core.model import GROUPS_MAX, REPLICAS_MAX, Candidate, DamagedStateError, Group
-from ha.controller.core.outcome import Outcome
+from ha.controller.core.outcome import CommandOutcome
 from ledgermq.remoting.refusal import Cause
 
 A = "broker-a"
@@ -29,10 +29,10 @@ class Desk:
     """A machine to which commands are given as the log would."""
 
     def __init__(self) -> None:
-        self.machine = Machine()
+        self.machine = ControllerMachine()
         self._numbers = itertools.count()
 
-    def do(self, command: Command) -> Outcome:
+    def do(self, command: StateCommand) -> CommandOutcome:
         return self.machine.apply(encode_command(("test", next(self._numbers)), command))
 
     @property
@@ -45,12 +45,12 @@ class Desk:
             granted = self.do(GrantId(name=A, cluster="c", broker_id=broker_id, check_code=code(broker_id)))
             assert granted.cause is None
 
-    def elect(self, asker: int = BY_CONTROLLER, alive: Any = (), **others: Any) -> Outcome:
+    def elect(self, asker: int = BY_CONTROLLER, alive: Any = (), **others: Any) -> CommandOutcome:
         given = {"designated": False, "unclean": False} | others
         candidates = tuple(one if isinstance(one, Candidate) else Candidate(one, 1, 100, 5) for one in alive)
         return self.do(Elect(name=A, asker=asker, alive=candidates, **given))
 
-    def alter(self, wanted: set[int], alive: set[int] | None = None, **others: Any) -> Outcome:
+    def alter(self, wanted: set[int], alive: set[int] | None = None, **others: Any) -> CommandOutcome:
         group = self.group
         now: dict[str, Any] = {
             "master_id": group.master_id or 0,
@@ -439,7 +439,7 @@ def test_ids_are_not_given_again(three: Desk) -> None:
 
 
 def test_a_repeated_command_gets_its_first_outcome_and_changes_nothing() -> None:
-    machine = Machine()
+    machine = ControllerMachine()
     first = encode_command(("n0", 1), GrantId(name=A, cluster="c", broker_id=1, check_code=code(1)))
     outcome = machine.apply(first)
     machine.apply(encode_command(("n0", 2), clean({1})))
@@ -448,7 +448,7 @@ def test_a_repeated_command_gets_its_first_outcome_and_changes_nothing() -> None
 
 
 def test_the_last_outcomes_are_remembered() -> None:
-    machine = Machine()
+    machine = ControllerMachine()
     for number in range(REMEMBERED_MAX + 1):
         machine.apply(encode_command(("n0", number), GrantId(name=A, cluster="c", broker_id=1, check_code=code(1))))
     machine.apply(encode_command(("n0", -1), clean({1})))
@@ -466,7 +466,7 @@ _CANDIDATES = st.lists(
     st.builds(Candidate, _IDS, st.integers(-1, 3), st.integers(-1, 1 << 40), st.integers(0, 2)),
     unique_by=lambda one: one.broker_id,
 ).map(tuple)
-COMMANDS: st.SearchStrategy[Command] = st.one_of(
+COMMANDS: st.SearchStrategy[StateCommand] = st.one_of(
     st.builds(Confirm, name=_NAMES),
     st.builds(GrantId, name=_NAMES, cluster=st.just("c"), broker_id=_IDS, check_code=st.sampled_from(["x;1", "y;2"])),
     st.builds(Register, name=_NAMES, broker_id=_IDS, address=st.sampled_from(["x", "z"])),
@@ -487,9 +487,9 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
 
 
 @given(st.lists(COMMANDS, max_size=60))
-def test_no_commands_break_a_group(commands: list[Command]) -> None:
+def test_no_commands_break_a_group(commands: list[StateCommand]) -> None:
     """One master an epoch, one set an epoch, epochs that only grow, no master outside its set or its replicas."""
-    machine = Machine()
+    machine = ControllerMachine()
     masters: dict[tuple[str, int], int | None] = {}
     sets: dict[tuple[str, int], frozenset[int]] = {}
     for number, command in enumerate(commands):
@@ -516,8 +516,8 @@ def test_no_commands_break_a_group(commands: list[Command]) -> None:
 
 
 @given(st.lists(COMMANDS, max_size=40))
-def test_a_snapshot_gives_the_same_machine(commands: list[Command]) -> None:
-    first, second = Machine(), Machine()
+def test_a_snapshot_gives_the_same_machine(commands: list[StateCommand]) -> None:
+    first, second = ControllerMachine(), ControllerMachine()
     data = [encode_command(("p", number), command) for number, command in enumerate(commands)]
     half = len(data) // 2
     for one in data[:half]:
@@ -530,7 +530,7 @@ def test_a_snapshot_gives_the_same_machine(commands: list[Command]) -> None:
 
 
 @given(COMMANDS)
-def test_a_command_comes_back_from_its_bytes(command: Command) -> None:
+def test_a_command_comes_back_from_its_bytes(command: StateCommand) -> None:
     assert decode_command(encode_command(("n0-ab", 7), command)) == (("n0-ab", 7), command)
 
 
@@ -549,7 +549,7 @@ def test_a_command_comes_back_from_its_bytes(command: Command) -> None:
 )
 def test_bytes_of_others_are_refused(data: bytes) -> None:
     with pytest.raises(DamagedStateError):
-        Machine().apply(data)
+        ControllerMachine().apply(data)
 
 
 @pytest.mark.parametrize("data", [b"", b'{"v":2}', b'{"v":1}', b'{"v":1,"groups":[{}],"remembered":[]}'])

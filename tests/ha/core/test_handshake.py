@@ -16,7 +16,7 @@ from ha.core.handshake import (
     seal,
     unseal,
 )
-from ha.errors import HaProtocolError, HistoryError, RefusedError, StrangerError
+from ha.errors import DivergedLogError, HaProtocolError, MasterRefusedError, WrongGroupError
 
 WHO: dict[str, Any] = {"cluster": "c", "name": "b", "file_size": 1000, "nonce": "0a" * 32, "client_address": "h:1"}
 HELLO = SlaveHello(**WHO, broker_id=1, min_offset=0, tail_start=100, end=200, tail_crc=7, epoch=0, epochs="")
@@ -41,11 +41,11 @@ def test_both_messages_come_back_as_they_were() -> None:
 def test_a_stranger_is_told_which_field_differs_and_no_more(field: str) -> None:
     change: Any = {field: 99 if field in ("version", "file_size") else "elsewhere"}
     other = replace(HELLO, **change)
-    with pytest.raises(StrangerError) as raised:
+    with pytest.raises(WrongGroupError) as raised:
         WELCOME.check(other)
     told = refusal(raised.value)
     assert b"elsewhere" not in told and b"99" not in told
-    with pytest.raises(RefusedError, match=raised.value.field):
+    with pytest.raises(MasterRefusedError, match=raised.value.field):
         MasterWelcome.decode(told)
 
 
@@ -87,10 +87,10 @@ def test_a_slave_that_fell_behind_the_oldest_file_begins_anew() -> None:
 
 def test_a_log_that_differs_is_refused_and_the_slave_learns_how() -> None:
     for end, crc, what in ((199, 7, "longer"), (200, 8, "other bytes"), (5000, None, "other bytes")):
-        with pytest.raises(HistoryError) as raised:
+        with pytest.raises(DivergedLogError) as raised:
             joined(HELLO, 0, end, crc)
         assert raised.value.what == what
-        with pytest.raises(HistoryError, match=what):
+        with pytest.raises(DivergedLogError, match=what):
             MasterWelcome.decode(refusal(raised.value))
 
 

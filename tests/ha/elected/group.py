@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ha.config import MasterConfig, MemberConfig
-from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Command, Elect, GrantId
-from ha.controller.core.machine import Machine, encode_command
+from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Elect, GrantId, StateCommand
+from ha.controller.core.machine import ControllerMachine, encode_command
 from ha.controller.core.model import Candidate, Group
-from ha.controller.core.outcome import Outcome
+from ha.controller.core.outcome import CommandOutcome
 from ha.core.copies import CopyRules
 from ha.core.elected_copies import Proposal
-from ha.core.standing import Decided
-from ha.elected.controllers import Controllers, NoControllerError, Verdict
-from ha.elected.member import Member
+from ha.core.replica_role import GroupDecision
+from ha.elected.controllers import Controllers, NoControllerError, ProposalResult
+from ha.elected.member import ElectedMember
 from ha.errors import HaProtocolError
 from ledgermq.remoting.client import RemotingClient
 from store.directory.checkpoint import StoreCheckpoint
@@ -41,10 +41,10 @@ class Court:
     """
 
     def __init__(self, count: int) -> None:
-        self.machine = Machine()
+        self.machine = ControllerMachine()
         self.beats: dict[int, Mapping[str, Any]] = {}
         self.is_away = self.loses_answers = False
-        self.old_news: Decided | None = None
+        self.old_news: GroupDecision | None = None
         self._number = 0
         for broker_id in range(1, count + 1):
             self.do(GrantId(name=NAME, cluster="c", broker_id=broker_id, check_code=f"s:{broker_id};0"))
@@ -53,11 +53,13 @@ class Court:
     def group(self) -> Group:
         return self.machine.groups[NAME]
 
-    def do(self, command: Command) -> Outcome:
+    def do(self, command: StateCommand) -> CommandOutcome:
         self._number += 1
         return self.machine.apply(encode_command(("court", self._number), command))
 
-    def elect(self, asker: int = BY_CONTROLLER, *, designated: bool = False, new_process: bool = False) -> Outcome:
+    def elect(
+        self, asker: int = BY_CONTROLLER, *, designated: bool = False, new_process: bool = False
+    ) -> CommandOutcome:
         """An election among those that have sent a heartbeat."""
         alive = tuple(
             Candidate(one, int(b["epoch"]), int(b["maxOffset"]), 5, b.get("doubtEpoch"))
@@ -83,14 +85,14 @@ class ToCourt(Controllers):
     async def register(self, broker_id: int, address: str) -> None:
         self._reach()
 
-    async def decided(self) -> Decided:
+    async def decided(self) -> GroupDecision:
         self._reach()
         if self.court.old_news is not None:
             return self.court.old_news
         group = self.court.group
         beat = self.court.beats.get(group.master_id or 0, {})
         ha_address = str(beat.get("haServerAddr", ""))
-        return Decided(
+        return GroupDecision(
             group.master_id, f"s:{group.master_id}", ha_address, group.master_epoch, group.in_sync, group.set_epoch
         )
 
@@ -105,18 +107,18 @@ class ToCourt(Controllers):
         if self.court.elect(successor, designated=True).cause is not None:
             raise HaProtocolError("nobody was elected")
 
-    async def propose(self, broker_id: int, master_epoch: int, proposal: Proposal) -> Verdict:
+    async def propose(self, broker_id: int, master_epoch: int, proposal: Proposal) -> ProposalResult:
         if self.court.is_away:
-            return Verdict(None, 0, is_certain=False)
+            return ProposalResult(None, 0, is_certain=False)
         alter = AlterSet(name=NAME, master_id=broker_id, master_epoch=master_epoch, set_epoch=proposal.set_epoch,
                          wanted=proposal.ids, alive=frozenset(self.court.beats),
                          renew=proposal.renews)  # fmt: skip
         outcome = self.court.do(alter)
         if self.court.loses_answers:
-            return Verdict(None, 0, is_certain=False)
+            return ProposalResult(None, 0, is_certain=False)
         if outcome.cause is not None or outcome.group is None:
-            return Verdict(None, 0, is_certain=True)
-        return Verdict(outcome.group.in_sync, outcome.group.set_epoch, is_certain=True)
+            return ProposalResult(None, 0, is_certain=True)
+        return ProposalResult(outcome.group.in_sync, outcome.group.set_epoch, is_certain=True)
 
     async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str]:
         await asyncio.sleep(0.001)
@@ -131,7 +133,7 @@ class ToCourt(Controllers):
 class Replica:
     """One elected replica; `outcomes` of what was appended here."""
 
-    def __init__(self, court: Court, broker_id: int, member: Member, log: CommitLog) -> None:
+    def __init__(self, court: Court, broker_id: int, member: ElectedMember, log: CommitLog) -> None:
         self.court, self.broker_id, self.member, self.log = court, broker_id, member, log
         self.outcomes = Outcomes()
 
@@ -160,7 +162,7 @@ async def replica(
     config = MemberConfig(master=master, ha_host="127.0.0.1", root=root, controllers=("court:1",), silence_ms=3000,
                           priority=5, poll_s=0.2)  # fmt: skip
     loop = asyncio.get_running_loop()
-    member = Member(config, loop, State(), ToCourt(court, broker_id), boot)
+    member = ElectedMember(config, loop, State(), ToCourt(court, broker_id), boot)
     log = make_log(root / "commitlog", member, flush_mode, StoreCheckpoint())  # type: ignore[arg-type]
     await member.start()
     try:

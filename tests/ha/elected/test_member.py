@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ha.core.epochs import Epoch, decode_file
-from ha.core.standing import Play
+from ha.core.replica_role import ReplicationPart
 from ha.core.stream import Report
 from ha.elected.files import BootFile
 from ha.errors import EpochFileError
@@ -202,7 +202,7 @@ async def test_a_member_that_lacks_its_tables_does_not_lead_and_goes_on(tmp_path
     async with replica(tmp_path, court, 1) as first:
         first.member.slave._lacks_state = True
         await eventually(lambda: court.group.master_id == 1)
-        await eventually(lambda: first.member._standing.play is Play.NEITHER)
+        await eventually(lambda: first.member._replica_role.play is ReplicationPart.NEITHER)
         first.member.slave._lacks_state = False
         await leads(first)
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from store.cleaning.config import CleaningConfig, parse_hours
 from store.cleaning.disk_space import DiskSpace, StoreSpace, bytes_under, disk_space
-from store.cleaning.rules import AgedFile, Verdict, expired, judge
+from store.cleaning.rules import AgedFile, CleaningDecision, expired, judge
 
 NIGHT, NOON = 4, 12
 CONFIG = CleaningConfig()
-DELETES = Verdict(deletes=True, at_once=False, refuses=False)
+DELETES = CleaningDecision(deletes=True, at_once=False, refuses=False)
 
 
 def space(percent: float, queues: float | None = None, store_bytes: int = 0) -> StoreSpace:
@@ -38,11 +38,11 @@ def space(percent: float, queues: float | None = None, store_bytes: int = 0) -> 
 def test_the_fuller_the_disk_the_more_is_done(
     percent: int, hour: int, deletes: bool, at_once: bool, refuses: bool | None
 ) -> None:
-    assert judge(CONFIG, space(percent), hour, by_hand=False) == Verdict(deletes, at_once, refuses)
+    assert judge(CONFIG, space(percent), hour, by_hand=False) == CleaningDecision(deletes, at_once, refuses)
 
 
 def test_the_queues_disk_counts_as_the_logs_does() -> None:
-    assert judge(CONFIG, space(10, queues=91), NOON, by_hand=False) == Verdict(True, True, True)
+    assert judge(CONFIG, space(10, queues=91), NOON, by_hand=False) == CleaningDecision(True, True, True)
 
 
 def test_a_part_of_a_percent_counts_as_a_whole_one() -> None:
@@ -56,18 +56,18 @@ def test_what_only_the_system_may_take_is_not_counted() -> None:
 
 def test_files_go_before_their_time_only_if_that_is_allowed() -> None:
     config = CleaningConfig(forcibly=False)
-    assert judge(config, space(95), NOON, by_hand=False) == Verdict(True, False, True)
+    assert judge(config, space(95), NOON, by_hand=False) == CleaningDecision(True, False, True)
 
 
 def test_an_administrator_is_obeyed_at_any_hour() -> None:
-    assert judge(CONFIG, space(10), NOON, by_hand=True) == Verdict(True, False, False)
+    assert judge(CONFIG, space(10), NOON, by_hand=True) == CleaningDecision(True, False, False)
 
 
 def test_stores_that_share_a_disk_have_each_their_part_of_it() -> None:
     config = CleaningConfig(replicas_per_disk=2)  # 5000 bytes each
     assert not judge(config, space(80, store_bytes=3000), NOON, by_hand=False).deletes
-    assert judge(config, space(80, store_bytes=3800), NOON, by_hand=False) == Verdict(True, False, False)
-    assert judge(config, space(80, store_bytes=4100), NOON, by_hand=False) == Verdict(True, True, False)
+    assert judge(config, space(80, store_bytes=3800), NOON, by_hand=False) == CleaningDecision(True, False, False)
+    assert judge(config, space(80, store_bytes=4100), NOON, by_hand=False) == CleaningDecision(True, True, False)
 
 
 def test_ratios_are_kept_within_rocketmqs_bounds() -> None:
@@ -79,7 +79,7 @@ def test_ratios_are_kept_within_rocketmqs_bounds() -> None:
 
 def test_a_ratio_of_one_is_no_limit() -> None:
     config = CleaningConfig(max_used_ratio=1.0, forcible_ratio=1.0, warning_ratio=1.0)
-    assert judge(config, space(100), NOON, by_hand=False) == Verdict(False, False, False)
+    assert judge(config, space(100), NOON, by_hand=False) == CleaningDecision(False, False, False)
 
 
 def test_hours_are_those_of_a_day() -> None:
@@ -95,12 +95,12 @@ def test_the_oldest_files_go_up_to_the_first_that_is_young() -> None:
     now = 72 * 3_600_000 + 10
     assert expired(CONFIG, DELETES, files, now) == [100, 200]
     assert expired(CONFIG, DELETES, files, now - 1) == [100]
-    assert expired(CONFIG, Verdict(False, False, False), files, now) == []
+    assert expired(CONFIG, CleaningDecision(False, False, False), files, now) == []
 
 
 def test_one_round_takes_no_more_than_a_batch_even_in_need() -> None:
     files = [AgedFile(end, 10**12) for end in range(100, 3000, 100)]
-    assert len(expired(CONFIG, Verdict(True, True, True), files, 0)) == CONFIG.batch_max
+    assert len(expired(CONFIG, CleaningDecision(True, True, True), files, 0)) == CONFIG.batch_max
 
 
 @given(st.lists(st.integers(0, 300)), st.integers(0, 500), st.booleans(), st.integers(1, 5))
@@ -109,7 +109,7 @@ def test_what_goes_is_a_prefix_and_nothing_young_goes_without_need(
 ) -> None:
     config = CleaningConfig(reserved_ms=100, batch_max=batch)
     files = [AgedFile(100 * (i + 1), time) for i, time in enumerate(times)]
-    ends = expired(config, Verdict(True, at_once, None), files, now)
+    ends = expired(config, CleaningDecision(True, at_once, None), files, now)
     assert ends == [file.end_offset for file in files[: len(ends)]]
     assert len(ends) <= batch
     assert at_once or all(now >= file.modified_ms + 100 for file in files[: len(ends)])

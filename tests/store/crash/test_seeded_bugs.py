@@ -12,12 +12,12 @@ import pytest
 
 from broker.state.saver import StateSaver
 from chaos.crash.campaign import Effort, run_seeds
-from chaos.crash.errors import DisagreeError, Finding, InventedError, LostError, RefusedError
+from chaos.crash.errors import DisagreeError, Finding, ImageRefusedError, InventedError, LostError
 from chaos.crash.modes import MODES
 from dledger.background import Checkpointer as RaftCheckpointer
 from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry_log import EntryLog
-from dledger.log.recovery import LogScan, Recovered
+from dledger.log.recovery import EntryScan, RecoveredEntries
 from dledger.log.start_file import LogStart, save_start
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
@@ -93,15 +93,15 @@ def one_entry_too_few_cut() -> Patch:
 
 
 def a_filler_counts_without_an_entry_behind_it() -> Patch:
-    scan_file = LogScan._scan_file
+    scan_file = EntryScan._scan_file
 
-    def counts(scan: LogScan, file: MappedFile, offset: int, found: Recovered) -> bool:
+    def counts(scan: EntryScan, file: MappedFile, offset: int, found: RecoveredEntries) -> bool:
         goes_on = scan_file(scan, file, offset, found)
         if goes_on:
             found.end_position = file.end_offset
         return goes_on
 
-    return mock.patch.object(LogScan, "_scan_file", counts)
+    return mock.patch.object(EntryScan, "_scan_file", counts)
 
 
 def an_install_is_not_marked_as_begun() -> Patch:
@@ -153,20 +153,20 @@ BUGS = [
     ("classic-sync", flush_not_awaited, (LostError,), 0),
     ("raft", flush_not_awaited, (LostError, InventedError), 0),
     ("classic-sync", a_sync_counts_for_what_was_placed_while_it_ran, (LostError,), 0),
-    ("classic-sync", directory_of_the_log_not_synced, (LostError, RefusedError), 0),
-    ("raft", directory_of_the_log_not_synced, (LostError, RefusedError), 0),
-    ("raft", directory_of_term_and_vote_not_synced, (DisagreeError, RefusedError, LostError), 0),
-    ("classic-async", checkpoint_ahead_of_the_log, (DisagreeError, LostError, InventedError, RefusedError), 0),
+    ("classic-sync", directory_of_the_log_not_synced, (LostError, ImageRefusedError), 0),
+    ("raft", directory_of_the_log_not_synced, (LostError, ImageRefusedError), 0),
+    ("raft", directory_of_term_and_vote_not_synced, (DisagreeError, ImageRefusedError, LostError), 0),
+    ("classic-async", checkpoint_ahead_of_the_log, (DisagreeError, LostError, InventedError, ImageRefusedError), 0),
     ("classic-queue", checkpoint_ahead_of_the_queues, (DisagreeError,), 2),
     ("classic-syncfs", checkpoint_ahead_of_the_file_system, (DisagreeError,), 2),
     ("classic-async", crc_not_checked, (DisagreeError, InventedError), 0),
     ("classic-sync", one_record_too_many_cut, (LostError,), 1),
     ("raft", one_entry_too_few_cut, (InventedError,), 0),
-    ("raft", a_filler_counts_without_an_entry_behind_it, (RefusedError,), 0),
+    ("raft", a_filler_counts_without_an_entry_behind_it, (ImageRefusedError,), 0),
     ("raft", an_install_is_not_marked_as_begun, (LostError,), 8),
     ("raft", what_a_start_finds_is_not_synced, (LostError,), 0),
     ("raft", checkpoint_of_the_raft_log_above_what_is_durable, (LostError,), 0),
-    ("raft", a_cut_deletes_from_the_front, (RefusedError,), 9),
+    ("raft", a_cut_deletes_from_the_front, (ImageRefusedError,), 9),
     ("tables", tables_do_not_wait_for_the_log, (DisagreeError,), 0),
 ]
 

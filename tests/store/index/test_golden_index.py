@@ -13,7 +13,7 @@ from ledgermq.message.index_unit import ENTRY, ENTRY_SIZE, FIRST_ENTRY, IndexLay
 from ledgermq.message.record import BLANK, check_record, decode_record
 from store.index.batch import Entries, records_batch
 from store.index.file_set import IndexFiles
-from store.index.index_file import IndexFile, Window
+from store.index.index_file import IndexFile, QueryRange
 from tests.store.index.support import enter
 from tests.store.support import GOLDEN, golden
 
@@ -88,7 +88,7 @@ def test_every_key_of_the_log_is_found_in_javas_files(tmp_path: Path, tree: Path
         record = decode_record(content, check_crc=False)
         for key in index_keys(record.sys_flag, record.properties):
             text = key_text(record.topic, key.decode())
-            window = Window(index_hash(text), record.store_timestamp, record.store_timestamp)
+            window = QueryRange(index_hash(text), record.store_timestamp, record.store_timestamp)
             assert physical_offset in files.find(window, 1000)
             count += 1
     assert count > 200

@@ -20,7 +20,7 @@ from store.files.mapped_file import punch
 from store.index import file_bytes, index_file
 from store.index.batch import Entries, drafts_batch, records_batch
 from store.index.file_set import IndexFiles
-from store.index.index_file import Window
+from store.index.index_file import QueryRange
 from store.tails import hashes_of_runs, joined_hashes
 from tests.store.index.support import LAYOUT, enter, found, open_indexed, put_keyed
 from tests.store.index.test_index_service import checkpoint
@@ -159,7 +159,7 @@ def test_every_entry_is_found_newest_first_and_nothing_else(
         put_in_batches(files, all_, cuts)
         for again in range(2):
             for key in COLLIDING:
-                window = Window(hash_of(key), 0, 1 << 62)
+                window = QueryRange(hash_of(key), 0, 1 << 62)
                 assert files.find(window, 1000) == expected(all_, key)
                 assert files.find(window, 3) == expected(all_, key)[:3]
             files.close()
@@ -179,7 +179,7 @@ def test_a_window_gives_all_that_lie_in_it_and_none_a_second_off(
         files = IndexFiles(directory, layout)
         put(files, all_)
         for key in COLLIDING:
-            offsets = files.find(Window(hash_of(key), start, end), 1000)
+            offsets = files.find(QueryRange(hash_of(key), start, end), 1000)
             items = [item for item in reversed(all_) if hash_of(item.key) == hash_of(key)]
             inside = [item.offset for item in items if start <= item.timestamp <= end]
             near = [item.offset for item in items if start - 1000 < item.timestamp < end + 1000]
@@ -226,7 +226,7 @@ def test_a_cut_drops_what_lies_behind_it_whatever_the_slots_say(
         more = entered([*steps, ("Aa", 1, 5), ("x", 1, 5)])[-2:]
         put(files, more)
         for key in COLLIDING:
-            assert files.find(Window(hash_of(key), 0, 1 << 62), 1000) == expected([*kept, *more], key)
+            assert files.find(QueryRange(hash_of(key), 0, 1 << 62), 1000) == expected([*kept, *more], key)
         files.close()
 
 

@@ -13,7 +13,7 @@ from ledgermq.message.index_unit import IndexLayout, read_header
 from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreFormatError
 from store.index import service
 from store.index.file_bytes import FileBytes
-from store.index.index_file import IndexFile, Window
+from store.index.index_file import IndexFile, QueryRange
 from store.opening import OpenStore
 from tests.store.index.support import FOREVER, LAYOUT, found, index_of, keyed, open_indexed, put_keyed
 from tests.store.support import eventually, put_all
@@ -281,7 +281,7 @@ async def test_records_that_a_log_began_anew_without_are_forgotten_and_others_ta
     assert await found(store, "k") == offsets[::-1]
     await asyncio.wrap_future(index._builder.cut_at(offsets[11]))
     assert (
-        await asyncio.wrap_future(index._builder.query(Window(index_hash("T#k"), *FOREVER), 64))
+        await asyncio.wrap_future(index._builder.query(QueryRange(index_hash("T#k"), *FOREVER), 64))
     ).offsets == offsets[10::-1]
     index._cursor = offsets[11]
     assert await found(store, "k") == offsets[::-1]

@@ -13,7 +13,7 @@ from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 from store.files.mapped_file import MappedFile, file_name
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.dispatch import unit_fields
-from store.recovery.batch_fields import Run, runs_of
+from store.recovery.batch_fields import QueueRun, runs_of
 from store.recovery.record_batches import read_batch
 
 _V1, _V2 = -626843481, -626843477
@@ -87,7 +87,7 @@ def test_a_rotten_body_is_found_in_every_form_of_record(file: MappedFile, magic:
     assert batch.sound.tolist() == [True, False]
 
 
-def _content(run: Run) -> list[tuple[tuple[int, int, int], int]]:
+def _content(run: QueueRun) -> list[tuple[tuple[int, int, int], int]]:
     return list(zip(run.units.tolist(), run.offsets.tolist(), strict=True))
 
 

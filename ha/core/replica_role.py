@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Decided(NamedTuple):
+class GroupDecision(NamedTuple):
     """What the controllers have decided of one broker name.
 
     Attributes:
@@ -32,7 +32,7 @@ class Decided(NamedTuple):
     set_epoch: int
 
 
-class Play(enum.Enum):
+class ReplicationPart(enum.Enum):
     """A part in replication."""
 
     NEITHER = enum.auto()
@@ -50,17 +50,17 @@ class Election(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PartChange:
     """From now on this broker plays this part. `known` says in which epoch, and after whom."""
 
-    play: Play
-    known: Decided
+    play: ReplicationPart
+    known: GroupDecision
 
 
-NOTHING = Decided(None, "", "", 0, frozenset(), 0)
+NOTHING = GroupDecision(None, "", "", 0, frozenset(), 0)
 
 
-class Standing:
+class ReplicaRole:
     """The state of one process. It begins without a part.
 
     Attributes:
@@ -75,10 +75,10 @@ class Standing:
         self.own_id = own_id
         self.log_epoch = log_epoch
         self.known = NOTHING
-        self.play = Play.NEITHER
+        self.play = ReplicationPart.NEITHER
         self._lost_epoch = -1  # of which the process before was master, or in which this one resigned
 
-    def told(self, news: Decided) -> Change | None:
+    def told(self, news: GroupDecision) -> PartChange | None:
         """The controllers have answered; returns the part to change to, None where the present one goes on.
 
         A master that goes on may have another in-sync set; a slave that goes on, another address of its master.
@@ -91,15 +91,15 @@ class Standing:
         self.known = news
         play = self._play_for(news)
         is_same_master = (news.master_epoch, news.master_id) == (before.master_epoch, before.master_id)
-        if play is self.play and (is_same_master or play is Play.NEITHER):
+        if play is self.play and (is_same_master or play is ReplicationPart.NEITHER):
             return None
         self.play = play
-        return Change(play, news)
+        return PartChange(play, news)
 
     def resign(self) -> None:
         """This broker, master up to now, never takes up its epoch again, and wants another one to be master."""
         self._lost_epoch = self.known.master_epoch
-        self.play = Play.NEITHER
+        self.play = ReplicationPart.NEITHER
 
     def election(self) -> Election | None:
         """Why the controllers are to be asked for an election now; None where there is no reason."""
@@ -111,9 +111,9 @@ class Standing:
             return Election.NEW_PROCESS
         return None
 
-    def _play_for(self, news: Decided) -> Play:
+    def _play_for(self, news: GroupDecision) -> ReplicationPart:
         if news.master_id is None:
-            return Play.NEITHER
+            return ReplicationPart.NEITHER
         if news.master_id != self.own_id:
-            return Play.SLAVE
-        return Play.NEITHER if news.master_epoch == self._lost_epoch else Play.MASTER
+            return ReplicationPart.SLAVE
+        return ReplicationPart.NEITHER if news.master_epoch == self._lost_epoch else ReplicationPart.MASTER
