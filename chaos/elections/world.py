@@ -3,9 +3,9 @@
     client --put--> master --frames--> slaves --reports--> master: confirmed, acknowledged
     brokers --heartbeats, questions, proposals--> the leading controller --agreed--> one state machine
 
-Real are `ControllerMachine` and its commands, `Grants`, `Lease`, `ReplicaRole`, `ElectedCopies` and the rules of epochs. The
-agreement of the controllers is one machine that only the leading controller of the moment can reach; one that was
-deposed does not know it. Logs are lists of records, and an offset is the number of a record.
+Real are `ControllerMachine` and its commands, `Grants`, `Lease`, `ReplicaRole`, `ElectedCopies` and the rules of
+epochs. The agreement of the controllers is one machine that only the leading controller of the moment can reach; one
+that was deposed does not know it. Logs are lists of records, and an offset is the number of a record.
 
 A seed gives the same run each time. Times are seconds.
 """
