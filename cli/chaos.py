@@ -16,6 +16,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     run = verbs.add_parser("run", help="drills of the catalogue, drawn from a seed, on one cluster under traffic")
     run.add_argument("--seed", type=int, required=True, metavar="N", help="draws the drills and their lengths")
     run.add_argument("--minutes", type=positive, default=1.0, metavar="M", help="no drill begins later (%(default)g)")
+    run.add_argument("--drills", default=",".join(CATALOGUE), metavar="DRILL,...", help="drawn from (all)")
     add_traffic_options(run)
     run.set_defaults(run=_run)
     suite = verbs.add_parser("suite", help="drills, each in every mode that allows it, and one table")
@@ -41,20 +42,23 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _run(arguments: argparse.Namespace) -> int:
     from chaos.drills.campaign import draw
     from chaos.drills.run import Order
-    from cli.cluster.plan import ClusterMode
+    from cli.suite import pairs_of
 
     fabric = attached(arguments)
+    names = arguments.drills.split(",")
+    drills = [CATALOGUE[name] for name, _ in pairs_of(names, [arguments.mode])]
+    chosen = "" if len(names) == len(CATALOGUE) else f" --drills {arguments.drills}"
     order = Order(
         name=f"campaign {arguments.seed}",
-        drills=draw(arguments.seed, arguments.mode),
+        drills=draw(arguments.seed, drills),
         limit_s=60 * arguments.minutes,
         rate=arguments.rate,
         quiet_s=QUIET_S,
         history=arguments.history and str(arguments.history),
-        repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g} {where(arguments)}"
+        repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g}{chosen} {where(arguments)}"
         f" --rate {arguments.rate:g}",
     )
-    return run_order(order, arguments, fabric, has_links=ClusterMode(arguments.mode).has_links)
+    return run_order(order, arguments, fabric, has_links=any(drill.needs_links for drill in drills))
 
 
 def _suite(arguments: argparse.Namespace) -> int:
