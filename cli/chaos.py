@@ -16,7 +16,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     run = verbs.add_parser("run", help="drills of the catalogue, drawn from a seed, on one cluster under traffic")
     run.add_argument("--seed", type=int, required=True, metavar="N", help="draws the drills and their lengths")
     run.add_argument("--minutes", type=positive, default=1.0, metavar="M", help="no drill begins later (%(default)g)")
-    run.add_argument("--drills", default=",".join(CATALOGUE), metavar="DRILL,...", help="drawn from (all)")
+    usual = ",".join(name for name, drill in CATALOGUE.items() if drill.equipment <= {"--links"} and not drill.settings)
+    run.add_argument(
+        "--drills", default=usual, metavar="DRILL,...", help="drawn from (all but those with disks and clocks)"
+    )
     add_traffic_options(run)
     run.set_defaults(run=_run)
     suite = verbs.add_parser("suite", help="drills, each in every mode that allows it, and one table")
@@ -45,9 +48,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from cli.suite import pairs_of
 
     fabric = attached(arguments)
-    names = arguments.drills.split(",")
-    drills = [CATALOGUE[name] for name, _ in pairs_of(names, [arguments.mode])]
-    chosen = "" if len(names) == len(CATALOGUE) else f" --drills {arguments.drills}"
+    drills = [CATALOGUE[name] for name, _ in pairs_of(arguments.drills.split(","), [arguments.mode])]
     order = Order(
         name=f"campaign {arguments.seed}",
         drills=draw(arguments.seed, drills),
@@ -55,10 +56,10 @@ def _run(arguments: argparse.Namespace) -> int:
         rate=arguments.rate,
         quiet_s=QUIET_S,
         history=arguments.history and str(arguments.history),
-        repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g}{chosen} {where(arguments)}"
-        f" --rate {arguments.rate:g}",
+        repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g} {where(arguments)}"
+        f" --drills {','.join(drill.name for drill in drills)} --rate {arguments.rate:g}",
     )
-    return run_order(order, arguments, fabric, has_links=any(drill.needs_links for drill in drills))
+    return run_order(order, arguments, fabric, drills)
 
 
 def _suite(arguments: argparse.Namespace) -> int:

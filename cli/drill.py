@@ -11,10 +11,11 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos.drills.catalogue import CATALOGUE
+from chaos.drills.catalogue import CATALOGUE, Drill
 from cli.cluster.plan import ClusterMode
 from node.errors import CommandError, UsageError
 
@@ -55,6 +56,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     """Add what all runs of drills have in common."""
     parser.add_argument("--mode", choices=MODES, help=f"of a new cluster ({_DEFAULT_MODE})")
+    parser.add_argument(
+        "--fabric",
+        choices=["processes", "namespaces"],
+        default="processes",
+        help="of a new cluster: processes, with Toxiproxy where links are cut; or a network of its own for each node,"
+        " which iptables cuts (root)",
+    )
     add_attach_option(parser)
     parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
@@ -96,13 +104,19 @@ def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | 
 
 def where(arguments: argparse.Namespace) -> str:
     """Return the options that name the cluster, for the command that repeats a run."""
-    return f"--mode {arguments.mode}" if arguments.attach is None else f"--attach {arguments.attach}"
+    fabric = "" if arguments.fabric == "processes" else f" --fabric {arguments.fabric}"
+    return f"--mode {arguments.mode}{fabric}" if arguments.attach is None else f"--attach {arguments.attach}"
 
 
 def run_order(
-    order: "Order", arguments: argparse.Namespace, fabric: "LocalFabric | DescribedFabric | None", *, has_links: bool
+    order: "Order",
+    arguments: argparse.Namespace,
+    fabric: "LocalFabric | DescribedFabric | None",
+    drills: Sequence[Drill],
 ) -> int:
     """Carry out an order on a running cluster or a new one of the arguments' mode, and return the exit code.
+
+    `drills` are all that the order may have: a new cluster gets the equipment and settings of each.
 
     The table is printed; figures and report go to the files of the arguments. A cluster that did not start, or took no
     traffic, and a run that hung prove nothing: the error is printed, and the exit code is that of UNKNOWN.
@@ -119,7 +133,7 @@ def run_order(
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
     try:
-        result = _run_watched(order, arguments.mode, fabric, has_links)
+        result = _run_watched(order, ["--mode", arguments.mode, *_equipment(drills, arguments.fabric)], fabric)
     except CommandError as error:
         print(f"error: {error}", file=sys.stderr)
         return Verdict.UNKNOWN.value
@@ -151,12 +165,19 @@ def _drill(arguments: argparse.Namespace) -> int:
         history=arguments.history and str(arguments.history),
         repeat=f"ledgermq drill {drill.name} {where(arguments)} --hold {arguments.hold:g} --rate {arguments.rate:g}",
     )
-    return run_order(order, arguments, fabric, has_links=drill.needs_links)
+    return run_order(order, arguments, fabric, [drill])
 
 
-def _run_watched(
-    order: "Order", mode: str, fabric: "LocalFabric | DescribedFabric | None", has_links: bool
-) -> "DrillResult":
+def _equipment(drills: Sequence[Drill], fabric: str) -> list[str]:
+    """Return the options of `cluster up` for what these drills need on a fabric."""
+    settings = sorted({setting for drill in drills for setting in drill.settings})
+    options = sorted({option for drill in drills for option in drill.equipment})
+    if fabric == "namespaces":
+        options = ["--fabric", fabric, *(option for option in options if option != "--links")]
+    return [*options, *(word for setting in settings for word in ("--conf", setting))]
+
+
+def _run_watched(order: "Order", shape: Sequence[str], fabric: "LocalFabric | DescribedFabric | None") -> "DrillResult":
     """Raises CommandError if a stage did not end within its limit, too."""
     import uvloop
 
@@ -171,7 +192,7 @@ def _run_watched(
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 if fabric is None:
                     directory = Path(scratch) / "cluster"
-                    result = runner.run(_run_on_new(order, mode, has_links, directory, watchdog))
+                    result = runner.run(_run_on_new(order, shape, directory, watchdog))
                 else:
                     result = runner.run(_run_on(fabric, order, watchdog))
         except (KeyboardInterrupt, CommandError):
@@ -182,14 +203,11 @@ def _run_watched(
     return result
 
 
-async def _run_on_new(
-    order: "Order", mode: str, has_links: bool, directory: Path, watchdog: "Watchdog"
-) -> "DrillResult":
+async def _run_on_new(order: "Order", shape: Sequence[str], directory: Path, watchdog: "Watchdog") -> "DrillResult":
     from cli.fabric import local_cluster
 
-    links = ["--links"] if has_links else []
     watchdog.stage("the start of the cluster", _START_LIMIT_S)
-    async with local_cluster(directory, "--mode", mode, *links) as fabric:
+    async with local_cluster(directory, *shape) as fabric:
         result = await _run_on(fabric, order, watchdog)
         watchdog.stage("the end of the cluster", _STOP_LIMIT_S)
     return result

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chaos.fabric.contract import UNDONE_BY, ClusterView, NodeDigest, NodeView, Verb
+from chaos.fabric.namespaces import enter_network
 from cli.cluster.child import our_argv
 from cli.cluster.control import ask
 from cli.digest import digest_brokers
@@ -23,7 +24,7 @@ _STOP_LIMIT_S = 40.0
 
 
 class LocalFabric:
-    """`chaos.fabric.contract.Fabric` over a running `cluster up`.
+    """`chaos.fabric.contract.Fabric` over a running `cluster up`, made on the main thread: see `enter`.
 
     Args:
         directory: its folder.
@@ -33,7 +34,7 @@ class LocalFabric:
     """
 
     def __init__(self, directory: Path) -> None:
-        status = ask(directory, "status", limit_s=_STATUS_LIMIT_S)
+        status = enter(ask(directory, "status", limit_s=_STATUS_LIMIT_S))
         self.namesrv, self.mode = str(status["namesrv"]), str(status["mode"])
         self.verbs = frozenset(Verb)
         self._directory = directory
@@ -70,6 +71,17 @@ class LocalFabric:
 
     async def _ask(self, verb: str, *words: str, limit_s: float = _VERB_LIMIT_S) -> Answer:
         return await asyncio.to_thread(ask, self._directory, verb, *words, limit_s=limit_s)
+
+
+def enter(status: Answer) -> Answer:
+    """Move this thread, and those that it starts from now on, to where the nodes are; return the cluster's status.
+
+    Raises:
+        CommandError: their network is one of its own, and this process may not enter it.
+    """
+    if status["has_namespaces"]:
+        enter_network(status["pid"])
+    return status
 
 
 def _nodes_of(status: Answer) -> list[Answer]:

@@ -14,6 +14,10 @@ _WITH_LINKS = frozenset({"raft", "sync", "async"})
 _RAFT = frozenset({"raft"})
 _ELECTED = frozenset({"raft", "controller"})
 _SLOW_MS = "100"
+_SLOW_SYNC_MS = "200"
+_JUMP_S = "3600"
+_SMALL_FILES = ("mappedFileSizeCommitLog=524288", "maxMessageSize=65536")
+_SYNCED = "flushDiskType=SYNC_FLUSH"
 _FLAP_S = 0.5
 
 
@@ -35,7 +39,7 @@ class Step:
     @property
     def is_fault(self) -> bool:
         """Whether the step breaks something; the others repair."""
-        return self.verb not in (Verb.START, Verb.RESUME, Verb.HEAL)
+        return self.verb not in (Verb.START, Verb.RESUME, Verb.HEAL, Verb.REPLACE_DISK)
 
 
 Plan = Callable[[ClusterView, float], Sequence[Step]]
@@ -49,9 +53,11 @@ class Drill:
     Attributes:
         modes: those in which the drill makes sense.
         hold_s: how long the fault lasts unless the user says otherwise.
-        family: `kill`, `pause`, `network` or `move`; the colour in reports.
+        family: `kill`, `pause`, `network`, `move`, `disk` or `clock`; the colour in reports.
         spares_sends_in: modes in which the change is planned, so that no send may fail.
         proves: what the drill is to show, for the documents; the verdict judges the promises, the figures the rest.
+        equipment: options of `cluster up` for what the fault needs beside the nodes.
+        settings: properties of the brokers, `KEY=VALUE`.
     """
 
     name: str
@@ -62,11 +68,8 @@ class Drill:
     hold_s: float
     plan: Plan
     spares_sends_in: frozenset[str] = frozenset()
-
-    @property
-    def needs_links(self) -> bool:
-        """Whether connections between brokers are cut or delayed."""
-        return self.family == "network"
+    equipment: frozenset[str] = frozenset()
+    settings: tuple[str, ...] = ()
 
 
 def _leader(view: ClusterView) -> str:
@@ -159,6 +162,50 @@ def _wiped_node(view: ClusterView, hold_s: float) -> Sequence[Step]:
     return [Step(0.0, Verb.KILL, node), Step(0.0, Verb.WIPE, node), Step(hold_s, Verb.START, node)]
 
 
+def _slow_disk(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    leader = _leader(view)
+    return [Step(0.0, Verb.SLOW, (_SLOW_SYNC_MS, leader)), Step(hold_s, Verb.HEAL, (leader,))]
+
+
+def _disk_full(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    leader = (_leader(view),)
+    return [Step(0.0, Verb.FILL, leader), Step(hold_s, Verb.HEAL, leader)]
+
+
+def _corrupt_file(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    node = (view.followers[0],)
+    return [Step(hold_s, Verb.KILL, node), Step(0.0, Verb.CORRUPT, node), Step(hold_s, Verb.START, node)]
+
+
+def _lose_disk(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    leader = (_leader(view),)
+    return [
+        Step(0.0, Verb.FAIL_DISK, leader),
+        Step(hold_s, Verb.REPLACE_DISK, leader),
+        Step(0.0, Verb.START, leader),
+    ]
+
+
+def _clock_jump(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    """An hour ahead, an hour behind, and right again."""
+    leader = _leader(view)
+    return [
+        Step(0.0, Verb.CLOCK, (_JUMP_S, leader)),
+        Step(hold_s / 2, Verb.CLOCK, (f"-{_JUMP_S}", leader)),
+        Step(hold_s / 2, Verb.HEAL, (leader,)),
+    ]
+
+
+def _power_cut(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    nodes = [node.name for node in view.nodes]
+    return [
+        Step(0.0, Verb.CUT_POWER, tuple(nodes)),
+        *(Step(0.0 if number else hold_s, Verb.START, (node,)) for number, node in enumerate(nodes)),
+    ]
+
+
+_LINKS, _DISKS, _SHIM = (frozenset({option}) for option in ("--links", "--disks", "--shim"))
+
 _DRILLS = (
     Drill(
         "kill-leader", "SIGKILL the leader or master, and start it again",
@@ -170,7 +217,8 @@ _DRILLS = (
     ),
     Drill(
         "isolate-leader", "cut the leader from all other brokers; clients still reach it",
-        "the old side stops acknowledging, the new side serves", _WITH_LINKS, "network", 4.0, _isolate_leader,
+        "the old side stops acknowledging, the new side serves",
+        _WITH_LINKS, "network", 4.0, _isolate_leader, equipment=_LINKS,
     ),
     Drill(
         "minority", "SIGKILL as many followers as the group can spare (at least one)",
@@ -183,19 +231,23 @@ _DRILLS = (
     ),
     Drill(
         "one-way", "drop what the leader sends to the other brokers, not what they send",
-        "half a connection does not keep a leader that cannot replicate", _WITH_LINKS, "network", 4.0, _one_way,
+        "half a connection does not keep a leader that cannot replicate",
+        _WITH_LINKS, "network", 4.0, _one_way, equipment=_LINKS,
     ),
     Drill(
         "bridge", "cut two halves that still see each other through one node",
-        "a partial partition ends in one stable leader", _RAFT, "network", 4.0, _bridge,
+        "a partial partition ends in one stable leader",
+        _RAFT, "network", 4.0, _bridge, equipment=_LINKS,
     ),
     Drill(
         "flapping", "cut and heal one link of the leader every half second",
-        "a bad link causes no series of elections", _WITH_LINKS, "network", 4.0, _flapping,
+        "a bad link causes no series of elections",
+        _WITH_LINKS, "network", 4.0, _flapping, equipment=_LINKS,
     ),
     Drill(
         "slow-link", f"delay one link of the leader by {_SLOW_MS} ms each way",
-        "one slow follower slows nobody where a majority is fast", _WITH_LINKS, "network", 4.0, _slow_link,
+        "one slow follower slows nobody where a majority is fast",
+        _WITH_LINKS, "network", 4.0, _slow_link, equipment=_LINKS,
     ),
     Drill(
         "rolling-restart", "stop and start every broker in order, followers first",
@@ -213,6 +265,35 @@ _DRILLS = (
     Drill(
         "wiped-node", "SIGKILL a follower, delete its data, and start it again",
         "a lost disk is copied again and endangers nothing", _REPLICATED, "kill", 1.0, _wiped_node,
+    ),
+    Drill(
+        "slow-disk", f"each sync of the leader or master takes {_SLOW_SYNC_MS} ms longer",
+        "a slow disk costs time, and neither an election without end nor a message",
+        _ALL, "disk", 4.0, _slow_disk, equipment=_SHIM,
+    ),
+    Drill(
+        "disk-full", "leave no room on the disk of the leader or master, and give it back",
+        "sends are refused or served elsewhere, and all goes on by itself when there is room",
+        _ALL, "disk", 8.0, _disk_full, equipment=_DISKS, settings=_SMALL_FILES,
+    ),
+    Drill(
+        "corrupt-file", "invert bytes in a full log file of a follower that is down, and start it",
+        "damage is found, never served, and mended from a peer",
+        _RAFT, "disk", 2.0, _corrupt_file, settings=_SMALL_FILES,
+    ),
+    Drill(
+        "lose-disk", "the leader's disk answers with errors; then it gets an empty one",
+        "a node whose disk fails acknowledges nothing more, and another one serves",
+        _ELECTED, "disk", 3.0, _lose_disk, equipment=_DISKS,
+    ),
+    Drill(
+        "clock-jump", "the leader's or master's wall clock jumps an hour ahead, and an hour behind",
+        "no timeout and no election hangs on the wall clock", _ALL, "clock", 4.0, _clock_jump, equipment=_SHIM,
+    ),
+    Drill(
+        "power-cut", "all brokers end at one moment without what they had not synced, and start again",
+        "what was acknowledged had been synced (flushDiskType=SYNC_FLUSH)",
+        _ALL, "kill", 1.0, _power_cut, equipment=_DISKS, settings=(_SYNCED,),
     ),
 )  # fmt: skip
 

@@ -21,7 +21,14 @@ class Verb(enum.StrEnum):
     TRANSFER = "transfer"  # NODE: it becomes leader
     CUT = "cut"  # LINK...: for each `A>B`, nothing that A sends reaches B
     DELAY = "delay"  # MS LINK...: for each `A>B`, what A sends reaches B so many ms later
-    HEAL = "heal"  # LINK...: undo cuts and delays
+    FILL = "fill"  # NODE: no room is left on its disk
+    FAIL_DISK = "fail-disk"  # NODE: its disk answers with errors
+    REPLACE_DISK = "replace-disk"  # NODE: end it if it still runs, and give it an empty disk
+    CUT_POWER = "cut-power"  # NODE...: all end at one moment, and lose what they had not synced
+    SLOW = "slow"  # MS NODE: each of its syncs takes so many ms longer
+    CLOCK = "clock"  # S NODE: its wall clock is so many seconds ahead; behind where S is negative
+    CORRUPT = "corrupt"  # NODE: invert bytes in a full file of its log
+    HEAL = "heal"  # [LINK|NODE]...: undo cuts and delays of links, full and slow disks and clocks of nodes
 
 
 UNDONE_BY = {"paused": Verb.RESUME, "down": Verb.START}

@@ -27,6 +27,7 @@ polyline{fill:none;stroke-width:1.6}.acks{stroke:var(--acks)}.deliveries{stroke:
 .p50{stroke:var(--acks)}.longest{stroke:var(--bad)}.failed{stroke:var(--bad)}
 .band rect{opacity:.16}.band line{stroke-dasharray:4 3;stroke:var(--soft)}
 .kill rect{fill:#d33}.pause rect{fill:#36c}.network rect{fill:#db0}.move rect{fill:#2a6}
+.disk rect{fill:#0bc}.clock rect{fill:#83c}
 .role rect{fill:var(--line)}.master rect{fill:var(--leads)}.slave rect{fill:var(--follows)}.down rect{fill:var(--down)}
 .paused rect{fill:var(--paused)}
 """

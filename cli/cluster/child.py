@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -31,13 +31,18 @@ Launch = Callable[[Path], Process]
 """Starts a process that appends its output to a file and reads nothing."""
 
 
-def program(argv: Sequence[str]) -> Launch:
-    """Return what starts a program, in a session of its own."""
+def program(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> Launch:
+    """Return what starts a program, in a session of its own; it has our environment where none is given."""
 
     def launch(log_path: Path) -> Process:
         with log_path.open("ab") as log:
             return subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
             )
 
     return launch

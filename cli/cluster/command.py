@@ -21,10 +21,17 @@ _VERBS = {
     "wipe": "delete the data of a node that is down",
     "transfer": "hand leadership to a node",
 }
-_LINK_VERBS = {
-    "cut": "drop what one broker sends to another",
-    "delay": "hold what one broker sends to another for so long",
-    "heal": "undo cuts and delays (without LINK: all)",
+_FAULT_VERBS = {
+    "cut": ("drop what one broker sends to another", "LINK..."),
+    "delay": ("hold what one broker sends to another for so long", "MS LINK..."),
+    "fill": ("leave no room on a broker's disk", "NODE"),
+    "fail-disk": ("have a broker's disk answer with errors", "NODE"),
+    "replace-disk": ("end a broker, and give it an empty disk", "NODE"),
+    "cut-power": ("end brokers at one moment, without what they have not synced", "NODE..."),
+    "slow": ("have each sync of a broker take so much longer", "MS NODE"),
+    "clock": ("have a broker's wall clock so far ahead, or behind where S is negative", "S NODE"),
+    "corrupt": ("invert bytes in a full file of a broker's log", "NODE"),
+    "heal": ("undo what was done to links and to brokers' disks and clocks (without a word: all)", "LINK|NODE..."),
 }
 _NODE_HELP = (
     "n0, n1, ..., namesrv, namesrv1, c0, an address, leader, dead, paused, or a machine of --groups: m0, m1, ..."
@@ -63,15 +70,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "hash every broker's log up to the confirm offset; exit 1 when those of one broker name differ",
         _digest,
     )
-    for name, text in _LINK_VERBS.items():
-        verb = _add_verb(verbs, name, text, _change_links)
-        if name == "delay":
-            verb.add_argument("ms", metavar="MS", help="milliseconds, a whole number")
-        verb.add_argument(
-            "links",
-            metavar="LINK",
+    for name, (text, words) in _FAULT_VERBS.items():
+        _add_verb(verbs, name, text, _break).add_argument(
+            "words",
+            metavar=words,
             nargs="*" if name == "heal" else "+",
-            help="'n0>n1': what n0 sends to n1; the cluster has --links",
+            help="NODE: n0, n1, ...; LINK: 'n0>n1', what n0 sends to n1; see --links, --disks and --shim of `up`",
         )
     for name, text in _VERBS.items():
         _add_verb(verbs, name, text, _act).add_argument("node", metavar="NODE", help=_NODE_HELP)
@@ -113,6 +117,20 @@ def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
         help="brokers dial each other through Toxiproxy: see cut, delay, heal (auto: where it is installed)",
     )
     up.add_argument(
+        "--fabric",
+        choices=["processes", "namespaces"],
+        default="processes",
+        help="namespaces: each node has a network of its own, which iptables cuts (root)",
+    )
+    up.add_argument(
+        "--disks",
+        action="store_true",
+        help="each broker stores on a small file system of its own: see fill, fail-disk, cut-power (root)",
+    )
+    up.add_argument(
+        "--shim", action="store_true", help="a library between brokers and libc: see slow, clock (a C compiler)"
+    )
+    up.add_argument(
         "--wait", type=float, default=60.0, metavar="S", help="seconds to wait until writable (%(default)s)"
     )
 
@@ -137,9 +155,8 @@ def _act(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _change_links(arguments: argparse.Namespace) -> int:
-    words = [arguments.ms] if arguments.verb == "delay" else []
-    answer = ask(arguments.dir, arguments.verb, *words, *arguments.links)
+def _break(arguments: argparse.Namespace) -> int:
+    answer = ask(arguments.dir, arguments.verb, *arguments.words)
     print(json.dumps(answer) if arguments.json else answer["proof"])
     return 0
 
@@ -147,8 +164,9 @@ def _change_links(arguments: argparse.Namespace) -> int:
 def _digest(arguments: argparse.Namespace) -> int:
     from chaos.fabric.contract import are_identical
     from cli.digest import digest_brokers
+    from cli.fabric import enter
 
-    digests = digest_brokers(ask(arguments.dir, "status")["nodes"])
+    digests = digest_brokers(enter(ask(arguments.dir, "status"))["nodes"])
     if arguments.json:
         print(json.dumps({"nodes": [dataclasses.asdict(digest) for digest in digests]}))
     else:
@@ -170,6 +188,14 @@ def _up(arguments: argparse.Namespace) -> int:
         from cli.cluster.up import Shape, run_cluster
         from cli.main import main
 
+    if arguments.disks:
+        from chaos.fabric.disk import own_mounts
+
+        own_mounts()  # before there are threads, and before the template
+    if arguments.fabric == "namespaces":
+        from chaos.fabric.namespaces import own_network
+
+        own_network()
     template = fork_template(main)
     if isinstance(template, int):
         return template  # this is a node, which has ended
@@ -184,6 +210,9 @@ def _up(arguments: argparse.Namespace) -> int:
         links=arguments.links,
         groups=arguments.groups,
         nameservers=arguments.nameservers,
+        has_disks=arguments.disks,
+        has_shim=arguments.shim,
+        has_namespaces=arguments.fabric == "namespaces",
     )
     try:
         return asyncio.run(run_cluster(shape, arguments.wait, template))

@@ -15,8 +15,10 @@ The gaps follow RocketMQ's conventions: clients may try the port two below a bro
 """
 
 import enum
+import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos.fabric.contract import Link
@@ -54,6 +56,7 @@ class ClusterMode(enum.StrEnum):
 
 
 NAMESERVER = "namesrv"
+_DISK = "disk"
 _PEER_SECRET = "peer-secret"
 _NAMESRV_SECRET = "namesrv-secret"
 _CONTROLLER_SECRET = "controller-secret"
@@ -91,11 +94,12 @@ class NodePlan:
     port: int
     health_port: int
     conf: Mapping[str, str]
+    host: str = HOST
 
     @property
     def address(self) -> str:
         """`host:port` for clients."""
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def conf_path(self) -> Path:
@@ -113,6 +117,11 @@ class NodePlan:
             return self.directory
         store = Path(self.conf.get("storePathRootDir", self.directory))
         return store / (f"dledger-{self.conf['dLegerSelfId']}/data" if "dLegerSelfId" in self.conf else "commitlog")
+
+    @property
+    def disk(self) -> Path:
+        """Where its own disk is mounted, if it has one."""
+        return self.directory / _DISK
 
     @property
     def arguments(self) -> list[str]:
@@ -141,6 +150,8 @@ class ClusterPlan:
     brokers: tuple[NodePlan, ...]
     links: tuple[Link, ...] = ()
     groups: int = 1
+    has_disks: bool = False
+    has_namespaces: bool = False
 
     @property
     def namesrv(self) -> str:
@@ -254,12 +265,13 @@ def plan_cluster(
     has_links: bool = False,
     groups: int = 1,
     nameservers: int = 1,
+    has_disks: bool = False,
 ) -> ClusterPlan:
     """Plan a cluster of `node_count` brokers, in mode raft in so many `groups` of one size.
 
     `settings` apply to every broker and replace planned values. Settings of TLS also apply to nameservers, since a
     client uses TLS with all nodes or with none; `insecureRegistration` applies to nameservers alone. With
-    `has_links`, brokers dial each other through Toxiproxy.
+    `has_links`, brokers dial each other through Toxiproxy; with `has_disks`, each stores on a disk of its own.
 
     Raises:
         UsageError: the number of nodes or nameservers or the base port is out of range, or the mode has no links.
@@ -291,7 +303,34 @@ def plan_cluster(
         _plan_broker(mode, number, ports, directory / f"n{number}", namesrv, addresses, settings, links, groups)
         for number in range(node_count)
     )
-    return ClusterPlan(mode, base_port, directory, routes, controllers, brokers, links, groups)
+    if has_disks:
+        brokers = tuple(replace(one, conf={**one.conf, "storePathRootDir": str(one.disk / "store")}) for one in brokers)
+    return ClusterPlan(mode, base_port, directory, routes, controllers, brokers, links, groups, has_disks)
+
+
+def in_namespaces(plan: ClusterPlan) -> ClusterPlan:
+    """Return the same cluster with an address of its own, in 10.83.0.0/24, for each node in place of `HOST`.
+
+    Raises:
+        UsageError: it has links, which are not needed there.
+    """
+    if plan.links:
+        raise UsageError("--links is not for --fabric namespaces: iptables cuts its connections")
+    rooms = ((10, plan.nameservers), (50, plan.controllers), (100, plan.brokers))
+    hosts = {node.port: f"10.83.0.{first + number}" for first, nodes in rooms for number, node in enumerate(nodes)}
+    # a node's other listeners have the ports behind its own
+    owners = sorted(hosts)
+
+    def at(found: re.Match[str]) -> str:
+        return f"{hosts[owners[bisect_right(owners, int(found[1])) - 1]]}:{found[1]}"
+
+    def moved(node: NodePlan) -> NodePlan:
+        host = hosts[node.port]
+        conf = {key: re.sub(rf"{HOST}:(\d+)", at, value) for key, value in node.conf.items()}
+        return replace(node, host=host, conf={key: host if value == HOST else value for key, value in conf.items()})
+
+    nameservers, controllers, brokers = (tuple(map(moved, nodes)) for _, nodes in rooms)
+    return replace(plan, nameservers=nameservers, controllers=controllers, brokers=brokers, has_namespaces=True)
 
 
 def _plan_controllers(ports: Sequence[int], directory: Path) -> tuple[NodePlan, ...]:

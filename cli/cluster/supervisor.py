@@ -16,8 +16,10 @@ from typing import Any
 
 from cli.cluster.child import Child, ChildState, process_state
 from cli.cluster.control import ControlServer
+from cli.cluster.faults import VERBS as FAULT_VERBS
+from cli.cluster.faults import Faults
 from cli.cluster.linking import Linking
-from cli.cluster.plan import HOST, ClusterMode, ClusterPlan, NodePlan
+from cli.cluster.plan import ClusterMode, ClusterPlan, NodePlan
 from cli.cluster.roles import (
     BrokerTable,
     CopyState,
@@ -53,6 +55,7 @@ class Supervisor:
         say: called with a line for each event that the user should see.
         tls: for connections to the nodes; None: plain.
         credentials: for requests to brokers that check users.
+        has_shim: whether brokers start with the library that makes syncs slow and clocks wrong.
     """
 
     def __init__(
@@ -62,16 +65,19 @@ class Supervisor:
         say: Callable[[str], None],
         tls: ContextSource | None = None,
         credentials: Credentials | None = None,
+        *,
+        has_shim: bool = False,
     ) -> None:
         self._plan = plan
         self._say = say
         self._client = RemotingClient(tls=tls, credentials=credentials)
         self._control = ControlServer(plan.directory, self._carry_out)
-        self._children = {
-            node.name: Child(node.name, partial(template.start, node.arguments), node.log_path, self._ended)
-            for node in plan.nodes
-        }
         self._linking = Linking(plan, self._ended) if plan.links else None
+        self._children: dict[str, Child] = {}
+        self._faults = Faults(plan, self._children, self._linking, self._kill, has_shim=has_shim)
+        for node in plan.nodes:
+            launch = self._faults.launch(node, partial(template.start, node.arguments))
+            self._children[node.name] = Child(node.name, launch, node.log_path, self._ended)
         self._expected_to_end: set[str] = set()
         self._failed_at_start: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
 
@@ -81,8 +87,7 @@ class Supervisor:
         Raises:
             CommandError: a node ended, or no master was known within `limit_s` seconds; the caller still calls `stop`.
         """
-        if self._linking is not None:
-            await self._linking.start()
+        await self._faults.start()
         for child in self._children.values():
             child.start()
         writable = asyncio.ensure_future(self._await_writable(limit_s))
@@ -113,7 +118,7 @@ class Supervisor:
         stopped = await asyncio.gather(*(self._stop_child(other.name) for other in others))
         if self._linking is not None:
             self._expected_to_end.add(self._linking.child.name)
-            await self._linking.stop()
+        await self._faults.stop()
         await self._client.close()
         return all(brokers) and all(stopped)
 
@@ -146,6 +151,7 @@ class Supervisor:
             "mode": self._plan.mode.value,
             "dir": str(self._plan.directory),
             "pid": os.getpid(),
+            "has_namespaces": self._plan.has_namespaces,
             "nameserver": self._row(self._plan.nameservers[0], table),
             "nameservers": [self._row(one, table) for one in self._plan.nameservers],
             "nodes": [
@@ -257,8 +263,9 @@ class Supervisor:
             "pid": child.pid,
             "role": "down" if child.state is ChildState.DOWN else role,
             "state": child.state.value,
-            "health": f"http://{HOST}:{node.health_port}",
-            "log": str(node.log_directory),
+            "health": f"http://{node.host}:{node.health_port}",
+            # mounts of ours are in our namespace only: others see them through our process
+            "log": f"/proc/{os.getpid()}/root{node.log_directory}" if self._plan.has_disks else str(node.log_directory),
         } | ({"broker": node.conf["brokerName"]} if node.command == "broker" else {})
 
     def _command(self, *words: str) -> str:
@@ -280,10 +287,8 @@ class Supervisor:
     async def _carry_out(self, verb: str, words: Sequence[str]) -> Answer:
         if verb == "status":
             return await self.status()
-        if verb in ("cut", "delay", "heal"):
-            if self._linking is None:
-                raise CommandError(f"{verb} needs a cluster that was started with --links")
-            return {"verb": verb, "at": round(time.time(), 3), "proof": await self._linking.change(verb, words)}
+        if verb in FAULT_VERBS:
+            return {"verb": verb, "at": round(time.time(), 3), "proof": await self._faults.change(verb, words)}
         verbs: dict[str, Callable[[str], Awaitable[Done]]] = {
             "kill": self._kill,
             "stop": self._stop_again,
@@ -294,7 +299,7 @@ class Supervisor:
             "transfer": self._transfer,
         }
         if verb not in verbs:
-            raise CommandError(f"{verb!r} is not one of status, {', '.join(verbs)}, cut, delay, heal")
+            raise CommandError(f"{verb!r} is not one of status, {', '.join((*verbs, *sorted(FAULT_VERBS)))}")
         at = time.time()
         if len(words) != 1:
             raise CommandError(f"{verb} takes one node, not {len(words)}")
@@ -453,8 +458,9 @@ class Supervisor:
 def _delete_data(node: NodePlan) -> int:
     """Delete everything in a stopped node's folder but its configuration and its output; return the number of files."""
     kept = (node.conf_path, node.log_path)
+    directory = node.disk if node.disk.is_dir() else node.directory
     count = 0
-    for path in node.directory.iterdir():
+    for path in directory.iterdir():
         if path.is_dir():
             count += sum(1 for file in path.rglob("*") if file.is_file())
             shutil.rmtree(path)

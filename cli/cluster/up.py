@@ -14,7 +14,15 @@ from pathlib import Path
 from broker.auth_settings import AuthSettings
 from cli.cluster.folder import ClusterFolder
 from cli.cluster.linking import has_toxiproxy, require_toxiproxy
-from cli.cluster.plan import ClusterMode, ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
+from cli.cluster.plan import (
+    ClusterMode,
+    ClusterPlan,
+    block_size,
+    in_namespaces,
+    parse_settings,
+    plan_cluster,
+    used_offsets,
+)
 from cli.cluster.ports import PortBlock, reserve_block
 from cli.cluster.supervisor import Supervisor
 from cli.cluster.template import Template
@@ -49,6 +57,9 @@ class Shape:
     links: str = "never"
     groups: int = 1
     nameservers: int = 1
+    has_disks: bool = False
+    has_shim: bool = False
+    has_namespaces: bool = False
 
 
 async def run_cluster(shape: Shape, limit_s: float, template: Template) -> int:
@@ -68,7 +79,7 @@ async def run_cluster(shape: Shape, limit_s: float, template: Template) -> int:
     """
     plan, connecting, _held = _prepare(shape)
     stopped = stop_signal()
-    supervisor = Supervisor(plan, template, _say, *connecting)
+    supervisor = Supervisor(plan, template, _say, *connecting, has_shim=shape.has_shim)
     try:
         started = asyncio.ensure_future(supervisor.start(limit_s))
         await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -95,7 +106,7 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
     has_links = shape.links == "always" or (shape.links == "auto" and mode.has_links and has_toxiproxy())
     plan_at = functools.partial(
         plan_cluster, directory=shape.directory, settings=settings, has_links=has_links, groups=groups,
-        nameservers=nameservers,
+        nameservers=nameservers, has_disks=shape.has_disks,
     )  # fmt: skip
     plan_at(mode, node_count, base_port)
     if has_links:
@@ -107,6 +118,7 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
     used = used_offsets(mode, node_count, has_links=has_links, groups=groups, nameservers=nameservers)
     block = reserve_block(block_size(node_count), used, shape.base_port, preferred=folder.saved_base_port())
     plan = plan_at(mode, node_count, block.base)
+    plan = in_namespaces(plan) if shape.has_namespaces else plan
     folder.write_configuration(plan)
     configs = [load_broker_config(broker.conf_path) for broker in plan.brokers]
     for controller in plan.controllers:

@@ -15,7 +15,13 @@ UNDONE_BY = {
     Verb.PAUSE: Verb.RESUME,
     Verb.CUT: Verb.HEAL,
     Verb.DELAY: Verb.HEAL,
+    Verb.SLOW: Verb.HEAL,
+    Verb.CLOCK: Verb.HEAL,
+    Verb.FILL: Verb.HEAL,
+    Verb.FAIL_DISK: Verb.REPLACE_DISK,
+    Verb.CUT_POWER: Verb.START,
 }
+NUMBER_FIRST = {Verb.DELAY, Verb.SLOW, Verb.CLOCK}
 
 
 def view(count: int) -> ClusterView:
@@ -34,9 +40,10 @@ def test_every_fault_is_repaired_by_a_later_step(drill: Drill, count: int) -> No
     open_faults: set[tuple[Verb, tuple[str, ...]]] = set()
     broken = False
     for step in drill.plan(view(count), drill.hold_s):
-        target = step.words[1:] if step.verb is Verb.DELAY else step.words
+        target = step.words[1:] if step.verb in NUMBER_FIRST else step.words
+        several = [(word,) for word in target] if step.verb is Verb.CUT_POWER else [target]
         if step.verb in UNDONE_BY:
-            open_faults.add((UNDONE_BY[step.verb], target))
+            open_faults.update((UNDONE_BY[step.verb], one) for one in several)
         open_faults.discard((step.verb, target))
         broken |= step.is_fault
         assert {name for word in target for name in word.split(">")} <= {"n0", "n1", "n2", "n3", "n4", "namesrv"}

@@ -1,11 +1,12 @@
 """The plan of a local cluster: shapes, ports and properties, before anything runs."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from cli.cluster.folder import ClusterFolder
-from cli.cluster.plan import ClusterMode, block_size, parse_settings, plan_cluster, used_offsets
+from cli.cluster.plan import ClusterMode, block_size, in_namespaces, parse_settings, plan_cluster, used_offsets
 from ledgermq.remoting.proof import read_secrets
 from node.errors import UsageError
 
@@ -166,3 +167,32 @@ def test_with_links_brokers_dial_proxies_whose_ports_nobody_else_uses(mode: Clus
 def test_a_mode_without_links_refuses_them() -> None:
     with pytest.raises(UsageError, match="--links is not for mode controller"):
         plan_cluster(ClusterMode.CONTROLLER, 3, 21000, Path("/d"), {}, has_links=True)
+
+
+@pytest.mark.parametrize(("mode", "count"), [(ClusterMode.RAFT, 3), (ClusterMode.SYNC, 2), (ClusterMode.CONTROLLER, 3)])
+def test_in_namespaces_each_node_has_an_address_and_all_others_know_it(mode: ClusterMode, count: int) -> None:
+    plan = plan_cluster(mode, count, 21000, Path("/d"), {}, nameservers=2)
+    moved = in_namespaces(plan)
+    assert len({node.host for node in moved.nodes}) == len(moved.nodes)
+    assert [node.port for node in moved.nodes] == [node.port for node in plan.nodes]
+    hosts = {node.port: node.host for node in moved.nodes}
+    for node in moved.nodes:
+        assert node.conf["bindAddress"] == node.host
+        for value in node.conf.values():
+            assert "127.0.0.1" not in value
+            for host, port in re.findall(r"(10[.\d]+):(\d+)", value):
+                assert host == hosts[max(at for at in hosts if at <= int(port))]
+    assert moved.namesrv == ";".join(node.address for node in moved.nameservers)
+
+
+def test_namespaces_refuse_links() -> None:
+    plan = plan_cluster(ClusterMode.RAFT, 3, 21000, Path("/d"), {}, has_links=True)
+    with pytest.raises(UsageError, match="--links is not for --fabric namespaces"):
+        in_namespaces(plan)
+
+
+def test_disks_of_their_own_hold_what_brokers_store() -> None:
+    plan = plan_cluster(ClusterMode.RAFT, 3, 21000, Path("/d"), {}, has_disks=True)
+    for node in plan.brokers:
+        assert Path(node.conf["storePathRootDir"]).parent == node.disk
+        assert node.disk in node.log_directory.parents and node.disk not in node.conf_path.parents

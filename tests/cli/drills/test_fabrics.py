@@ -21,8 +21,13 @@ def rows(**states: str) -> list[dict[str, str]]:
 async def test_a_local_cluster_is_left_with_the_nodes_down_that_were_down_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    status = {"namesrv": "h:1", "mode": "raft", "nameservers": rows(namesrv="up"), "nodes": rows(n0="up", n1="down",
-              n2="paused", n3="up", n4="up")}  # fmt: skip
+    status = {
+        "namesrv": "h:1",
+        "mode": "raft",
+        "has_namespaces": False,
+        "nameservers": rows(namesrv="up"),
+        "nodes": rows(n0="up", n1="down", n2="paused", n3="up", n4="up"),
+    }
     asked = []
 
     def ask(_directory: Path, verb: str, *words: str, limit_s: float = 0.0) -> dict[str, Any]:
