@@ -17,10 +17,11 @@ from ha.config import SlaveConfig
 from ha.core.handshake import MasterWelcome, seal, unseal
 from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Dialect, Header, Report
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
-from ha.sender import HANDSHAKE_S, watch
+from ha.sender import HANDSHAKE_S
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.proof import DIALER, LISTENER, NONCE_SIZE, make_nonce, prove, proving_secret
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.serving.lost_machine import watch
 from store.errors import StoreError
 
 _BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)

@@ -10,7 +10,6 @@ window of its `Copy` and by the socket's buffer; a slave that does not read, or 
 import asyncio
 import enum
 import logging
-import socket
 from collections import deque
 from typing import Final, Protocol, cast
 
@@ -22,13 +21,13 @@ from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.proof import DIALER, LISTENER, make_nonce, prove, proving_secret
+from ledgermq.remoting.serving.lost_machine import watch
 from store.errors import DiskReadError
 from store.files.mapped_file_queue import MappedFileQueue
 
 HANDSHAKE_S: Final = 3.0
 _SOCKET_BUFFER_BYTES: Final = 4 << 20
 _TURN_BYTES: Final = 2 << 20
-_UNACKED_MS: Final = 5000
 _MARKS_MAX: Final = 4096
 
 _log = logging.getLogger(__name__)
@@ -330,20 +329,3 @@ class SlaveLink(asyncio.Protocol):
 
     def _time_out(self) -> None:
         self.close(HaProtocolError("it has not said who it is in time"))
-
-
-def watch(transport: asyncio.Transport) -> None:
-    """Let the kernel notice another end whose machine is gone, and send small frames at once."""
-    sock = transport.get_extra_info("socket")
-    if sock is None:
-        return
-    options = (
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKED_MS),
-    )
-    for option in options:
-        sock.setsockopt(*option)

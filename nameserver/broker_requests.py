@@ -24,9 +24,9 @@ from ledgermq.remoting.codec.java_json import java_json, standard_json
 from ledgermq.remoting.codec.lenient_json import bad_body, json_body
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.serving.answer import Answer, Handler
 from ledgermq.remoting.serving.authority import draw_challenge
 from ledgermq.remoting.signature import CHALLENGE
-from nameserver.answers import Answer, Handler
 from nameserver.authority import terms_count
 from nameserver.config import NameServerConfig
 from nameserver.core.election import RegistrationRefusedError

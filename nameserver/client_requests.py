@@ -19,7 +19,7 @@ from ledgermq.remoting.codec.fields import long, optional_boolean, text
 from ledgermq.remoting.codec.java_json import dumps, java_json, standard_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from nameserver.answers import Answer, Handler
+from ledgermq.remoting.serving.answer import Answer, Handler
 from nameserver.config import NameServerConfig
 from nameserver.core.model import TopicRoute
 from nameserver.core.routes import RouteTable

@@ -13,8 +13,8 @@ from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.codec.java_json import standard_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.serving.answer import Answer, Handler
 from ledgermq.remoting.serving.live_settings import LiveSettings
-from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig
 from nameserver.kv_config import KvConfig, KvConfigError
 

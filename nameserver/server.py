@@ -19,12 +19,11 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.proof import read_secrets
 from ledgermq.remoting.quotas import Quotas
 from ledgermq.remoting.refusal import Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.server import RemotingServer
-from ledgermq.remoting.serving.authority import Authority, NotAllowedError
+from ledgermq.remoting.serving.answer import Handler
+from ledgermq.remoting.serving.authority import Authority
 from ledgermq.remoting.serving.live_settings import LiveSettings
-from ledgermq.remoting.signature import CHALLENGE
-from nameserver.answers import Handler
+from ledgermq.remoting.serving.notices import Notices
 from nameserver.authority import GUARDED
 from nameserver.broker_requests import BrokerRequests
 from nameserver.client_requests import ClientRequests
@@ -36,7 +35,6 @@ from nameserver.departures import LeavingBrokers
 from nameserver.figures import NameserverFigures
 from nameserver.header_forms import FORMS
 from nameserver.kv_config import KvConfig
-from nameserver.min_broker_notices import MinBrokerNotices
 from nameserver.route_waiters import RouteWaiters
 from telemetry.collector import QuietCollector
 from telemetry.descriptors import DescriptorWatch
@@ -71,7 +69,7 @@ class NameServer:
         self._collector = QuietCollector()
         self._waiters = RouteWaiters(self.table.version, self._is_led, self._answer_held)
         self._departures = LeavingBrokers(self.table, self._unregister_capacity, self._now_ms, self._left)
-        self._notices: MinBrokerNotices | None = None
+        self._notices: Notices | None = None
         self._config_requests: ConfigRequests | None = None
         self._figures = NameserverFigures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry.page, self._ready)
@@ -93,7 +91,6 @@ class NameServer:
             key_names=("namesrvSecretFile", "insecureRegistration"),
         )
         self._handlers: Mapping[int, Handler] = {}
-        self._strangers = SeldomLog(_log)
         self._seen_revision = self.table.revision
         self._started_s: float | None = None
         self._scan: asyncio.TimerHandle | None = None
@@ -124,7 +121,7 @@ class NameServer:
             **self._client_requests.handlers,
             **self._config_requests.handlers,
         }
-        self._notices = MinBrokerNotices(RemotingClient(tls=self._config.tls.outgoing()))
+        self._notices = Notices(RemotingClient(tls=self._config.tls.outgoing()))
         self._lag.start()
         self._descriptors.start()
         try:
@@ -190,21 +187,13 @@ class NameServer:
             if form := FORMS.get(command.code):
                 form.check(command.ext)
             answer = handler(connection, command)
-        except NotAllowedError as error:
-            refusal = error.refusal
-            if command.code != RequestCode.QUERY_DATA_VERSION:  # by which our brokers ask for their challenge
-                self._strangers.warning("%s: %s", connection.address, refusal.remark)
-            self._figures.refusal(refusal.cause)
-            ext = refusal.ext | ({CHALLENGE: error.challenge} if error.challenge else {})
-            connection.respond(command, refusal.code, ext, remark=refusal.remark)
-            return
         except Refusal as refusal:
             _log.debug("%s %s: %s", connection.address, request_name(command.code), refusal.remark)
             self._figures.refusal(refusal.cause)
             connection.refuse(command, refusal)
             return
         if answer is not None:
-            connection.respond(command, ResponseCode.SUCCESS, answer.ext, answer.body)
+            answer.send(connection, command)
 
     def _left(self, members: list[BrokerMember], is_closed: bool) -> None:
         if is_closed:
@@ -217,7 +206,9 @@ class NameServer:
         """Report changes of the tables: to clients that wait, and to brokers whose smallest id has changed."""
         for change in self.table.take_min_changes():
             if self._notices is not None and self._present().notify_min_broker_id:
-                self._notices.send(change)
+                notice = Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext=change.fields())
+                for address in change.recipients:
+                    self._notices.send(address, notice, change.broker_name)
         if self.table.revision != self._seen_revision:
             self._seen_revision = self.table.revision
             self._waiters.wake()

@@ -10,7 +10,6 @@ Each end dials one of them, and only the dialer sends messages on it.
 import asyncio
 import contextlib
 import logging
-import socket
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -31,11 +30,11 @@ from ledgermq.remoting.proof import (
     proving_secret,
 )
 from ledgermq.remoting.serving.frame_seal import FrameSeal
+from ledgermq.remoting.serving.lost_machine import watch
 
 _FRAME_LIMIT: Final = 64 << 20
 _HANDSHAKE_S: Final = 3.0
 _BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-_UNACKED_MS: Final = 5000
 
 _log = logging.getLogger(__name__)
 
@@ -260,7 +259,7 @@ class Dialed:
     def on_open(self, transport: asyncio.Transport) -> None:
         self.transport = transport
         self._owner.live.add(self)
-        _watch(transport)
+        watch(transport)
 
     def on_frame(self, code: int, body: memoryview) -> None:
         if self.answer.done():
@@ -336,7 +335,7 @@ class Accepted:
         self._owner.live.add(self)
         name = transport.get_extra_info("peername")
         self.host = str(name[0]) if name else "?"
-        _watch(transport)
+        watch(transport)
         if self._owner.is_closing:
             transport.abort()
             return
@@ -397,20 +396,3 @@ class Accepted:
     def _time_out(self) -> None:
         self._owner.report_stranger(PeerProtocolError(f"{self.host} sent no hello within {_HANDSHAKE_S} s"))
         self.abort()
-
-
-def _watch(transport: asyncio.Transport) -> None:
-    """Let the kernel detect that the peer's machine is gone: by unacknowledged bytes, or keepalive probes."""
-    sock = transport.get_extra_info("socket")
-    if sock is None:
-        return
-    options = (
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKED_MS),
-    )
-    for option in options:
-        sock.setsockopt(*option)

@@ -4,23 +4,13 @@ Source: apache/rocketmq `remoting/.../protocol/header/controller/**/*ResponseHea
 `remoting/.../protocol/body/{SyncStateSet,ElectMasterResponseBody,BrokerReplicasInfo}.java` (5.3).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ha.controller.core.model import Group
-from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import java_json
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer. `ext` None means that the header has no fields."""
-
-    ext: Mapping[str, str] | None = None
-    body: bytes = b""
-    code: int = ResponseCode.SUCCESS
-    remark: str | None = None
 
 
 def master_fields(group: Group, *, with_set_epoch: bool = True) -> dict[str, str]:
@@ -32,6 +22,11 @@ def master_fields(group: Group, *, with_set_epoch: bool = True) -> dict[str, str
         "syncStateSetEpoch": group.set_epoch if with_set_epoch else None,
     }
     return {name: str(value) for name, value in fields.items() if value is not None}
+
+
+def role_notice(group: Group) -> Command:
+    """The notice to replicas of a name who their master is (1008); they also ask for it (1004)."""
+    return Command(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext=master_fields(group), body=set_body(group))
 
 
 def set_body(group: Group) -> bytes:

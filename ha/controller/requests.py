@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from ha.controller.answers import Answer, election_body, master_fields, replicas_body, set_body
+from ha.controller.answers import election_body, master_fields, replicas_body, set_body
 from ha.controller.config import ControllerConfig
 from ha.controller.core.commands import AlterSet, Confirm, GrantId, Register
 from ha.controller.core.live import PRIORITY, SILENCE_MS, LiveBrokers, ReplicaHeartbeat
@@ -25,6 +25,7 @@ from ledgermq.remoting.codec.fields import boolean, filled, integer, long
 from ledgermq.remoting.codec.lenient_json import json_body, request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.serving.answer import Answer
 from ledgermq.remoting.serving.live_settings import LiveSettings
 
 Quick = Callable[[Connection, Command], Answer]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from ha.controller.answers import Answer
+from ha.controller.answers import role_notice
 from ha.controller.config import ControllerConfig
 from ha.controller.core.live import LiveBrokers
 from ha.controller.core.machine import ControllerMachine
@@ -21,18 +21,17 @@ from ha.controller.header_forms import FORMS
 from ha.controller.leadership import ControllerLeadership
 from ha.controller.quorum.quorum import Quorum, QuorumSettings
 from ha.controller.requests import GUARDED, ControllerRequests, Quick, Slow
-from ha.controller.role_notices import RoleNotices
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.proof import read_secrets
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.server import RemotingServer
-from ledgermq.remoting.serving.authority import Authority, NotAllowedError
+from ledgermq.remoting.serving.authority import Authority
 from ledgermq.remoting.serving.live_settings import LiveSettings
-from ledgermq.remoting.signature import CHALLENGE, Credentials, as_secret_key
+from ledgermq.remoting.serving.notices import Notices
+from ledgermq.remoting.signature import Credentials, as_secret_key
 from telemetry.collector import QuietCollector
 from telemetry.descriptors import DescriptorWatch
 from telemetry.health import HealthServer
@@ -87,8 +86,7 @@ class Controller:
         self._quick: Mapping[int, Quick] = requests.quick
         self._slow: Mapping[int, Slow] = requests.slow
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strangers = SeldomLog(_log)
-        self._notices: RoleNotices | None = None
+        self._notices: Notices | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._is_started = False
 
@@ -106,7 +104,7 @@ class Controller:
             OSError: the port cannot be bound.
             HealthListenError: the health port cannot be bound.
         """
-        self._notices = RoleNotices(RemotingClient(tls=self._config.tls.outgoing(), credentials=self._credentials))
+        self._notices = Notices(RemotingClient(tls=self._config.tls.outgoing(), credentials=self._credentials))
         self._lag.start()
         self._descriptors.start()
         try:
@@ -156,17 +154,14 @@ class Controller:
                 form.check(command.ext)
             quick, slow = self._quick.get(command.code), self._slow.get(command.code)
             if quick is not None:
-                _answer(connection, command, quick(connection, command))
+                quick(connection, command).send(connection, command)
             elif slow is not None:
                 self._answer_later(connection, command, slow)
             else:
                 remark = f" request type {command.code} not supported"
                 connection.respond(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-        except NotAllowedError as error:
-            self._strangers.warning("%s: %s", connection.address, error.refusal.remark)
-            self._refuse(connection, command, error.refusal, {CHALLENGE: error.challenge} if error.challenge else {})
         except Refusal as refusal:
-            self._refuse(connection, command, refusal, {})
+            self._refuse(connection, command, refusal)
 
     def on_closed(self, connection: Connection) -> None:
         for beat in self._live.closed(connection):
@@ -188,16 +183,16 @@ class Controller:
         try:
             answer = await handler(connection, command)
         except Refusal as refusal:
-            self._refuse(connection, command, refusal, {})
+            self._refuse(connection, command, refusal)
         except Exception as error:
             connection.fail(command, error)
         else:
-            _answer(connection, command, answer)
+            answer.send(connection, command)
 
-    def _refuse(self, connection: Connection, command: Command, refusal: Refusal, further: Mapping[str, str]) -> None:
+    def _refuse(self, connection: Connection, command: Command, refusal: Refusal) -> None:
         _log.debug("%s %s: %s", connection.address, request_name(command.code), refusal.remark)
         self._figures.refusal(refusal.cause)
-        connection.respond(command, refusal.code, {**refusal.ext, **further}, remark=refusal.remark)
+        connection.refuse(command, refusal)
 
     # ---- brokers and masters
 
@@ -211,7 +206,8 @@ class Controller:
 
     def _elected(self, group: Group) -> None:
         if self._notices is not None and self._present().notify:
-            self._notices.send(group, self._live.alive(group.name, group.replicas, self._now_ms()))
+            for broker_id in self._live.alive(group.name, group.replicas, self._now_ms()):
+                self._notices.send(group.replicas[broker_id].address, role_notice(group), group.name)
 
     def _schedule(self) -> None:
         loop, present = asyncio.get_running_loop(), self._present()
@@ -263,10 +259,6 @@ class Controller:
         if self._is_started and silent_s > _TICK_MAX_S:
             return False, f"the quorum's thread has been silent for {silent_s:.0f} s"
         return True, "the event loop and the quorum turn"
-
-
-def _answer(connection: Connection, command: Command, answer: Answer) -> None:
-    connection.respond(command, answer.code, answer.ext, answer.body, remark=answer.remark)
 
 
 def _quorum_settings(config: ControllerConfig) -> QuorumSettings:

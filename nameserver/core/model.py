@@ -129,6 +129,17 @@ class MinBrokerChange:
     ha_address: str | None
     recipients: tuple[str, ...]
 
+    def fields(self) -> dict[str, str]:
+        """The header of the notice."""
+        fields = {
+            "minBrokerId": str(self.min_broker_id),
+            "brokerName": self.broker_name,
+            "minBrokerAddr": self.min_address,
+            "offlineBrokerAddr": self.offline_address,
+            "haBrokerAddr": self.ha_address,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
 
 @dataclass(slots=True)
 class BrokerGroup:

@@ -13,15 +13,17 @@ its own code.
 """
 
 import hmac
+import logging
 import secrets
 from typing import Final
 
-from ledgermq.remoting.codec.codes import request_name
+from ledgermq.remoting.codec.codes import RequestCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.signature import (
     CHALLENGE,
     SIGNATURE,
@@ -37,17 +39,24 @@ IS_PROVEN: Final = "isProven"
 """Attribute of a connection: whether its last guarded request was proven, or needed no proof."""
 
 
-class NotAllowedError(Exception):
+_log: Final = logging.getLogger(__name__)
+
+
+class NotAllowed(Refusal):
     """Somebody asked for a change who has not shown that he may.
 
-    Attributes:
+    Args:
         challenge: what to sign on this connection; empty where no signature would help.
     """
 
-    def __init__(self, refusal: Refusal, challenge: str) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
-        self.challenge = challenge
+    def __init__(self, remark: str, challenge: str) -> None:
+        super().__init__(Cause.NO_PERMISSION, remark)
+        self._challenge = challenge
+
+    @property
+    def ext(self) -> dict[str, str]:
+        """As `Refusal.ext`, with the challenge."""
+        return super().ext | ({CHALLENGE: self._challenge} if self._challenge else {})
 
 
 class Authority:
@@ -68,6 +77,7 @@ class Authority:
         self._keys = tuple(map(as_secret_key, known))
         self._challenged_keys = tuple(map(challenged_key, self._keys))
         self._is_open = is_open
+        self._strangers = SeldomLog(_log)
         self._server = server
         self._secret_name, self._open_name = key_names
 
@@ -75,7 +85,7 @@ class Authority:
         """Whether this request may be served.
 
         Raises:
-            NotAllowedError: it may not.
+            NotAllowed: it may not.
         """
         if command.code not in self._guarded:
             return
@@ -85,12 +95,12 @@ class Authority:
             return
         if self._keys:
             detail = f"it is not signed by the secret of this {self._server} ({self._secret_name})"
-            raise self._refused(command, detail, draw_challenge(connection))
+            raise self._refused(connection, command, detail, draw_challenge(connection))
         if not connection.is_local:
             detail = (
                 f"only this {self._server}'s own machine may ask for changes ({self._secret_name} lets others prove"
             )
-            raise self._refused(command, f"{detail} themselves, {self._open_name}=true lets everybody)", "")
+            raise self._refused(connection, command, f"{detail} themselves, {self._open_name}=true lets everybody)", "")
 
     def _is_signed(self, connection: Connection, command: Command) -> bool:
         fields, body = command.ext, command.body
@@ -105,10 +115,11 @@ class Authority:
             return False
         return CHALLENGE not in fields or _is_fresh(connection, command)
 
-    def _refused(self, command: Command, why: str, challenge: str) -> NotAllowedError:
-        return NotAllowedError(
-            Refusal(Cause.NO_PERMISSION, f"request {request_name(command.code)} refused: {why}"), challenge
-        )
+    def _refused(self, connection: Connection, command: Command, why: str, challenge: str) -> NotAllowed:
+        remark = f"request {request_name(command.code)} refused: {why}"
+        if command.code != RequestCode.QUERY_DATA_VERSION:  # by which our brokers ask for their challenge
+            self._strangers.warning("%s: %s", connection.address, remark)
+        return NotAllowed(remark, challenge)
 
 
 def draw_challenge(connection: Connection) -> str:
