@@ -1,4 +1,4 @@
-"""What a broker is told of authentication and authorization.
+"""Settings of a broker's authentication and authorization.
 
 Source: apache/rocketmq `auth/.../config/AuthConfig.java`.
 """

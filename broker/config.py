@@ -1,4 +1,4 @@
-"""What one broker is told: who it is, where it listens, its limits.
+"""Settings of one broker: its names, its addresses, its limits.
 
     broker.conf + overrides -> node.config (parses, refuses, chooses addresses) -> BrokerConfig -> assembly
 

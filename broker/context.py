@@ -1,4 +1,4 @@
-"""What all subsystems share: settings, clocks, the store, the replicated tables and the way into the log.
+"""Shared by all subsystems: settings, clocks, the store, the replicated tables and the way into the log.
 
 ReplicatedState <- Metadata, ConsumerOffsets <- StateLog      the tables that are replicated by the log
 SendTargets, DraftMaker, Appender, SendAnswers                the way of messages into the log, and the answers

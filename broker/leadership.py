@@ -1,4 +1,4 @@
-"""What begins when this node may write the log, and what ends when it may not any more.
+"""Starts the subsystems' work of a leader when this node may write the log, and stops it when it may not any more.
 
     begins: `lead` of every subsystem; a scan for deliveries of earlier leaders; then `resume` of every subsystem
     ends:   `follow` of every subsystem: uncommitted proposals are dropped, deliveries stop

@@ -75,14 +75,14 @@ class LogFollower:
 
     @property
     def saver(self) -> StateSaver:
-        """What keeps the tables on disk; errors as `parts`."""
+        """The saver of the tables; errors as `parts`."""
         if self._saver is None:
             raise Refusal(Cause.RECOVERING, "the log is being recovered", retry_after_ms=100)
         return self._saver
 
     @property
     def delivery_files(self) -> DeliveryFiles:
-        """What keeps timers and transactions on disk; errors as `parts`."""
+        """The files of timers and transactions; errors as `parts`."""
         if self._delivery_files is None:
             raise Refusal(Cause.RECOVERING, "the log is being recovered", retry_after_ms=100)
         return self._delivery_files

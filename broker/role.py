@@ -72,7 +72,7 @@ class Role:
 
     @property
     def leader_elsewhere(self) -> str | None:
-        """Where this node asks the one that leads, `host:port`; None on that node, or while it is not known."""
+        """Address of the leader for other members, `host:port`; None on the leader, or while it is not known."""
         leader = self._state.leader
         return None if self.writable or self.is_elected or leader is None else leader.inside_address or leader.address
 

@@ -32,7 +32,7 @@ Round = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What to run: `rounds` times each of `pairs`, in turns; reports and figures go to `out`."""
+    """Runs each of `pairs` `rounds` times, in turns; reports and figures go to `out`."""
 
     pairs: Sequence[Round]
     rounds: int

@@ -160,7 +160,7 @@ class RaftConfig:
 
     @property
     def own_hint(self) -> LeaderHint:
-        """Where clients and peers find this node when it leads."""
+        """The hint to this node as the leader, for clients and peers."""
         return LeaderHint(self.self_id, self.client_address, self.inside_address)
 
     @property

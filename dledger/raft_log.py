@@ -200,7 +200,7 @@ class RaftLog:
 
     @property
     def min_offset(self) -> int:
-        """Where the oldest kept entry starts."""
+        """Physical offset of the oldest kept entry."""
         return self._entries.first_position
 
     @property

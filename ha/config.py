@@ -1,4 +1,4 @@
-"""What a master and a slave are told."""
+"""Settings of masters and slaves."""
 
 import ipaddress
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaGroupConfig:
-    """What a master and its slaves have in common.
+    """Settings that a master and its slaves share.
 
     Attributes:
         cluster, name: brokerClusterName, brokerName.
@@ -45,7 +45,7 @@ class HaGroupConfig:
         return self.secrets[0] if self.secrets else b""
 
     def hello(self, nonce: bytes, min_offset: int, tail: Tail, epoch: int = 0, epochs: Epochs = ()) -> SlaveHello:
-        """What a slave says; with epochs where masters are elected."""
+        """A slave's hello; with epochs where masters are elected."""
         return SlaveHello(
             cluster=self.cluster,
             name=self.name,
@@ -71,7 +71,7 @@ class HaGroupConfig:
         epoch: int = 0,
         epochs: Epochs = (),
     ) -> MasterWelcome:
-        """What a master says; with epochs where it was elected."""
+        """A master's welcome; with epochs where it was elected."""
         return MasterWelcome(
             cluster=self.cluster,
             name=self.name,

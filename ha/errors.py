@@ -1,4 +1,4 @@
-"""What can go wrong between a master and its slaves, and whose fault it is.
+"""Errors between a master and its slaves, and who has to act.
 
 HaError
 |- HaProtocolError    the other end's: bytes that are no frame, or a report or an offset that cannot be

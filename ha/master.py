@@ -121,7 +121,7 @@ class Master:
 
     @property
     def port(self) -> int:
-        """Where slaves are listened to."""
+        """Port at which slaves are accepted."""
         assert self._server is not None, "start() comes first"
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -132,7 +132,7 @@ class Master:
         return LogState(LogRole.MASTER, 0, self._hint, refusal)
 
     def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
-        """What this node has is the truth for its slaves."""
+        """See `Part`: the whole log is confirmed."""
         self._acknowledged = self._confirmed = end
         return end
 
@@ -265,7 +265,7 @@ class Master:
         return self._machine.snapshot()
 
     def admit(self, link: SlaveLink) -> None:
-        """Somebody connected; a host that opens too many connections without saying who it is loses its oldest."""
+        """Take a new connection; a host with too many connections that have not said hello loses its oldest."""
         self._links[link] = None
         if not self.is_active:
             link.close()

@@ -34,12 +34,12 @@ _log = logging.getLogger(__name__)
 
 
 class CopiedLog(Protocol):
-    """What the receiver needs of the slave."""
+    """The interface of the slave to its receiver."""
 
     config: SlaveConfig
 
     def hello(self, nonce: bytes) -> bytes:
-        """What this slave says of itself and of its log's end, encoded.
+        """This slave's hello, encoded.
 
         Raises:
             StoreError: the disk refused to drop an incomplete record.
@@ -113,7 +113,7 @@ class Receiver:
             self._task = None
 
     def report(self) -> None:
-        """What is durable here has changed."""
+        """The durable end of the log has changed."""
         if self._stream is not None:
             self._stream.report()
 

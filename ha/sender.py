@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class SlaveLinkOwner(Protocol):
-    """What a link needs of the master."""
+    """The interface of the master to its links."""
 
     config: MasterConfig
     epoch: int
@@ -52,7 +52,7 @@ class SlaveLinkOwner(Protocol):
         """The state of the broker, for a slave that begins in the middle of the log."""
 
     def admit(self, link: "SlaveLink") -> None:
-        """Somebody connected."""
+        """A connection was accepted."""
 
     def joined(self, link: "SlaveLink", copy: Copy) -> None:
         """It is a slave, and the stream begins."""

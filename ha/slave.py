@@ -166,7 +166,7 @@ class Slave:
         return LogState(LogRole.SLAVE, self.epoch, self._hint, refusal)
 
     def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
-        """What was dispatched is confirmed for certain; what lies behind is read once the master confirms it.
+        """See `Part`: dispatched records are confirmed; later ones are once the master confirms them.
 
         RocketMQ's master does not tell what it confirmed: everything whole counts.
         """
@@ -199,11 +199,11 @@ class Slave:
         return Settlement(confirmed, confirmed, _NOT_ASKED)
 
     def late(self) -> Refusal:
-        """Nobody waits here."""
+        """See `Part`; not called, since no batch waits at a slave."""
         raise AssertionError("a batch waits at a slave")
 
     def needed_offset(self) -> int | None:
-        """Nobody copies from here."""
+        """None: no other node copies from a slave."""
         return None
 
     def readiness(self) -> Readiness:

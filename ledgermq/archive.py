@@ -44,7 +44,7 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archived segment is.
+    """Description of an archived segment.
 
     Attributes:
         start: physical offset of its first byte.

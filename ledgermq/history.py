@@ -1,4 +1,4 @@
-"""What producers were told, as JSON Lines: the history that an audit compares with the logs. `Producer` writes it.
+"""The outcomes of sends as JSON Lines: the history that an audit compares with the logs. `Producer` writes it.
 
     {"producer":"p1","sequence":7,"key":"7F00...","topic":"orders","queue_id":1,"queue_offset":42,
      "body_crc":305419896,"outcome":"ok","tries":1}
@@ -29,7 +29,7 @@ FIELDS_SQL: Final = (
 
 
 class Outcome(enum.StrEnum):
-    """What a producer was told of one message."""
+    """The outcome of one message, as its producer knows it."""
 
     OK = "ok"
     FAIL = "fail"

@@ -35,7 +35,7 @@ _VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a checkpoint says of a store.
+    """The progress of a store in its checkpoint.
 
     Attributes:
         flushed_offset: the log is durable up to here; a record's end.

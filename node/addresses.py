@@ -36,7 +36,7 @@ class HostChoice:
     others: tuple[InterfaceAddress, ...] = ()
 
     def sentence(self, what: str, key: str) -> str:
-        """What to print: `what` is the address' purpose, `key` the one that chooses it."""
+        """Return a line for the user: `what` is the address' purpose, `key` the configuration key that sets it."""
         text = f"{what} address {self.host}: {self.reason}"
         if not self.others:
             return text

@@ -128,7 +128,7 @@ class Broker:
 
     @property
     def parts(self) -> Parts:
-        """What serves; for tests and for views.
+        """The parts; for tests and for views.
 
         Raises:
             Refusal: RECOVERING, before the log is recovered.
@@ -257,7 +257,7 @@ class Broker:
             await self._prometheus.start(config.metrics_host or config.advertised_host, config.metrics_port)
 
     def metrics_page(self) -> AsyncIterator[bytes]:
-        """What /metrics shows now, piece by piece."""
+        """The page of /metrics, piece by piece."""
         return self._page.whole() if self._page is not None else self.registry.page()
 
     def _make_server(self, parts: Parts, limits: Limits) -> RemotingServer:

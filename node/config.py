@@ -99,7 +99,7 @@ def load_controller_config(path: Path | None, overrides: Sequence[str] = ()) -> 
 
 
 def _own_peer(given: FileSettings) -> HostChoice | None:
-    """Where the other members of the Raft group dial this one."""
+    """Address at which the other members of the Raft group dial this one."""
     if given.values.get("enableDLegerCommitLog"):
         for peer in given.values.get("dLegerPeers", ()):
             if peer.node_id == given.values.get("dLegerSelfId"):

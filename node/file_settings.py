@@ -55,7 +55,7 @@ class FileSettings:
             self.refuse(item.key, str(error))
 
     def place(self, key: str) -> str:
-        """Where the key was given; empty when it was not."""
+        """File and line of the key; empty when it was not given."""
         return self.properties[key].place if key in self.properties else ""
 
     def refuse(self, key: str, detail: str) -> None:

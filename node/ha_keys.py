@@ -188,7 +188,7 @@ class HaKeys:
         )
 
     def rules(self, *, waits: bool, counts_durable: bool) -> CopyRules:
-        """What a master waits for; an ASYNC_MASTER for nobody."""
+        """The copies for which a master waits; an ASYNC_MASTER waits for none."""
         return CopyRules(
             wanted=self.in_sync_replicas if waits else ALONE,
             least=self.min_in_sync_replicas if waits else ALONE,

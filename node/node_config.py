@@ -182,7 +182,7 @@ class NodeConfig:
 
     @property
     def ha_port(self) -> int | None:
-        """Where this node listens to slaves, 0 for any port; None where it does not."""
+        """Port at which this node accepts slaves, 0 for any port; None where it accepts none."""
         if self.raft_enable or (self.broker_role == "SLAVE" and not self.elected.enable):
             return None
         if self.ha.listen_port is not None or (self.broker_role == "ASYNC_MASTER" and not self.elected.enable):

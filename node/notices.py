@@ -1,4 +1,4 @@
-"""What a process says once at its start about its configuration."""
+"""Warnings of a process about its configuration, logged once at the start."""
 
 from collections.abc import Iterator, Mapping
 
@@ -28,7 +28,7 @@ def list_notices(given: FileSettings) -> list[str]:
 
 
 def tls_notices(tls: TlsSettings, *, is_raft: bool) -> Iterator[str]:
-    """What TLS as it is set does not protect."""
+    """Warnings about connections that TLS does not protect."""
     if tls.tls_outgoing and not tls.tls_outgoing_verify:
         yield "WARNING: tls.client.authServer=false: whoever stands in between can read and change what is sent"
     if tls.tls_test_certificate and tls.tls_certificate is None and tls.mode is not TlsMode.DISABLED:
@@ -38,7 +38,7 @@ def tls_notices(tls: TlsSettings, *, is_raft: bool) -> Iterator[str]:
 
 
 def registration_notices(config: NameServerConfig) -> Iterator[str]:
-    """Who may change this nameserver's routes, where that is not whoever has the secret."""
+    """Warning if routes may be changed without the secret."""
     if config.insecure_registration:
         yield "WARNING: insecureRegistration=true: whoever reaches this nameserver can change routes and settings"
     elif config.secret_file is None:
@@ -46,19 +46,19 @@ def registration_notices(config: NameServerConfig) -> Iterator[str]:
 
 
 def raft_notices(raft: RaftKeys) -> Iterator[str]:
-    """What the settings of a Raft member do not protect."""
+    """Warnings about an unprotected Raft member."""
     if raft.peer_secret_file is None and not raft.is_local:
         yield "WARNING: insecurePeers=true: whoever reaches a Raft port of this group can delete its log"
 
 
 def settings_notices(broker: BrokerConfig) -> Iterator[str]:
-    """Who may change this broker's settings, where that is everybody."""
+    """Warning if everybody may change this broker's settings."""
     if broker.insecure_settings and not broker.auth.authentication_enable:
         yield "WARNING: insecureSettings=true: whoever reaches this broker can stop it and delete messages"
 
 
 def controller_notices(config: ControllerConfig) -> Iterator[str]:
-    """Who may change what this controller knows, where that is not whoever has the secret."""
+    """Warning if the controller's state may be changed without the secret."""
     if config.insecure:
         yield "WARNING: insecureController=true: whoever reaches this controller can appoint masters"
     elif config.request_secret_file is None:

@@ -1,4 +1,4 @@
-"""What the store refuses, and why; each error carries the numbers behind it.
+"""Errors of the store; each carries the numbers behind it.
 
 StoreError
 |- RecordUnavailableError   the offset asked for is not (or no longer) served
@@ -138,7 +138,7 @@ class AllocationPendingError(StoreError):
 
 
 class StateUnknownError(StoreError):
-    """What the state records below `offset` had built is not known: the tables saved are newer, the log is trimmed."""
+    """The state at `offset` is not known: the saved tables are newer, and the log is trimmed."""
 
     def __init__(self, offset: int, saved_offset: int, min_offset: int) -> None:
         super().__init__(

@@ -241,7 +241,7 @@ class MessageStore:
         self._tell_dispatched()
 
     def queue_starts(self) -> QueueStarts:
-        """Where each queue begins for a node that is given this log from its `min_offset` on."""
+        """Return the first offset of each queue for a node that copies this log from its `min_offset` on."""
         return self.queues.starts(self.log.min_offset)
 
     def restart(self, starts: QueueStarts) -> None:

@@ -39,7 +39,7 @@ class LogRole(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogState:
-    """What this node may do with the log, since when, and who else may.
+    """The state of the log on this node: role, generation, leader, and the refusal of appends.
 
     Two states are equal if they differ in nothing but the wording of the refusal.
 
@@ -144,7 +144,7 @@ PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT, Cause.NO_QUORUM)
 
 
 class LogListener(Protocol):
-    """What follows a log. Called on the loop's thread, never from inside `append` or `transfer`."""
+    """A follower of a log. Called on the loop's thread, never from inside `append` or `transfer`."""
 
     def on_confirmed(self, confirm_offset: int) -> None:
         """Records that end at or before `confirm_offset` can never vanish: dispatch and serve them.
@@ -170,7 +170,7 @@ class LogListener(Protocol):
 
 
 class StateMachine(Protocol):
-    """What the log's state records have built: topics, groups, consumer offsets. Opaque bytes for the log.
+    """The tables that state records build: topics, groups, consumer offsets. Opaque bytes for the log.
 
     A mode of replication hands it to a node that starts anew in the middle of the log.
     """
@@ -192,15 +192,15 @@ class ReplicatedLog(Protocol):
 
     @property
     def state(self) -> LogState:
-        """What this node may do at present."""
+        """The present state."""
 
     @property
     def directory(self) -> Path:
-        """Where the log's files lie."""
+        """The folder of the log's files."""
 
     @property
     def min_offset(self) -> int:
-        """Where the walk of the oldest kept file starts."""
+        """Physical offset at which the walk of the oldest kept file starts."""
 
     @property
     def max_offset(self) -> int:
@@ -300,7 +300,7 @@ class ReplicatedLog(Protocol):
         """The nodes to which this one sends its log; none unless it is their leader or master."""
 
     def metrics(self) -> Iterator[Family]:
-        """What only this mode has to show on the metrics page."""
+        """Metrics of this mode alone."""
 
     async def close(self) -> None:
         """Flush, stop threads, close files. Batches still waiting are refused with SHUTTING_DOWN."""

@@ -1,4 +1,4 @@
-"""What the store is told; times are milliseconds, sizes bytes."""
+"""Settings of the store; times are milliseconds, sizes bytes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _WHOLE_UNITS = converted(POSITIVE, lambda size: -(-size // UNIT_SIZE) * UNIT_SIZ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """What stands on a log, whichever it is.
+    """Settings of the message store on any log.
 
     Attributes:
         checkpoint_interval_ms: between two checkpoints, for which the queues are synced, at most; sooner when much of

@@ -1,4 +1,4 @@
-"""What follows a message store, and what it knows of the store: the index, compaction, cleaning, the broker."""
+"""Followers of a message store (index, compaction, cleaning, broker), and their view of the store."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -9,7 +9,7 @@ from store.replicated_log import LogState, ReplicatedLog
 
 
 class StoreListener(Protocol):
-    """What follows a store. Called on the loop's thread, never from inside `put`."""
+    """A follower of a store. Called on the loop's thread, never from inside `put`."""
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
         """These queues have new messages."""
@@ -35,11 +35,11 @@ class FollowedStore(Protocol):
 
     @property
     def log(self) -> ReplicatedLog:
-        """What the records lie in."""
+        """The log of the records."""
 
     @property
     def queues(self) -> QueueTable:
-        """Where each queue's records lie."""
+        """The queues."""
 
     @property
     def dispatched_offset(self) -> int:

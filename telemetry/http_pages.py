@@ -21,7 +21,7 @@ _HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
 
 
 class BadRequestError(Exception):
-    """What came is no request that is served here; `status` is the answer's."""
+    """The request is not served here; `status` is the answer's."""
 
     def __init__(self, status: http.HTTPStatus, detail: str) -> None:
         super().__init__(detail)

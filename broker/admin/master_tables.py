@@ -113,6 +113,6 @@ def _has(state: ReplicatedState, key: str, queues: Mapping[int, int]) -> bool:
 
 
 def _differing(ours: Mapping[str, _V], theirs: Mapping[str, _V]) -> dict[str, _V | None]:
-    """What is to be set, and with None what is to go, so that ours becomes theirs."""
+    """Return the changes that make our table equal to theirs; None as a value removes the entry."""
     changed: dict[str, _V | None] = {name: value for name, value in theirs.items() if ours.get(name) != value}
     return changed | dict.fromkeys(ours.keys() - theirs.keys())

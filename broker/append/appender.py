@@ -26,7 +26,7 @@ _QUEUE_FILES_S: Final = 0.005
 """Longest time in which a turn makes files of queues; messages to further new queues wait for later turns."""
 
 _PLACED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
-"""What senders hear that wait for nothing but the place of their message."""
+"""Outcome for senders that wait only until their message is placed."""
 
 _LEADS_NO_MORE: Final = (Cause.NOT_LEADER, Cause.RECOVERING)
 """Why a log places nothing that may be placed by another node, or later by this one."""

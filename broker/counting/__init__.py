@@ -1,1 +1,1 @@
-"""What a broker counts while it serves; `broker.metrics` and `broker.admin` show it."""
+"""Counters of a serving broker; `broker.metrics` and `broker.admin` show them."""

@@ -38,7 +38,7 @@ _ASKED: Final = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
 class Parked(NamedTuple):
-    """Where and how a message waits.
+    """The system topic, queue and time of a waiting message.
 
     Attributes:
         properties: the encoded properties with those that parking adds; end with 0x02.

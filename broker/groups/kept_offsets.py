@@ -34,7 +34,7 @@ class KeptOffsets:
             self._spawn(self._tell(master))
 
     async def _tell(self, master: str) -> None:
-        """What the master has taken comes back with its log; until then it is kept.
+        """Send kept offsets to the master; each is kept until it comes back with the master's log.
 
         Each call goes on behind the last one told, so that what the master refuses does not keep the rest waiting.
         """

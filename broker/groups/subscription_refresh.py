@@ -113,7 +113,7 @@ class SubscriptionRefresh:
 
 
 _Key = tuple[Connection | None, str]
-"""Who was asked about a group; None is the leader."""
+"""The node that was asked about a group; None is the leader."""
 
 
 def _body(answer: Command) -> Mapping[str, Any]:

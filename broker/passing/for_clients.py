@@ -1,4 +1,4 @@
-"""What a leader asks or tells clients that are connected to this member: notices, open transactions, running info."""
+"""A leader's requests to clients that are connected to this member: notices, open transactions, running info."""
 
 from collections.abc import Callable
 

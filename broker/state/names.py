@@ -32,7 +32,7 @@ CHECKED_OUT_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 
 WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
-"""Where messages wait for a time or a decision."""
+"""System topics in which messages wait for a time or a decision."""
 
 NOT_SENDABLE_TOPICS = frozenset(
     {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECKED_OUT_TOPIC, _SELF_TEST_TOPIC, _OFFSET_MOVED_TOPIC}

@@ -17,7 +17,7 @@ from typing import Protocol
 
 
 class Process(Protocol):
-    """What is asked of a process that was started."""
+    """The interface of a started process."""
 
     @property
     def pid(self) -> int:

@@ -70,7 +70,7 @@ async def ask_first(client: RemotingClient, nameservers: Sequence[str], *, timeo
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """What a master tells of one of its slaves: whether it counts, and how many bytes of the log it lacks."""
+    """A slave as its master reports it: whether it counts, and how many bytes of the log it lacks."""
 
     in_sync: bool
     lag_bytes: int
@@ -92,7 +92,7 @@ async def ask_copies(client: RemotingClient, master: str, *, timeout_s: float = 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """What a controller tells of a broker name: the controller that leads, the master's epoch, who is in sync.
+    """A broker name as a controller reports it: the leading controller, the master's epoch, the in-sync set.
 
     Attributes:
         leader: address of the leading controller.
@@ -107,7 +107,7 @@ class GroupStatus:
 async def ask_controllers(
     client: RemotingClient, controllers: Sequence[str], name: str, *, timeout_s: float = 1.0
 ) -> GroupStatus:
-    """What the controllers have decided of broker name `name`.
+    """Ask the controllers for the status of broker name `name`.
 
     Raises:
         CommandError: none of them answers that leads.

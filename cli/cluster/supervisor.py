@@ -43,7 +43,7 @@ _SIGNAL_LIMIT_S = 2.0
 _NO_TABLE = BrokerTable({})
 
 Done = tuple[Sequence[NodePlan], str]
-"""What a verb was carried out on, and the proof of its effect."""
+"""The nodes of a verb, and the proof of its effect."""
 
 
 class Supervisor:

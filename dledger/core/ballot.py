@@ -20,7 +20,7 @@ from dledger.core.state import NodeState
 
 
 class BallotOutcome(Enum):
-    """What the answers so far decide."""
+    """The result of the answers so far."""
 
     OPEN = "open"
     WON = "won"

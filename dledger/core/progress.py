@@ -1,4 +1,4 @@
-"""What a leader knows of one follower's log, and what is in flight to it.
+"""A leader's knowledge of one follower's log, and the requests in flight to it.
 
               answer accepts                     lost message, lost link, lost entries
     PROBE ------------------> REPLICATE ------------------------------------------> PROBE

@@ -24,7 +24,7 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class CommitCheckpoint:
-    """What a node wrote about its log; -1 for a value that is not known.
+    """The content of the file; -1 for a value that is not known.
 
     Attributes:
         committed_index: last entry known to be committed, and durable on this node.

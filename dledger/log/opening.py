@@ -112,7 +112,7 @@ def _undurable_from(units: UnitIndex, start: LogStart, begin: "_Begin", checkpoi
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
-    """Where a scan starts: a position, the index of the entry there, and a term that it is not below."""
+    """Start of a scan: a position, the index of the entry there, and a lower bound of its term."""
 
     position: int
     entry_index: int

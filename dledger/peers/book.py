@@ -1,4 +1,4 @@
-"""What this node knows of its peers from their hellos: who is connected, addresses and incarnations."""
+"""Peers as their hellos described them: connections, addresses and incarnations."""
 
 import asyncio
 import logging

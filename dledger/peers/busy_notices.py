@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Turn(NamedTuple):
-    """What the loop left for the thread."""
+    """State that the loop leaves for the thread."""
 
     at_s: float
     term: int

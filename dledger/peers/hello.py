@@ -28,7 +28,7 @@ _NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What a node tells about itself in the handshake.
+    """A node's description of itself in the handshake.
 
     Attributes:
         version: version of this protocol.

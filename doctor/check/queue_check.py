@@ -34,7 +34,7 @@ Span = tuple[int, int]
 
 @dataclass(slots=True)
 class QueueClaims:
-    """What the records of one or more files say about the queues.
+    """The queues as the records of one or more files describe them.
 
     Attributes:
         spans: by queue and kind of units, the unit numbers `[first, end)` that records claim.

@@ -34,7 +34,7 @@ from ledgermq.message.record import BLANK_MAGIC, check_record
 
 @dataclass(slots=True)
 class LogRepair:
-    """What was done. `replaced` counts records and gaps that have placeholders now."""
+    """The result of a repair. `replaced` counts records and gaps that have placeholders now."""
 
     cut_records: int = 0
     replaced: int = 0

@@ -41,7 +41,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """What was done, and the result of a check afterwards. `side_file` is None when nothing was removed."""
+    """The result of a repair, and of a check afterwards. `side_file` is None when nothing was removed."""
 
     directory: Path
     side_file: Path | None

@@ -1,4 +1,4 @@
-"""What requests are answered: headers and bodies as RocketMQ's controller has them.
+"""Headers and bodies of a controller's answers, as RocketMQ's controller has them.
 
 Source: apache/rocketmq `remoting/.../protocol/header/controller/**/*ResponseHeader.java`,
 `remoting/.../protocol/body/{SyncStateSet,ElectMasterResponseBody,BrokerReplicasInfo}.java` (5.3).
@@ -14,7 +14,7 @@ from ledgermq.remoting.codec.java_json import java_json
 
 
 def master_fields(group: Group, *, with_set_epoch: bool = True) -> dict[str, str]:
-    """Who is master; without a master only the epochs, as Java leaves out what is null."""
+    """Header fields of the master; without a master only the epochs, as Java leaves out null values."""
     fields = {
         "masterBrokerId": group.master_id,
         "masterAddress": group.address_of(group.master_id),

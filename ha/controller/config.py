@@ -1,4 +1,4 @@
-"""What one controller is told. Its file is RocketMQ's `controller.conf`."""
+"""Settings of one controller. Its file is RocketMQ's `controller.conf`."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -184,7 +184,7 @@ class ControllerConfig:
     )
 
     notices: tuple[str, ...] = ()
-    """What the process says once at its start."""
+    """Warnings about the configuration, logged once at the start."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Every known key under RocketMQ's name with the value in force, as text: what request 1010 shows."""
 

@@ -1,4 +1,4 @@
-"""What ends a controller, and whose fault it is.
+"""Errors that end a controller, and who has to act.
 
 QuorumError
 |- QuorumFileError      a file of the controller's folder is damaged, or does not fit the others

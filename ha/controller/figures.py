@@ -1,4 +1,4 @@
-"""What a controller counts, and what of its state it shows at each scrape."""
+"""The metrics of a controller: counters, and its state at each scrape."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the headers of requests must hold: names and types of upstream's, with the code of a missing field where not 1.
+"""Forms of request headers: RocketMQ's names and types, with the code of a missing field where it is not 1.
 
 Source: apache/rocketmq `remoting/.../protocol/header/controller/**/*RequestHeader.java`,
 `remoting/.../protocol/header/namesrv/BrokerHeartbeatRequestHeader.java` (5.3).

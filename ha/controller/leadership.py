@@ -1,4 +1,4 @@
-"""What only the leading controller does: replace masters that are lost, and grant masters their leases.
+"""The tasks of the leading controller: replace lost masters, and grant masters their leases.
 
     broker dead, or a look at all masters -> stop its leases -> wait until they are over -> Elect -> tell the brokers
 
@@ -32,7 +32,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Rules(Protocol):
-    """What of the configuration counts here; it may change at run time."""
+    """The settings of elections; they may change at run time."""
 
     @property
     def unclean(self) -> bool:
@@ -82,7 +82,7 @@ class ControllerLeadership:
         return status.is_leader and status.term == self._term
 
     def changed(self) -> None:
-        """Who leads, or the term, has changed."""
+        """The leading controller, or the term, has changed."""
         status = self._quorum.status
         if not status.is_leader:
             self._grants.follows()

@@ -1,4 +1,4 @@
-"""What brokers and tools ask of a controller: 904 and 1001 to 1013.
+"""Requests of brokers and tools to a controller: 904 and 1001 to 1013.
 
 Heartbeats and questions about the controllers are answered by each controller, everything else by the leading one
 only; the others answer 2007, and whoever asked looks for the leader by 1005.

@@ -144,7 +144,7 @@ class Controller:
     # ---- RequestHandler
 
     def on_connected(self, connection: Connection) -> None:
-        """Nobody is anybody before his first heartbeat."""
+        """Do nothing: a client has no state before its first heartbeat."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
         self._figures.request(command.code)
@@ -262,7 +262,7 @@ class Controller:
 
 
 def _quorum_settings(config: ControllerConfig) -> QuorumSettings:
-    """What the quorum is told; reads the secret.
+    """The quorum's settings; reads the secret.
 
     Raises:
         SecretFileError: it cannot be used.

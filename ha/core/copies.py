@@ -19,7 +19,7 @@ ALONE: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRules:
-    """What a master waits for.
+    """The copies for which a master waits.
 
     Attributes:
         wanted: copies, the master's own included, that an acknowledgement waits for; 1 waits for no slave.
@@ -207,7 +207,7 @@ class Copies:
 
     @staticmethod
     def _least(count: int, acks: list[int], local: int) -> int:
-        """What `count` copies have, the own one among them."""
+        """The offset up to which `count` copies, the own one among them, have the log."""
         if count <= ALONE:
             return local
         return min(local, heapq.nlargest(count - ALONE, acks)[-1])

@@ -80,7 +80,7 @@ class ElectedCopies(Copies):
             self._asked = None
 
     def doubt(self, proposal: Proposal) -> None:
-        """Nobody knows whether the controllers have agreed, or will."""
+        """The outcome of the proposal is not known: the controllers may have agreed, or may agree later."""
         if self._asked == proposal:
             self._asked = None
             self._doubtful |= proposal.ids

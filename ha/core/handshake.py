@@ -42,7 +42,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What both ends say of themselves.
+    """Fields that both ends send.
 
     Attributes:
         version: of this protocol.
@@ -104,7 +104,7 @@ class _Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlaveHello(_Said):
-    """What a slave says: its id, and how its log ends.
+    """A slave's hello: its id, and the end of its log.
 
     Attributes:
         broker_id: which copy this is, 1 or more. A newer connection of the same id replaces the older.
@@ -125,7 +125,7 @@ class SlaveHello(_Said):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterWelcome(_Said):
-    """What a master says.
+    """A master's welcome.
 
     Attributes:
         epoch: of the master; 0 where it was appointed.
@@ -149,7 +149,7 @@ class MasterWelcome(_Said):
 
 
 def refusal(error: WrongGroupError | DivergedLogError) -> bytes:
-    """What a refused slave is told."""
+    """Encode the refusal of a slave."""
     if isinstance(error, DivergedLogError):
         return json.dumps({"refused": error.what, "detail": str(error)[:1000]}).encode()
     return json.dumps({"refused": error.field}).encode()
@@ -158,7 +158,7 @@ def refusal(error: WrongGroupError | DivergedLogError) -> bytes:
 def join_offset(
     hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[int, int], int | None], epochs: Epochs = ()
 ) -> int:
-    """Where a slave's copy goes on: at its end, or at `min_offset` if it has nothing or fell behind the oldest file.
+    """Return the offset at which a slave goes on: its end, or `min_offset` if it has nothing from there on.
 
     At `min_offset` it begins anew: the bytes before, which would show that the logs agree, are not there any more.
     The log of an elected master has epochs. They say up to where the slave's log agrees; it drops the rest, since

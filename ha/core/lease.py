@@ -46,7 +46,7 @@ class Lease:
 
 
 class Grants:
-    """What one controller granted, and from when on it may name successors.
+    """The leases that one controller granted, and the time from which on it may name successors.
 
     Args:
         length_s: of every lease, the same on all controllers.

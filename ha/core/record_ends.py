@@ -1,4 +1,4 @@
-"""Where the records end in bytes of a log that arrive in pieces: what lies below may be dispatched and read."""
+"""Finds the last record end in bytes of a log that arrive in pieces: bytes below it may be dispatched and read."""
 
 import struct
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a broker knows of its place among the replicas of its name, and which part it has to play.
+"""The role of a broker among the replicas of its name, by the controllers' decisions.
 
     controllers' answer --told()--> nothing new | a part to play: master of an epoch | slave of a master | neither
                         --election()--> whether to ask the controllers for a master, and why
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class GroupDecision(NamedTuple):
-    """What the controllers have decided of one broker name.
+    """A decision of the controllers about one broker name.
 
     Attributes:
         master_id: None while there is no master.

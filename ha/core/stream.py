@@ -39,7 +39,7 @@ class Report(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What precedes bytes of the log.
+    """The header before bytes of the log.
 
     Attributes:
         offset: physical offset of the first byte, or of the next one that will be sent.

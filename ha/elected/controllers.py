@@ -1,4 +1,4 @@
-"""What a broker asks the controllers: requests for the leading one, and heartbeats to each of them.
+"""A broker's requests to the leading controller, and its heartbeats to each controller.
 
 ask: the one that led last --2007, no answer--> the next one --...--> NoControllerError
 """
@@ -47,7 +47,7 @@ class ControllerAnswer(NamedTuple):
 
 
 class ProposalResult(NamedTuple):
-    """What became of a proposal: the set decided with its epoch; None: refused, or (`is_certain` False) not known."""
+    """The result of a proposal: the set decided with its epoch; None: refused, or (`is_certain` False) not known."""
 
     ids: frozenset[int] | None
     set_epoch: int
@@ -143,7 +143,7 @@ class Controllers:
         _accepted((await self.ask(RequestCode.CONTROLLER_REGISTER_BROKER, fields)).command)
 
     async def decided(self) -> GroupDecision:
-        """What they have decided of this broker name. Raises `NoControllerError`, `HaProtocolError`."""
+        """Ask for the decision about this broker name. Raises `NoControllerError`, `HaProtocolError`."""
         answer = _accepted((await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)).command)
         ids, set_epoch = _set_of(answer)
         ext = answer.ext

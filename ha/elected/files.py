@@ -1,4 +1,4 @@
-"""What an elected replica keeps beside its log: the epochs, and the id that the controllers gave to it.
+"""Files of an elected replica beside its log: the epochs, and the id that the controllers gave to it.
 
     epochFileCheckpoint    which master wrote which part of the log     brokerIdentity       cluster#name#id
     ledgermq.boot          boot of the machine, doubt of the log        brokerIdentity-temp  cluster#name#id#check code
@@ -125,7 +125,7 @@ def doubt_log(directory: Path) -> bool:
 
 
 class ReplicaIdentity(NamedTuple):
-    """Who this broker is among its replicas; with the check code while the id is not confirmed."""
+    """This broker's name and id among its replicas; with the check code while the id is not confirmed."""
 
     cluster: str
     name: str

@@ -418,7 +418,7 @@ class ElectedMember:
             self.hear_of_news()
 
     def _stop_leading(self) -> None:
-        """What was not acknowledged may be cut: the next master decides."""
+        """Refuse the batches that wait, since the next master may cut them, and follow."""
         self._lease.give_up()
         self.master.end()
         self.slave.follow_elected(self.master.epoch, "", None)
@@ -430,7 +430,7 @@ class ElectedMember:
         log.stop_writing(Refusal(Cause.LEADER_CHANGED, f"{text} before the messages were acknowledged"))
 
     def _master_of(self, known: GroupDecision) -> tuple[str, LeaderHint | None]:
-        """Where the master listens to slaves, and where it serves clients."""
+        """The master's address for slaves, and its hint for clients."""
         if known.master_id is None or known.master_id == self._replica_role.own_id:
             return "", None
         name = f"{self.config.master.group.name}/{known.master_id}"

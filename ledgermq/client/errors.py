@@ -40,7 +40,7 @@ from ledgermq.remoting.errors import ConnectError, RemotingError, RequestTimeout
 
 
 class Action(enum.Enum):
-    """What can help after an error."""
+    """The action that can help after an error."""
 
     RETRY = "retry"  # the same request, a little later
     REDIRECT = "redirect"  # the same request, to another broker

@@ -22,7 +22,7 @@ def java_string_hash(text: str) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def tags_code(tags: str | bytes) -> int:
-    """What a queue unit stores for a message with these tags; 0 for none. Signed, so it sign-extends to 64 bits.
+    """Return the tags code in a queue unit for these tags; 0 for none. Signed, so it sign-extends to 64 bits.
 
     Cached: a topic has few tags, and the hash costs microseconds.
     """

@@ -101,7 +101,7 @@ def read_header(buffer: bytes | memoryview) -> IndexHeader:
 
 
 def key_text(topic: str, key: str, index_type: str | None = None) -> str:
-    """What is hashed for a key. Type `T` is for tags, which newer releases index; all other keys have one form."""
+    """Return the text that is hashed for a key. Type `T` is for tags, which newer releases index."""
     return f"{topic}#{index_type}#{key}" if index_type == TAG_TYPE else f"{topic}#{key}"
 
 

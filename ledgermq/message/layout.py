@@ -1,4 +1,4 @@
-"""Where the fields of a commit-log record lie, and whether bytes are one. The byte table is in `record`.
+"""Positions of the fields of a commit-log record, and a check of its bytes. The byte table is in `record`.
 
 Source: apache/rocketmq `store/CommitLog.java` (checkMessageAndReturnSize), `store/MessageExtEncoder.java`.
 """
@@ -15,7 +15,7 @@ MAGIC_V2: Final = -626843477
 BLANK_MAGIC: Final = -875286124
 
 BLANK: Final = 0
-"""What `check_record` answers at a blank: nothing but padding follows in this file."""
+"""Answer of `check_record` at a blank: nothing but padding follows in this file."""
 
 BLANK_SIZE_MIN: Final = 8
 """Every full file ends in a blank: its size as i32, then BLANK_MAGIC."""

@@ -23,7 +23,7 @@ _I64_MAX: Final = (1 << 63) - 1
 
 
 class PopHandle(NamedTuple):
-    """What a POP handle says about the delivery of a message.
+    """The content of a POP handle: one delivery of a message.
 
     Attributes:
         start: queue offset at which the messages of the POP request begin.

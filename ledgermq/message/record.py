@@ -165,7 +165,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def dispatch_fields(buffer: Readable, position: int) -> tuple[int, int, int, int, int, int, bytes, bytes]:
-    """What a consume queue, an index or a watcher needs of the checked record at `position`, as cheap as possible.
+    """Return the fields of the checked record at `position` that queues, index and followers need; cheap.
 
     Returns:
         size, queue id, sysFlag, queue offset, physical offset, store timestamp (ms), topic, encoded properties.

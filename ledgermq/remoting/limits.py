@@ -91,7 +91,7 @@ class Writer(Protocol):
 
 
 class OutputBudget:
-    """What all connections of one listener hold of answers that their peers have not read yet.
+    """Answers that the peers of one listener have not read yet, in bytes.
 
         spent <= limit             nothing is held back
         above the limit            nothing large is begun for anybody who has something unread (`Connection.is_full`)

@@ -26,7 +26,7 @@ _SELDOM_BURST_S: Final = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class AddressQuotas:
-    """What one address may do on a server."""
+    """Quotas of one address on a server."""
 
     ORIGIN: ClassVar[str] = OURS
 
@@ -55,7 +55,7 @@ class AddressQuotas:
 
 @dataclass(slots=True, kw_only=True)
 class UserQuotas:
-    """What one user may do on a broker, from whatever address; and what is only counted on brokers."""
+    """Quotas of one user on a broker, from all addresses; and quotas that only brokers count."""
 
     ORIGIN: ClassVar[str] = OURS
 
@@ -97,7 +97,7 @@ class UserQuotas:
 
 
 class Quota:
-    """What is left of one quota for each address, or each user.
+    """One quota: the rest of it for each address, or each user.
 
     At most 20,000 names are kept. The one that was not used for longest is forgotten first, and starts with all it may
     save up when it comes back.

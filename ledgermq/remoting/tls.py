@@ -35,7 +35,7 @@ ContextSource = Callable[[], ssl.SSLContext]
 
 
 class TlsMode(enum.StrEnum):
-    """What a listener accepts: plain connections only, both on one port, or TLS only."""
+    """The connections that a listener accepts: plain ones only, both on one port, or TLS only."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"

@@ -1,4 +1,4 @@
-"""What an operator says about old files.
+"""Settings of the removal of old files.
 
 Source: apache/rocketmq `store/.../config/MessageStoreConfig.java`, `DefaultMessageStore.CleanCommitLogService` (5.3.3).
 """

@@ -17,7 +17,7 @@ from store.cleaning.disk_space import StoreSpace
 
 @dataclass(frozen=True, slots=True)
 class CleaningDecision:
-    """What a round has to do.
+    """The decisions of one round.
 
     Attributes:
         deletes: files past their time go.

@@ -33,7 +33,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[_V]):
-    """What was read.
+    """The value that was read.
 
     Attributes:
         is_older: the main file was missing or broken, and this is what the `.bak` holds.

@@ -68,7 +68,7 @@ def ensure_writable(directory: Path) -> None:
 
 
 def _strange(names: Iterable[str]) -> list[str]:
-    """What is in a directory in which nothing is a store's; empty when something is."""
+    """Names in a directory that has no file of a store; empty when it has one."""
     visible = [name for name in names if not name.startswith(".")]
     if any(name in _STORE_NAMES or name.startswith(_STORE_PREFIX) for name in visible):
         return []

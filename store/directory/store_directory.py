@@ -56,7 +56,7 @@ class StoreDirectory:
 
     @property
     def config(self) -> Path:
-        """Where topics, groups and consumer offsets are kept; made when missing."""
+        """Folder of topics, groups and consumer offsets; made when missing."""
         path = self.root / "config"
         make_folder(path)
         return path

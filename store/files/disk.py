@@ -210,7 +210,7 @@ def require_first_file(directory: Path, size_bytes: int, advice: str) -> None:
 
 
 def free_bytes(directory: Path) -> int:
-    """What a user without privileges may still write to the file system of `directory`, in bytes."""
+    """Free bytes of the file system of `directory` for a user without privileges."""
     space = os.statvfs(directory)
     return space.f_bavail * space.f_frsize
 

@@ -34,7 +34,7 @@ _CLOSING = threading.Lock()
 
 @cache
 def _unknown(size_bytes: int) -> bytes:
-    """What is known of the chunks of a file of this length that is not mapped."""
+    """Knowledge about the chunks of a file of this length that is not mapped."""
     return bytes((size_bytes >> CHUNK_SHIFT) + 1)
 
 

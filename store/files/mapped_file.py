@@ -130,7 +130,7 @@ class MappedFile(FileMapping):
         self.write_position = self.size_bytes
 
     def written_end(self, position: int) -> int:
-        """Where what was ever written behind `position` ends at most, as far as the file system knows its holes."""
+        """Upper bound of the written bytes behind `position`, as far as the file system knows its holes."""
         end = min(-(-position // mmap.PAGESIZE) * mmap.PAGESIZE, self.size_bytes)
         descriptor = self._descriptor()
         try:

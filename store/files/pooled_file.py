@@ -62,7 +62,7 @@ class PooledFile(MappedFile):
             self.commit_position = min(self.commit_position, position)
 
     def uncommitted(self) -> memoryview:
-        """What is to be written at `commit_position`; empty when all of it is."""
+        """The bytes to be written at `commit_position`; empty when all are written."""
         if self._room is None:
             return memoryview(b"")
         return self._room[self.commit_position : min(self.write_position, self._placed_end)]

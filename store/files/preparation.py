@@ -40,7 +40,7 @@ class FileMaker:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Nobody needs warm files any more: end the warm-up that is under way."""
+        """End the warm-up that is under way: no warm files are needed any more."""
         self._is_stopped = True
 
     def __call__(self, path: Path, start_offset: int, size_bytes: int) -> MappedFile:

@@ -41,7 +41,7 @@ Other = tuple[int, int, bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What is put into index files, an item a key: hashes, physical offsets and store times (ms) of the records."""
+    """Entries of index files, one a key: hashes, physical offsets and store times (ms) of the records."""
 
     hashes: Hashes
     offsets: Longs

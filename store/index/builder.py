@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What the index knows of a key.
+    """The index' knowledge of a key.
 
     Attributes:
         offsets: physical offsets, newest first; other keys of the same hash may be among them.

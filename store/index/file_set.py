@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ContentEnd:
-    """Where believable content ends.
+    """The end of believable content.
 
     Attributes:
         file_count: files kept, from the first.

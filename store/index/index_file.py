@@ -207,7 +207,7 @@ class IndexFile:
         return found + self._scan(window, limit, count_max - len(found))
 
     def _scan(self, window: QueryRange, limit: int, count_max: int) -> list[int]:
-        """What `find` looks for among the entries below `limit`, by the million: hot keys have chains that long."""
+        """As `find`, among the entries below `limit`, in bulk: chains of hot keys have millions of entries."""
         found: list[int] = []
         begin = self.header.begin_timestamp
         for stop in range(limit, FIRST_ENTRY, -_SCANNED_ENTRIES):

@@ -28,7 +28,7 @@ FlushDone = Callable[[int], None]
 
 
 class FlushMode(enum.StrEnum):
-    """What an acknowledgement waits for on each node: SYNC the disk, ASYNC the page cache only."""
+    """The place that a message must have reached on each node: SYNC the disk, ASYNC the page cache."""
 
     ASYNC = "ASYNC_FLUSH"
     SYNC = "SYNC_FLUSH"

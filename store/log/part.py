@@ -1,4 +1,4 @@
-"""What a node's place in replication adds to its commit log: whom a promise waits for, and who may write.
+"""The part of a node in the replication of its commit log: the copies a promise waits for, and the right to write.
 
 `store.log.commit_log` knows this node's disk, its part knows the others. `Alone` has no others; masters and slaves
 are in the room `ha`.
@@ -34,7 +34,7 @@ class Part(Protocol):
     """How long a batch waits at most; None: for ever."""
 
     def state(self, refusal: Refusal | None) -> LogState:
-        """What this node may do with the log; `refusal` is the log's own."""
+        """The log's state; `refusal` is the log's own."""
 
     def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
         """The confirm offset of a log that recovery found to end at `end`."""
@@ -53,7 +53,7 @@ class Part(Protocol):
         """How far the promise holds, given how far it holds as to this node's disk, and what is durable on it."""
 
     def late(self) -> Refusal:
-        """What a batch is told that has waited for longer than `limit_s`."""
+        """The refusal of a batch that has waited for longer than `limit_s`."""
 
     def needed_offset(self) -> int | None:
         """From where on other nodes within reach still need the log; None: from nowhere."""
@@ -104,10 +104,10 @@ class Alone:
         return end
 
     def check(self) -> None:
-        """Nobody else has a say."""
+        """Pass: no other node counts."""
 
     def on_placed(self) -> None:
-        """There is nobody to tell."""
+        """Do nothing: there is no other node."""
 
     def settle(self, local: int, flushed: int) -> Settlement:
         """The disk decides."""
@@ -118,7 +118,7 @@ class Alone:
         return flush_timeout(self._flush_limit_ms or 0)
 
     def needed_offset(self) -> int | None:
-        """Nobody does."""
+        """None: no other node needs the log."""
         return None
 
     def readiness(self) -> Readiness:
@@ -154,6 +154,6 @@ def flush_timeout(limit_ms: int) -> Refusal:
 
 
 def appointed() -> Refusal:
-    """Where no other node can be made to write."""
+    """Refuse: there is no other node."""
     text = "the configuration appoints who writes: there is nobody to hand leadership to"
     return Refusal(Cause.NOT_SUPPORTED, text)

@@ -19,7 +19,7 @@ _BYTES_AS_UNITS = converted(POSITIVE, lambda size: -(-size // UNIT_SIZE), lambda
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdLimits:
-    """What one `get` takes at most from records that are probably not in memory any more.
+    """Limits of one `get` on records that are probably not in memory any more.
 
     Attributes:
         memory_bytes: records closer to the log's end than this count as in memory.

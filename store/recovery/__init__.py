@@ -1,1 +1,1 @@
-"""What happens to the queues after a stop, and the checkpoint that shortens it."""
+"""Recovery of the queues after a stop, and the checkpoint that shortens it."""

@@ -1,4 +1,4 @@
-"""Where a timer goes: by its record alone, not by when this node came to it, so that all nodes place it alike.
+"""The slot of a timer: it depends on the record alone, not on when this node came to it, so all nodes agree.
 
     store time |---- delay within the roll window ----> the slot it is due in
                |---- a longer one ----> a slot within the window, to be put into the timer topic again from there
@@ -20,7 +20,7 @@ _BLANK_SLOTS: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerIndexConfig:
-    """Where, and how fine.
+    """Settings of the slots: their place and precision.
 
     Attributes:
         root: the store's directory.

@@ -165,7 +165,7 @@ class TimerIndex:
 
     @property
     def is_empty(self) -> bool:
-        """There never was a timer: no slot needs to be looked at."""
+        """Whether there never was a timer, so that no slot needs to be read."""
         return self._wheel is None
 
     @property

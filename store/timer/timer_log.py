@@ -83,7 +83,7 @@ class TimerLog:
 
     @property
     def end(self) -> int:
-        """Where the next unit goes, unless the file is full."""
+        """Position of the next unit, unless the file is full."""
         return self._queue.max_offset
 
     @property

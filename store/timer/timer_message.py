@@ -1,4 +1,4 @@
-"""What a record of the timer topic says of its timer.
+"""The timer in a record of the timer topic.
 
 Its properties name the second in which it is due (`TIMER_OUT_MS`, floored); the exact moment is told by what the sender
 asked for and when the record was stored. Deliveries keep to the exact moment, the wheel to the second.

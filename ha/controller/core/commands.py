@@ -1,4 +1,4 @@
-"""What the controllers' log holds: commands. Each is judged by the group it concerns alone, when it is applied.
+"""Commands, the entries of the controllers' log. Each is judged when it is applied, by its own group alone.
 
     Command.apply(group before, or None) -> group after, or None, and the outcome
 
@@ -22,7 +22,7 @@ from ledgermq.remoting.refusal import Cause
 Applied = tuple[Group | None, CommandOutcome]
 
 BY_CONTROLLER: Final = -1
-"""Who asks for an election when no broker and no administrator does."""
+"""The asker of an election that the controllers themselves begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +261,7 @@ class Elect(StateCommand):
         return [one for one in self.alive if one.broker_id in group.former and one.doubt_epoch is None]
 
     def _without_master(self, group: Group) -> Applied:
-        """Nobody can be appointed. That the master is lost is noted only if this is why the controller asks."""
+        """Refuse: no replica can be appointed. The loss of the master is noted only if the controller asks for it."""
         if self.asker != BY_CONTROLLER:
             return group, CommandOutcome(Cause.CONTROLLER_ELECTION_FAILED, "Failed to elect a new master", group)
         if group.master_id is not None and self.seen_epoch is not None:

@@ -24,7 +24,7 @@ LIVE_MAX: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHeartbeat:
-    """What a broker says of itself.
+    """A broker's heartbeat.
 
     Attributes:
         silence_ms: after which it is dead.

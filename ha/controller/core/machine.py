@@ -22,7 +22,7 @@ VERSION: Final = 1
 REMEMBERED_MAX: Final = 512
 
 Key = tuple[str, int]
-"""Who submitted a command (a name of one run of one controller), and the command's number there."""
+"""The submitter of a command (a name of one run of one controller), and the command's number there."""
 
 
 def encode_command(key: Key, command: StateCommand) -> bytes:

@@ -1,4 +1,4 @@
-"""What the controllers agree on: of each broker name its replicas, its master and its in-sync set.
+"""The state that the controllers agree on: the replicas, the master and the in-sync set of each broker name.
 
 Everything is immutable: one thread applies commands, others read what was applied last.
 

@@ -1,4 +1,4 @@
-"""What applying a command gave: the cause of a refusal, or nothing, and the group as it is now."""
+"""The outcome of applying a command: the cause of a refusal, or nothing, and the group as it is now."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

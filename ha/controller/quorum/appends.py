@@ -1,4 +1,4 @@
-"""What a leader sends and a follower answers, so that PySyncObj keeps Raft's rules for it.
+"""Rules for the messages between leader and followers, by which PySyncObj keeps to Raft.
 
 The invariant: an entry that this member has acknowledged is never absent from its durable journal, or from the snapshot
 before it, unless the leader of a newer term has another entry at its place or before it.
@@ -44,7 +44,7 @@ class Appends:
         return message | {_PART: (*self._journal[1][1:], self._sent[node])}
 
     def received(self, node: Any, message: Message) -> Message | None:
-        """What PySyncObj may see of a message from the leader of this term or of a newer one; None: nothing."""
+        """Return the part of a leader's message (of this term or a newer one) that PySyncObj may see; None: nothing."""
         self._matched = None
         if "prevLogIdx" not in message:
             return self._snapshot_part(node, message)

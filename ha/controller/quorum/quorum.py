@@ -74,7 +74,7 @@ class QuorumSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
-    """What this member knows. Times are those of `time.monotonic`.
+    """State of the agreement, as this member knows it. Times are those of `time.monotonic`.
 
     Attributes:
         leader_id: of the leader, if one is known.
@@ -95,7 +95,7 @@ class QuorumStatus:
 
 
 class _Replicated(SyncObjConsumer):  # type: ignore[misc]  # PySyncObj has no types
-    """What PySyncObj replicates. It has one method for ever: its name is part of the log's format."""
+    """The object that PySyncObj replicates. The name of its one method is part of the log's format."""
 
     def __init__(self, machine: ControllerMachine) -> None:
         super().__init__()

@@ -283,7 +283,7 @@ class Handling:
         self._timers.add(timer)
 
     async def _after_failure(self, message: Message, failure: BaseException, tries: int) -> float | None:
-        """What to do about a failure: returns seconds after which to try again here, None when it is sent back."""
+        """Handle a failure. Returns the seconds after which to try again here, None when the message is sent back."""
         if not isinstance(failure, Retry | DeadLetter):
             _log.error("handling %r failed: %r", message, failure, exc_info=failure)
         after_s = failure.after_s if isinstance(failure, Retry) else None

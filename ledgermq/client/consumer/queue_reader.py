@@ -93,7 +93,7 @@ class Prefetch:
 
 
 class Owner(Protocol):
-    """What a reader reports to the object that it belongs to."""
+    """The interface of a reader's owner to its reader."""
 
     def on_ready(self, reader: "QueueReader") -> None:
         """The reader's buffer was empty and has messages now."""

@@ -1,4 +1,4 @@
-"""What a program has chosen for one consumer."""
+"""Settings of one consumer."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What producers, consumers and admins share: connections, routes, calls."""
+"""Shared by producers, consumers and admins: connections, routes, calls."""

@@ -1,4 +1,4 @@
-"""Where a group begins to read a queue in which it has never committed an offset."""
+"""The offset from which a group reads a queue in which it has never committed one."""
 
 import contextlib
 from datetime import datetime

@@ -32,7 +32,7 @@ REFUSED_FOR_CONTENT: Final = (MessageRejectedError, InvalidRequestError)
 
 
 class BatchTerms(NamedTuple):
-    """What messages must have in common to share a batch; `deadline_s` counts from the batch's first message."""
+    """Options that messages of one batch share; `deadline_s` counts from the batch's first message."""
 
     topic: str
     queue: MessageQueue | None

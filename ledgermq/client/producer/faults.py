@@ -40,7 +40,7 @@ PROBE_INTERVAL_MS: Final = 2_000
 
 @dataclass(slots=True)
 class _Fault:
-    """What is known of one broker name."""
+    """Latency and faults of one broker name."""
 
     available_from_ms: float = 0.0
     probe_from_ms: float = 0.0

@@ -1,4 +1,4 @@
-"""What a send waits for before it leaves: room among those in flight, and the earlier sends of its order key."""
+"""Flow of sends: each waits for room among those in flight, and for the earlier sends of its order key."""
 
 import asyncio
 import collections

@@ -75,7 +75,7 @@ MESSAGE: Final = (Outgoing, bytes, bytearray, memoryview)
 
 
 class _Parts(NamedTuple):
-    """What an open producer is made of."""
+    """The parts of an open producer."""
 
     sender: Sender
     batcher: Batcher

@@ -42,7 +42,7 @@ _PART_OVERHEAD: Final = len(encode_batch([(0, b"", b"")]))
 
 
 class SendKind(NamedTuple):
-    """What makes a message more than a plain one.
+    """The attributes of a message that is not a plain one.
 
     Attributes:
         own: properties that the client itself adds, encoded.
@@ -268,7 +268,7 @@ class Sender:
         return SendPlan(self.choice, topic, where, (part.message_id,), RequestCode.SEND_MESSAGE_V2, ext, part.body)
 
     def where(self, topic: str, queue: MessageQueue | int | None, order_key: str | None) -> Where | None:
-        """What finds the one queue asked for; None for any queue.
+        """Return the function that finds the requested queue; None for any queue.
 
         Raises:
             InvalidArgumentError: not a topic name, or a queue that contradicts topic or key.

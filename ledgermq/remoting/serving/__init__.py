@@ -1,1 +1,1 @@
-"""What the servers of requests share: who may ask for changes, and settings that change while a process runs."""
+"""Shared by the servers of requests: authority over changes, settings that change at run time, notices, answers."""

@@ -1,4 +1,4 @@
-"""Who may change what a nameserver or a controller knows: routes, masters, settings.
+"""Authority to change the tables of a nameserver or a controller: routes, masters, settings.
 
     with a secret      whoever signs the request by it; others where the server is open, but they count as not proven
     without            this machine; everybody where the server is open
@@ -43,7 +43,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class NotAllowed(Refusal):
-    """Somebody asked for a change who has not shown that he may.
+    """A change was requested without proof of the right to it.
 
     Args:
         challenge: what to sign on this connection; empty where no signature would help.
