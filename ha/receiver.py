@@ -15,7 +15,7 @@ from typing import Final, Protocol, cast
 
 from ha.config import SlaveConfig
 from ha.core.handshake import MasterWelcome, seal, unseal
-from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Dialect, Header, Report
+from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Dialect, Header, Report, SealedOurs
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
 from ha.sender import HANDSHAKE_S
 from ledgermq.message.crc import crc32
@@ -174,6 +174,8 @@ class _Stream(asyncio.BufferedProtocol):
         self._start = self._end = 0  # of what has arrived and is not taken
         self._welcome: MasterWelcome | None = None
         self._snapshot = bytearray()
+        self._header: Header | None = None  # of the frame that has arrived in part
+        self._is_checked = False  # its bytes are
         self._transport: asyncio.Transport | None = None
         self._reported: Report | None = None
         self._heard_s = 0.0
@@ -287,8 +289,10 @@ class _Stream(asyncio.BufferedProtocol):
         assert self._transport is not None
         if len(challenge) != NONCE_SIZE:
             raise HaProtocolError(f"a challenge of {len(challenge)} bytes")
+        if secret := self._slave.config.group.secret:
+            self._dialect = SealedOurs(secret, self._nonce, challenge)
         said = self._slave.hello(self._nonce)
-        self._transport.write(seal(said, prove(self._slave.config.group.secret, DIALER, challenge, said)))
+        self._transport.write(seal(said, prove(secret, DIALER, challenge, said)))
         self._phase = _Phase.WELCOME
 
     def _take_welcome(self, said: bytes, proof: bytes) -> None:
@@ -310,12 +314,16 @@ class _Stream(asyncio.BufferedProtocol):
 
     def _take_snapshot(self, data: memoryview) -> bool:
         assert self._welcome is not None
-        piece = data[: self._welcome.snapshot_size - len(self._snapshot)]
-        self._snapshot += piece
-        self._start += len(piece)
-        if len(self._snapshot) < self._welcome.snapshot_size:
-            return False
-        self._begin(bytes(self._snapshot))
+        missing, seal_size = self._welcome.snapshot_size - len(self._snapshot), self._dialect.seal_size
+        if missing or len(data) < seal_size:
+            piece = data[:missing]
+            self._snapshot += piece
+            self._start += len(piece)
+            return len(piece) > 0
+        snapshot = bytes(self._snapshot)
+        self._dialect.check(snapshot, data[:seal_size])
+        self._start += seal_size
+        self._begin(snapshot)
         self._snapshot.clear()
         return True
 
@@ -338,17 +346,25 @@ class _Stream(asyncio.BufferedProtocol):
 
     def _take_frame(self, data: memoryview) -> bool:
         dialect = self._dialect
-        if len(data) < dialect.header_size:
+        if self._header is None:
+            if len(data) < dialect.header_size:
+                return False
+            self._header = dialect.read_header(data)
+            self._start += dialect.header_size
+            return True
+        header = self._header
+        size = header.size + dialect.seal_size if header.size else 0
+        if len(data) < size:
             return False
-        header = dialect.read_header(data)
-        end = dialect.header_size + header.size
-        if len(data) < end:
-            return False
-        body = data[dialect.header_size : end]
-        if header.crc is not None and crc32(body) != header.crc:
-            raise HaProtocolError(f"the CRC of {header.size} bytes at {header.offset} does not fit")
+        body = data[: header.size]
+        if not self._is_checked:
+            dialect.check(body, data[header.size : size])
+            if header.crc is not None and crc32(body) != header.crc:
+                raise HaProtocolError(f"the CRC of {header.size} bytes at {header.offset} does not fit")
+            self._is_checked = True  # and not again when `take` was refused for a moment
         self._slave.take(header, body)
-        self._start += end
+        self._header, self._is_checked = None, False
+        self._start += size
         return True
 
     def _beat(self) -> None:

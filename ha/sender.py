@@ -17,7 +17,7 @@ from ha.config import MasterConfig
 from ha.core.copies import Copy
 from ha.core.epochs import Epochs
 from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
-from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header
+from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header, SealedOurs
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.proof import DIALER, LISTENER, make_nonce, prove, proving_secret
@@ -208,7 +208,7 @@ class SlaveLink(asyncio.Protocol):
         confirm = self._told_confirm = self._owner.confirm_offset
         crc = crc32(data) if dialect.has_crc else None
         header = Header(copy.sent, len(data), self._owner.epoch, confirm, crc)
-        transport.writelines((dialect.header(header), data))
+        transport.writelines((dialect.header(header), data, dialect.seal(data)))
         self._sent_s = self._loop.time()
         copy.on_sent(len(data))
 
@@ -267,7 +267,10 @@ class SlaveLink(asyncio.Protocol):
         welcome = group.welcome(
             self._nonce, start, len(snapshot), wants_durable=wants_durable, epoch=epoch, epochs=epochs
         ).encode()
-        self._transport.write(seal(welcome, prove(secret, LISTENER, nonce, welcome)) + snapshot)
+        if secret:
+            self._dialect = SealedOurs(secret, nonce, self._nonce)
+        self._transport.write(seal(welcome, prove(secret, LISTENER, nonce, welcome)))
+        self._transport.writelines((snapshot, self._dialect.seal(snapshot)))
         self.hello, self.address = hello, hello.client_address
         self._is_restoring = bool(snapshot)
         self._begin(f"{hello.name}/{hello.broker_id}", start)

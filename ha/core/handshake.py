@@ -23,7 +23,7 @@ from ha.core.epochs import Epochs, common_end, from_text
 from ha.errors import DivergedLogError, HaProtocolError, MasterRefusedError, WrongGroupError
 from ledgermq.remoting.proof import NONCE_SIZE
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 MESSAGE_LIMIT_BYTES: Final = 64 << 10
 TAIL_BYTES: Final = 2 * ((4 << 20) + (64 << 10))
 """Most bytes of a tail: a record of 4 MiB, and a filler that was left for want of room for such a record."""

@@ -8,6 +8,9 @@
 | RocketMQ's | i64 end offset | i64 offset of the first byte, i32 size |
 | ours | i64 received, i64 durable | i64 offset, i32 size, i32 epoch, i64 confirm offset, u32 CRC-32 of the bytes |
 
+Where both ends have proved that they hold a secret, ours is sealed (`SealedOurs`): a report, a header, and the bytes
+behind it, are each followed by a seal of 16 bytes.
+
 RocketMQ's dialect has no handshake: the slave's first report is where it wants the log from, 0 for an empty slave. A
 slave of ours says `OPENER` first, then shakes hands (`ha.core.handshake`). To RocketMQ's master the opener is a
 report of -1, which means to it that there was no report yet, so that a slave pointed at the wrong kind of master harms
@@ -16,10 +19,12 @@ nothing.
 Source: apache/rocketmq `store/.../ha/DefaultHAConnection.java`, `DefaultHAClient.java` (5.3.3).
 """
 
+import hmac
 import struct
 from typing import Final, NamedTuple, Protocol
 
 from ha.errors import HaProtocolError
+from ledgermq.remoting.serving.frame_seal import FrameSeal
 
 OPENER: Final = b"\xff" * 8
 OPENER_SIZE: Final = 8
@@ -29,6 +34,8 @@ _OFFSET: Final = struct.Struct(">q")
 _REPORT: Final = struct.Struct(">qq")
 _PLAIN: Final = struct.Struct(">qi")
 _HEADER: Final = struct.Struct(">qiiqI")
+_HEADS: Final = 0  # what a seal covers: a report or header, or the bytes behind a header
+_BYTES: Final = 1
 
 
 class Report(NamedTuple):
@@ -61,6 +68,7 @@ class Dialect(Protocol):
 
     report_size: int
     header_size: int
+    seal_size: int
     has_crc: bool
 
     def report(self, report: Report) -> bytes:
@@ -73,10 +81,29 @@ class Dialect(Protocol):
         """A header as it is sent."""
 
     def read_header(self, data: memoryview) -> Header:
-        """The header that `data` begins with. Raises `HaProtocolError`."""
+        """The header that `data` begins with; called once for each. Raises `HaProtocolError`."""
+
+    def seal(self, data: bytes | memoryview) -> bytes:
+        """The `seal_size` bytes that follow the bytes of a frame, or a snapshot; none behind no bytes."""
+
+    def check(self, data: bytes | memoryview, seal: memoryview) -> None:
+        """Whether `seal` is that of `data`. Raises `HaProtocolError`."""
 
 
-class Classic:
+class _Unsealed:
+    """What both dialects do where there is no secret."""
+
+    seal_size = 0
+
+    def seal(self, data: bytes | memoryview) -> bytes:
+        """See `Dialect`."""
+        return b""
+
+    def check(self, data: bytes | memoryview, seal: memoryview) -> None:
+        """See `Dialect`."""
+
+
+class Classic(_Unsealed):
     """RocketMQ's dialect. Its slaves count what they have received, durable or not."""
 
     report_size = _OFFSET.size
@@ -104,7 +131,7 @@ class Classic:
         return _checked(Header(offset, size, 0, None, None))
 
 
-class Ours:
+class Ours(_Unsealed):
     """The dialect between two nodes of LedgerMQ."""
 
     report_size = _REPORT.size
@@ -132,8 +159,61 @@ class Ours:
         return _checked(Header(*_HEADER.unpack_from(data)))
 
 
+class SealedOurs(Ours):
+    """Ours, between two nodes that have proved the secret to each other; for one end of one connection.
+
+    Args:
+        secret: by which the slave proved itself.
+        slave_nonce, master_nonce: drawn by the two ends for this connection.
+    """
+
+    report_size = Ours.report_size + FrameSeal.SIZE
+    header_size = Ours.header_size + FrameSeal.SIZE
+    seal_size = FrameSeal.SIZE
+
+    def __init__(self, secret: bytes, slave_nonce: bytes, master_nonce: bytes) -> None:
+        self._reports = FrameSeal(b"HA reports", secret, slave_nonce, master_nonce)
+        self._frames = FrameSeal(b"HA frames", secret, slave_nonce, master_nonce)
+
+    def report(self, report: Report) -> bytes:
+        """See `Dialect`."""
+        packed = super().report(report)
+        return packed + self._reports.next(_HEADS, packed)
+
+    def read_report(self, data: memoryview) -> Report:
+        """See `Dialect`."""
+        size = Ours.report_size
+        _compare(self._reports.next(_HEADS, data[:size]), data[size : self.report_size])
+        return super().read_report(data)
+
+    def header(self, header: Header) -> bytes:
+        """See `Dialect`."""
+        packed = super().header(header)
+        return packed + self._frames.next(_HEADS, packed)
+
+    def read_header(self, data: memoryview) -> Header:
+        """See `Dialect`."""
+        size = Ours.header_size
+        _compare(self._frames.next(_HEADS, data[:size]), data[size : self.header_size])
+        return super().read_header(data)
+
+    def seal(self, data: bytes | memoryview) -> bytes:
+        """See `Dialect`."""
+        return self._frames.next(_BYTES, data) if len(data) else b""
+
+    def check(self, data: bytes | memoryview, seal: memoryview) -> None:
+        """See `Dialect`."""
+        if len(data):
+            _compare(self._frames.next(_BYTES, data), seal)
+
+
 CLASSIC: Final = Classic()
 OURS: Final = Ours()
+
+
+def _compare(right: bytes, given: memoryview) -> None:
+    if not hmac.compare_digest(right, given):
+        raise HaProtocolError("bytes without the seal of haPeerSecretFile: they were changed on the way")
 
 
 def _checked(header: Header) -> Header:

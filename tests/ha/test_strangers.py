@@ -12,7 +12,7 @@ import pytest
 from ha.config import MasterConfig
 from ha.core.copies import CopyRules
 from ha.core.handshake import seal
-from ha.core.stream import CLASSIC, OPENER, Report
+from ha.core.stream import CLASSIC, OPENER, OURS, Report
 from ledgermq.message.crc import crc32
 from tests.ha.nodes import GROUP, LOCAL, Node, copied, in_sync, master, slave
 from tests.store.support import eventually
@@ -170,6 +170,48 @@ async def test_bytes_that_changed_on_their_way_are_refused(
         first.put(200)
         await copied(first, second)
         assert "the CRC of" in caplog.text
+
+
+class Between:
+    """Sits between a slave and its master. `forged`: keeps what the master sends; reports it in the slave's name."""
+
+    def __init__(self, port: int) -> None:
+        self.forged: Report | None = None
+        self._port = port
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to_master = await asyncio.open_connection("127.0.0.1", self._port)
+
+        async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter, forges: bool) -> None:
+            with contextlib.suppress(ConnectionError):
+                while data := await source.read(1 << 16):
+                    if self.forged is None:
+                        target.write(data)
+                    elif forges:
+                        to_master.write(OURS.report(self.forged) * 2)
+            target.close()
+
+        await asyncio.gather(pass_on(reader, to_master, False), pass_on(there, writer, True))
+
+
+async def test_whoever_sits_between_cannot_report_what_the_slave_does_not_have(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path, SYNC) as first:
+        between = Between(port(first))
+        server = await asyncio.start_server(between, "127.0.0.1", 0)
+        async with server, slave(tmp_path, server.sockets[0].getsockname()[1]) as second:
+            await in_sync(first)
+            end = first.put(100)
+            await copied(first, second)
+            between.forged = Report(2 * end, 2 * end)
+            first.put(100)
+            await eventually(lambda: "without the seal of haPeerSecretFile" in caplog.text)
+            assert second.log.max_offset == end
+            copies = [getattr(one, "copies", 0) for one in first.outcomes.all]  # a refusal has none
+            assert copies[0] == 2 > max(copies[1:], default=0)
+            between.forged = None
+            await copied(first, second)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ class FrameSeal:
     """The seals of the frames in one direction of one connection: one for each frame, in order.
 
     The ends refuse each other when they make seals in different ways: whoever changes this raises `PROTOCOL_VERSION` of
-    `dledger.peers.hello` and `VERSION` of `broker.passing.claims`.
+    `dledger.peers.hello` and of `ha.core.handshake`, and `VERSION` of `broker.passing.claims`.
 
     A seal covers the frame's number on this connection, its code and its bytes. So a frame that was changed, left out,
     repeated, inserted, or sent on another connection has a wrong one.
@@ -22,7 +22,7 @@ class FrameSeal:
     Args:
         purpose: of the connection; different ones have different keys.
         secret: the secret with which both ends proved themselves.
-        dialer_nonce, listener_nonce: of this connection, drawn at random; only the dialer seals frames.
+        dialer_nonce, listener_nonce: of this connection, drawn at random. Each direction has a purpose of its own.
     """
 
     SIZE: Final = 16

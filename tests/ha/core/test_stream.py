@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Header, Report
+from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Header, Report, SealedOurs
 from ha.errors import HaProtocolError
 
 RECORDED = Path(__file__).parents[2] / "golden" / "wire" / "ha" / "classic-1"
@@ -42,6 +42,39 @@ def test_our_dialect_comes_back_as_it_was() -> None:
     header = Header(1 << 40, 4096, 7, 1 << 39, 0xDEADBEEF)
     assert OURS.read_header(memoryview(OURS.header(header))) == header
     assert OURS.read_report(memoryview(OURS.report(Report(9, 5)))) == Report(9, 5)
+
+
+def _sealed(secret: bytes = b"secret") -> SealedOurs:
+    return SealedOurs(secret, bytes(32), bytes(31) + b"m")
+
+
+def test_sealed_reports_and_frames_come_back_as_they_were() -> None:
+    maker, reader = _sealed(), _sealed()
+    for number in range(3):
+        header = Header(number, 4, 7, 1, 0xDEADBEEF)
+        assert reader.read_header(memoryview(maker.header(header))) == header
+        reader.check(b"data", memoryview(maker.seal(b"data")))
+        assert reader.read_report(memoryview(maker.report(Report(number, 0)))) == Report(number, 0)
+
+
+def test_whatever_was_changed_repeated_left_out_or_made_without_the_secret_is_refused() -> None:
+    maker = _sealed()
+    first, second = (memoryview(maker.report(Report(number, 0))) for number in (1, 2))
+    for told in (
+        [bytes([0] * 7 + [9]) + first[8:]],
+        [first, first],
+        [second],
+        [_sealed(b"other").report(Report(1, 0))],
+    ):
+        reader = _sealed()
+        with pytest.raises(HaProtocolError, match="without the seal"):
+            for report in told:
+                reader.read_report(memoryview(report))
+    with pytest.raises(HaProtocolError, match="without the seal"):
+        _sealed().read_header(memoryview(maker.report(Report(1, 0)) + bytes(99)))  # sent back to its maker
+    seal = _sealed().seal(b"data")
+    with pytest.raises(HaProtocolError, match="without the seal"):
+        _sealed().check(b"dada", memoryview(seal))
 
 
 @pytest.mark.parametrize("report", [OPENER, bytes.fromhex("8000000000000000")])
