@@ -9,11 +9,12 @@ from typing import Final
 
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits, OutputBudget
+from ledgermq.remoting.quotas import address_block
 from ledgermq.remoting.seldom import SeldomLog
 
 _log: Final = logging.getLogger(__name__)
 _CLOSE_GRACE_S: Final = 1.0
-_OURSELVES: Final = ("127.0.0.1", "::1")
+_HERE: Final = "this machine"
 
 
 class ConnectionSet:
@@ -51,17 +52,23 @@ class ConnectionSet:
         address = connection.peer[0]
         if not self.has_room(address, 0):
             return "too many connections from one address"
-        if address not in _OURSELVES:
-            self._of_address[address] += 1
+        self._of_address[_origin(address)] += 1
         self._open.add(connection)
         if self._sweep_timer is None:
             self._schedule()
         return None
 
     def has_room(self, address: str, waiting: int) -> bool:
-        """Whether `address` may have another connection beside those open and `waiting` others; counts refusals."""
-        count = self._of_address[address] + waiting
-        if address in _OURSELVES or count < self._limits.connections_per_address:
+        """Whether `address` may have another connection beside those open and `waiting` others; counts refusals.
+
+        This machine's clients, a proxy's among them, may have three quarters of all connections, so that the others
+        have the rest, or as many as another address if these are more.
+        """
+        origin, bound = _origin(address), self._limits.connections_per_address
+        if origin == _HERE:
+            bound = max(bound, self._limits.connections * 3 // 4)
+        count = self._of_address[origin] + waiting
+        if count < bound:
             return True
         self.refused_count += 1
         self._refusals.warning("%s: refused, %d connections are open from there", address, count)
@@ -71,11 +78,10 @@ class ConnectionSet:
         """Remove a connection that has ended."""
         _log.debug("%s: closed: %s", connection.address, reason)
         self._open.discard(connection)
-        address = connection.peer[0]
-        if address not in _OURSELVES:
-            self._of_address[address] -= 1
-            if self._of_address[address] <= 0:
-                del self._of_address[address]
+        origin = _origin(connection.peer[0])
+        self._of_address[origin] -= 1
+        if self._of_address[origin] <= 0:
+            del self._of_address[origin]
         self._someone_left.set()
 
     def count_unfinished(self, change: int) -> None:
@@ -129,3 +135,8 @@ class ConnectionSet:
         self._sweep_timer = None
         if self._open:
             self._schedule()
+
+
+def _origin(address: str) -> str:
+    """What is counted together: this machine's own addresses, and an IPv6 network of 64 bits."""
+    return _HERE if address in ("127.0.0.1", "::1") else address_block(address)

@@ -37,9 +37,10 @@ class Limits:
         "maxConnectionsPerAddress",
         POSITIVE,
         1000,
-        "Most connections from one other address; one more is closed at once.",
+        "Most connections from one other address; one more is closed at once. This machine may have three quarters of"
+        " maxConnections, if that is more.",
     )
-    """Connections of this machine to itself are not counted."""
+    """An IPv6 address counts with its network of 64 bits."""
     unfinished_bytes: int = key(
         "maxUnfinishedSize",
         POSITIVE,

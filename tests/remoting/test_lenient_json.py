@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from ledgermq.remoting.codec.lenient_json import (
     DEPTH_MAX,
     LENGTH_MAX,
+    MARKS_MAX,
+    SLOW_MARKS_MAX,
     Data,
     _Parser,
     _to_number,
@@ -101,10 +103,33 @@ def test_wide_standard_json_is_read_whatever_is_in_its_texts() -> None:
     assert loads(b'"' + b"[{" * 1000 + b'"') == "[{" * 1000
 
 
+@pytest.mark.parametrize("part", [b"[],", b"0,", b'":",', b'{"":0},'])
+def test_json_of_too_many_parts_is_refused_before_it_is_parsed(part: bytes) -> None:
+    count = MARKS_MAX // sum(map(part.count, b"[{,:"))
+    assert len(loads(b"[" + part * (count - 1) + b"0]")) == count
+    with pytest.raises(JsonError, match="commas, colons and brackets; it may have 2097152"):
+        loads(b"[" + part * (count + 1) + b"0]")
+
+
+def test_an_object_as_a_key_has_no_such_keys_itself() -> None:
+    """The text of a key of keys has twice as many backslashes for each level: some 125 bytes became gigabytes."""
+    for text in ("{" * 4 + "a:1" + "}:1" * 3 + "}", "{" * 1000):
+        with pytest.raises(JsonError, match="within another such key"):
+            loads(text)
+    assert loads("{{a:{b:1}}:2,{c:[3]}:4}") == {'{"a":{"b":1}}': 2, '{"c":[3]}': 4}
+
+
+def test_the_slow_parser_takes_only_so_many_parts() -> None:
+    count = SLOW_MARKS_MAX - 3
+    assert len(loads("[" + "0," * count + "{a:1}]")) == count + 1
+    with pytest.raises(JsonError, match="not standard JSON; such a text may have at most 32768"):
+        loads("[" + "0," * (count + 1) + "{a:1}]")
+
+
 def test_deep_nesting_is_refused() -> None:
     deep = DEPTH_MAX - 1
     assert loads("[" * deep + "{1:2}" + "]" * deep)
-    for text in ("[" * 1000, '{"a":' * 1000, "{" * 1000, "{1:" * 1000):
+    for text in ("[" * 1000, '{"a":' * 1000, "{1:" * 1000):
         with pytest.raises(JsonError, match="nested deeper"):
             loads(text)
 

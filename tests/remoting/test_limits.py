@@ -78,6 +78,21 @@ async def test_one_address_too_often_is_closed_and_this_machine_and_others_are_n
         peer.writer.close()
 
 
+async def test_clients_of_this_machine_leave_a_quarter_of_the_connections_to_others(serve: Serve, dial: Dial) -> None:
+    server, handler = await serve(Limits(connections=8, connections_per_address=2))
+    own = [await dial(server) for _ in range(7)]
+    assert await own[6].closed()
+    others = [await _from_another_address(server.port) for _ in range(2)]
+    await eventually(lambda: len(handler.connections) == 8)
+    own[0].writer.close()
+    await eventually(lambda: len(handler.closed) == 1)
+    again = await dial(server)
+    again.send(Command(7, 9))
+    assert (await again.receive()).opaque == 9
+    for peer in others:
+        peer.writer.close()
+
+
 async def test_connections_leave_descriptors_for_files(
     serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
