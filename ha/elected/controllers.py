@@ -180,6 +180,10 @@ class Controllers:
         _log.warning("the in-sync set %s is refused: %s", sorted(proposal.ids), answer.remark)
         return ProposalResult(None, 0, is_certain=is_alone and answer.code in _DECIDED_AGAINST)
 
+    async def leave(self) -> None:
+        """Close the connections, by which each controller holds this broker dead at once; nothing is asked any more."""
+        await self._client.close()
+
     async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str]:
         """Send a heartbeat to one controller; the fields of its answer, none where there is no good answer."""
         ext = self._who | {name: str(value) for name, value in fields.items()}

@@ -246,7 +246,7 @@ class ElectedMember:
     async def _govern(self) -> None:
         group = self.config.master.group
         is_registered, failures = False, 0
-        while True:
+        while not self._attached.has_failed:
             self._news.clear()
             pause_s = self.config.poll_s
             try:
@@ -276,7 +276,7 @@ class ElectedMember:
                     await self._news.wait()
 
     async def _beat(self, address: str, hurry: asyncio.Event) -> None:
-        while True:
+        while not self._attached.has_failed:
             hurry.clear()
             asked_s = _now_s()
             self._beaten(asked_s, await self._controllers.beat(address, self._heartbeat()))
@@ -284,6 +284,8 @@ class ElectedMember:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, asked_s + pause_s - _now_s())):
                     await hurry.wait()
+        self._lease.give_up()
+        await self._controllers.leave()  # another one is elected, which has a disk
 
     def _heartbeat(self) -> Mapping[str, object]:
         log, group, config = self._attached, self.config.master.group, self.config

@@ -114,6 +114,11 @@ class CommitLog:
         return self._part.state(self._refusal)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the disk has failed: nothing is written any more, whatever other nodes decide."""
+        return self._refusal is not None and self._refusal.cause is Cause.DISK_FAILED
+
+    @property
     def directory(self) -> Path:
         """The folder of the files."""
         return self.config.directory
@@ -320,7 +325,7 @@ class CommitLog:
 
     def _fail(self, error: DiskFailedError) -> None:
         """End writing after the first failed write or sync: nothing is acknowledged any more."""
-        if self._refusal is not None and self._refusal.cause is Cause.DISK_FAILED:
+        if self.has_failed:
             return
         self._refusal = Refusal(Cause.DISK_FAILED, str(error))
         log.error("the commit log takes no more records: %s", error)

@@ -120,6 +120,9 @@ class ToCourt(Controllers):
             return ProposalResult(None, 0, is_certain=True)
         return ProposalResult(outcome.group.in_sync, outcome.group.set_epoch, is_certain=True)
 
+    async def leave(self) -> None:
+        self.court.beats.pop(self.broker_id, None)
+
     async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str]:
         await asyncio.sleep(0.001)
         if self.court.is_away:

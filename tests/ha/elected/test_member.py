@@ -12,7 +12,7 @@ from ha.core.stream import Report
 from ha.elected.files import BootFile
 from ha.errors import EpochFileError
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from store.errors import DiskFullError
+from store.errors import DiskFailedError, DiskFullError
 from store.log.flusher import FlushMode
 from store.replicated_log import PLACED, AppendReceipt, LogRole
 from tests.ha.elected.group import Court, in_sync, leads, replica, same, without_lease
@@ -118,6 +118,24 @@ async def test_a_master_cut_off_from_the_controllers_acknowledges_nothing(tmp_pa
         await eventually(lambda: first.log.confirm_offset == end)
         first.put(40)
         await eventually(lambda: isinstance(first.outcomes.all[-1], AppendReceipt))
+
+
+@pytest.mark.parametrize("of_master", [True, False])
+async def test_a_replica_whose_disk_fails_leaves_the_controllers_and_is_elected_no_more(
+    tmp_path: Path, *, of_master: bool
+) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            broken, sound = (first, second) if of_master else (second, first)
+            broken.log._fail(DiskFailedError(tmp_path, "the sync failed: Input/output error"))
+            await eventually(lambda: broken.broker_id not in court.beats)
+            court.elect(broken.broker_id, designated=True)
+            court.elect()
+            await leads(sound)
+            assert broken.broker_id not in court.beats
 
 
 async def test_a_lost_slave_leaves_the_set_and_holds_nobody_up(tmp_path: Path) -> None:
