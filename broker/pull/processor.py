@@ -275,7 +275,7 @@ class PullProcessor:
                 self._look_where(pull, result)
             self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)
             return True
-        if may_hold and self._is_worth_waiting(pull, result):
+        if may_hold and self._spread.keeps_readers and self._is_worth_waiting(pull, result):
             return False
         self.missed += 1
         code, next_offset = self._nothing(pull, result)

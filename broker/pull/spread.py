@@ -31,6 +31,9 @@ class ReadSpread:
     Args:
         clock: seconds.
         leave: answers all pulls that wait here; called when the readers are to go elsewhere.
+
+    Attributes:
+        keeps_readers: pulls may wait here; else they are answered at once, so that their readers go elsewhere.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class ReadSpread:
         self._log = log
         self._clock = clock
         self._leave = leave
+        self.keeps_readers = True
         self._is_stopping = False
         self._leader_known_at = clock()
         self._for_all: str | None = _LEADER  # the suggestion for every queue; None: by its home
@@ -66,7 +70,7 @@ class ReadSpread:
 
     def look(self) -> None:
         """Look who may be read now; call it every `LOOK_SECONDS` and when the role has changed."""
-        role = self._role
+        role, self.keeps_readers = self._role, True
         if not self._config.spread_reads or not role.is_in_election or role.is_slave:
             self._for_all = _LEADER
         elif role.writable:
@@ -97,9 +101,10 @@ class ReadSpread:
         if self._role.is_known:
             self._leader_known_at = now
         is_cut_off = now - self._leader_known_at > _LEADERLESS_MAX_S
-        before, may_stay = self._for_all, not (self._is_stopping or is_cut_off) and self._log.readiness().is_level
-        self._for_all = str(self._config.follower_id) if may_stay else _LEADER
-        if not may_stay and before not in (None, _LEADER):
+        before = self._for_all
+        self.keeps_readers = not (self._is_stopping or is_cut_off) and self._log.readiness().is_level
+        self._for_all = str(self._config.follower_id) if self.keeps_readers else _LEADER
+        if not self.keeps_readers and before != _LEADER:
             self._leave()
 
     def _choose(self, queue: ConsumeQueue) -> str:

@@ -105,3 +105,12 @@ def test_without_the_setting_readers_stay_at_the_leader(state: LogState) -> None
 @pytest.mark.parametrize("role", [LogRole.ALONE, LogRole.MASTER, LogRole.SLAVE])
 def test_outside_of_a_group_broker_0_is_suggested(role: LogRole) -> None:
     assert set(World(LogState(role, 0, None, None)).suggested()) == {"0"}
+
+
+def test_a_deposed_leader_whose_disk_has_failed_sends_its_readers_away_at_once() -> None:
+    world = World(LEADING)
+    world.suggested()
+    world.role.update(replace(FOLLOWING, leader=None))
+    world.log.ready = Readiness(False, "the disk failed", is_level=False)
+    assert set(world.suggested()) == {"0"} and world.left == 1
+    assert not world.spread.keeps_readers, "a pull that comes later waits no more than those"
