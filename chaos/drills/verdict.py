@@ -166,6 +166,7 @@ class DrillResult:
             "send_p99_ms": round(percentile(latencies, 99), 3),
             "rto_ms": round(max((outage.rto_ms for outage in outages), default=0.0), 1),
             "consumer_rto_ms": round(max((outage.consumer_rto_ms for outage in outages), default=0.0), 1),
+            "delivery_ms": round(_longest_wait_ms(record), 1),
             "recovery_ms": round(max((outage.recovery_ms for outage in outages), default=0.0), 1),
             "rpo": f.lost,
             "logs_identical": self.logs_identical,
@@ -188,6 +189,7 @@ class DrillResult:
             ("send", f"p50 {figures['send_p50_ms']} ms, p99 {figures['send_p99_ms']} ms"),
             ("RTO", f"{figures['rto_ms']} ms without an acknowledgement"),
             ("", f"{figures['consumer_rto_ms']} ms without a delivery"),
+            ("", f"{figures['delivery_ms']} ms at most from an acknowledgement to the delivery"),
             ("repair", f"{figures['recovery_ms']} ms from the repair to the next acknowledgement"),
             ("RPO", f"{f.lost:,} acknowledged messages lost"),
             ("duplicates", f"{f.stored_twice:,} stored twice by a retry, {f.redelivered:,} delivered again"),
@@ -230,6 +232,16 @@ def _outage(one: Injection, acks: Sequence[float], deliveries: Sequence[float], 
     stood_still = last_before < repaired_s - 1.0
     recovery_ms = 1000 * (next_after - repaired_s) if stood_still else 0.0
     return Outage(one, rto_ms, longest_gap_ms(deliveries, one.begin_s, end_s), recovery_ms)
+
+
+def _longest_wait_ms(record: DrillRecord) -> float:
+    """Return the longest time from an acknowledgement to the first delivery of its message, of those delivered."""
+    first: dict[int, float] = {}
+    for delivery in record.deliveries:
+        if delivery.number is not None:
+            first.setdefault(delivery.number, delivery.at_s)
+    waits = (first[send.number] - send.completed_s for send in record.acks if send.number in first)
+    return 1000 * max(0.0, max(waits, default=0.0))
 
 
 def _fault(outage: Outage, began_s: float) -> dict[str, object]:

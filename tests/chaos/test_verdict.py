@@ -17,6 +17,7 @@ def test_a_run_that_kept_every_promise_passes_and_says_how_long_nothing_was_ackn
     figures = result.figures()
     assert figures["rto_ms"] == 590.0  # from the acknowledgement at 0.91 s to the one at 1.5 s
     assert (figures["killed"], figures["leader_after"], figures["lost"]) == ("n0", "n1", 0)
+    assert figures["delivery_ms"] == 10.0
     assert "FAIL" not in result.table()
 
 
