@@ -25,12 +25,21 @@ def replace_durably(path: Path, content: bytes, *, sync_names: Callable[[Path], 
         OSError: the disk refused; the file has the old or the new content.
     """
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    write_synced(temporary, content)
+    temporary.replace(path)
+    (sync_names or sync)(path.parent)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file; on return its content is durable, its name in the directory may not be.
+
+    Raises:
+        OSError: the disk refused; the file has any part of the content.
+    """
+    with path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
-    (sync_names or sync)(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -50,7 +50,6 @@ class SimNetwork:
         self.cut: dict[Pair, None] = {}
         self._epochs: dict[Pair, int] = {}  # by sorted pair: odd when the connection stands
         self._last_us: dict[Pair, int] = {}
-        self.dropped_count = 0
 
     def send(self, source: str, target: str, message: Any) -> None:
         """Take a message; it may arrive once, twice or never."""
@@ -59,7 +58,6 @@ class SimNetwork:
         if epoch % 2 == 0 or (source, target) in self.cut:
             return
         if weather.drop_rate and rng.random() < weather.drop_rate:
-            self.dropped_count += 1
             return
         self._arrive_later(source, target, message, epoch)
         if weather.double_rate and rng.random() < weather.double_rate:

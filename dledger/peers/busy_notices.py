@@ -52,7 +52,7 @@ class BusyNotices(asyncio.DatagramProtocol):
         heard: called on the loop with a member's notice.
 
     Attributes:
-        sent_count, heard_count: notices.
+        sent_count: notices sent.
     """
 
     def __init__(
@@ -66,7 +66,6 @@ class BusyNotices(asyncio.DatagramProtocol):
         self._thread: threading.Thread | None = None
         self._endpoint: asyncio.DatagramTransport | None = None
         self.sent_count = 0
-        self.heard_count = 0
 
     async def start(self, host: str, port: int) -> None:
         """Listen at the same address as the transport, and start the thread; without the port only the latter."""
@@ -124,7 +123,6 @@ class BusyNotices(asyncio.DatagramProtocol):
             return
         if hmac.compare_digest(_seal(link.notice_key, content), seal):
             link.notice_number = number
-            self.heard_count += 1
             self._heard(peer_id, BusyNotice(term))
 
     def error_received(self, exc: Exception) -> None:

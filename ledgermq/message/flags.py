@@ -9,7 +9,6 @@ Source: apache/rocketmq `common/sysflag/MessageSysFlag.java`.
 from typing import Final
 
 COMPRESSED: Final = 0x001
-MULTI_TAGS: Final = 0x002
 
 TRANSACTION_MASK: Final = 0x00C
 TRANSACTION_NONE: Final = 0x000
@@ -25,7 +24,6 @@ NEED_UNWRAP: Final = 0x040
 INNER_BATCH: Final = 0x080
 
 COMPRESSION_MASK: Final = 0x700
-COMPRESSION_LEGACY_ZLIB: Final = 0x000
 COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300

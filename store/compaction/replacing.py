@@ -15,12 +15,12 @@ Source: apache/rocketmq `store/.../kv/CompactionLog.java` (replaceFiles, replace
 
 import json
 import logging
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ledgermq.durable_files import write_synced
 from store.errors import StoreFormatError
 from store.files.folders import make_folder
 from store.files.mapped_file import FILE_NAME_DIGITS, file_name, sync_directory
@@ -83,7 +83,7 @@ def replace(place: Place, names: list[str], kept_from: int) -> None:
         raise StoreFormatError(
             place.compacting.log / names[-1], f"reaches past {kept_from}, where the segments kept begin"
         )
-    _write(place.compacting.log / _MANIFEST, json.dumps({"names": names, "keptFrom": kept_from}).encode())
+    write_synced(place.compacting.log / _MANIFEST, json.dumps({"names": names, "keptFrom": kept_from}).encode())
     sync_directory(place.compacting.units)
     sync_directory(place.compacting.log)
     place.compacting.log.rename(place.log / REPLACING)
@@ -165,10 +165,3 @@ def _undo_java(place: Place) -> None:
 
 def _is_name(name: str) -> bool:
     return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -14,12 +14,12 @@ Source: apache/rocketmq `common/.../ConfigManager.java`, `common/.../MixAll.java
 
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ledgermq.durable_files import write_synced
 from ledgermq.remoting.codec.java_json import load_json
 from ledgermq.remoting.errors import JsonError
 from store.errors import StoreFormatError
@@ -51,10 +51,7 @@ def write_config(path: Path, content: bytes) -> None:
     """
     make_folder(path.parent)
     fresh, backup = path.with_name(path.name + ".new"), path.with_name(path.name + ".bak")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(fresh, content)
     second_name = _second_name(path, backup) if path.exists() else None
     fresh.replace(path)
     if second_name is not None:

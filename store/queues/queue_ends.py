@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
 
+from ledgermq.durable_files import write_synced
 from store.directory.boot import boot_id
 from store.files.disk import sync_directory
 
@@ -137,10 +138,7 @@ def save_ends(root: Path, ends: QueueEnds) -> None:
     Raises:
         OSError, DiskFailedError: the file could not be written.
     """
-    with (root / FILE_NAME).open("wb") as file:
-        file.write(encode_ends(ends))
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(root / FILE_NAME, encode_ends(ends))
     sync_directory(root)
 
 

@@ -56,11 +56,6 @@ class PoppedMessage(Message):
         """How often it was delivered before."""
         return super().reconsume_times if self._times is None else self._times
 
-    @property
-    def invisible_until_ms(self) -> int:
-        """When other consumers may get it, by the broker's clock, in Unix milliseconds."""
-        return self.handle.pop_ms + self.handle.invisible_ms
-
 
 def pop_command(
     group: str, subscription: Subscription, count_max: int, invisible_s: float, poll_s: float, *,

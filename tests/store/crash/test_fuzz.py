@@ -13,7 +13,6 @@ import pytest
 
 from chaos.crash.campaign import memory_directory
 from chaos.crash.classic import ClassicRun, ClassicSettings, open_small
-from chaos.crash.damage import damage_files
 from chaos.crash.ledger import Appended
 from chaos.crash.raft import RaftCrashSettings, RaftRun, entries_of, open_small_raft
 from chaos.crash.recorder import Recorder, inline_executors
@@ -23,6 +22,7 @@ from ledgermq.message.record import decode_record
 from store.errors import StoreError, StoreFormatError
 from store.opening import OpenStore
 from store.queues.consume_queue import BLANK_SIZE
+from tests.store.crash.damage import damage_files
 
 SEEDS_PER_TEST, TESTS = 60, 4
 CLASSIC, RAFT = ClassicSettings(steps=25), RaftCrashSettings(steps=25)
