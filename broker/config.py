@@ -24,14 +24,12 @@ from broker.config_kinds import (
 from ledgermq.remoting.config_key import (
     BOOL,
     INT,
-    NETTY,
     NOT_NEGATIVE,
     NOT_NEGATIVE_LONG,
     OURS,
     PATH,
     PERCENT,
     PORT,
-    PORT_OR_OFF,
     POSITIVE,
     POSITIVE_LONG,
     STORE,
@@ -43,6 +41,7 @@ from ledgermq.remoting.config_key import (
 )
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.quotas import AddressQuotas, UserQuotas
+from ledgermq.remoting.serving.server_keys import health_host_key, health_port_key, listen_host_key
 from ledgermq.remoting.tls_settings import TlsSettings
 from store.store_config import StoreConfig
 
@@ -82,9 +81,7 @@ class BrokerConfig:
     """Id registered while another node leads."""
 
     # where
-    listen_host: str = key(
-        "bindAddress", TEXT, "0.0.0.0", "Address of this machine at which the process listens.", origin=NETTY
-    )
+    listen_host: str = listen_host_key()
     listen_port: int = key(
         "listenPort", PORT, 10911, "Port at which clients are served.", shown="<10911, for a nameserver 9876>"
     )
@@ -115,7 +112,7 @@ class BrokerConfig:
         alias="insideHost",
     )
     namesrv_addrs: tuple[str, ...] = key(
-        "namesrvAddr", ADDRESSES, (), "Nameservers, host:port divided by semicolons; each is told of every role change."
+        "namesrvAddr", ADDRESSES, (), "Nameservers, host:port divided by semicolons; each gets every change of role."
     )
     namesrv_secret_file: Path | None = key(
         "namesrvSecretFile",
@@ -125,22 +122,8 @@ class BrokerConfig:
         note="The same as the nameservers'. RocketMQ's nameservers do not ask for a signature.",
         origin=OURS,
     )
-    health_host: str = key(
-        "healthHost",
-        TEXT,
-        "0.0.0.0",
-        "Address at which /livez, /readyz and /metrics are served over HTTP.",
-        shown="<bindAddress>",
-        origin=OURS,
-    )
-    health_port: int | None = key(
-        "healthPort",
-        PORT_OR_OFF,
-        None,
-        "Port of /livez, /readyz and /metrics; off serves none.",
-        shown="<listenPort + 5>",
-        origin=OURS,
-    )
+    health_host: str = health_host_key()
+    health_port: int | None = health_port_key()
 
     # metrics, beside those on the health port
     metrics_exporter: MetricsExporter = key(

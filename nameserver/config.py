@@ -12,7 +12,6 @@ from ledgermq.remoting.config_key import (
     OURS,
     PATH,
     PORT,
-    PORT_OR_OFF,
     POSITIVE,
     POSITIVE_LONG,
     TEXT,
@@ -22,6 +21,7 @@ from ledgermq.remoting.config_key import (
 )
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.quotas import AddressQuotas
+from ledgermq.remoting.serving.server_keys import health_host_key, health_port_key, listen_host_key
 from ledgermq.remoting.tls_settings import TlsSettings
 
 
@@ -31,9 +31,7 @@ class NameServerConfig:
 
     ORIGIN: ClassVar[str] = "NamesrvConfig"
 
-    listen_host: str = key(
-        "bindAddress", TEXT, "0.0.0.0", "Address of this machine at which the process listens.", origin=NETTY
-    )
+    listen_host: str = listen_host_key()
     listen_port: int = key(
         "listenPort",
         PORT,
@@ -50,22 +48,8 @@ class NameServerConfig:
         shown="<an address of this machine>",
         origin=OURS,
     )
-    health_host: str = key(
-        "healthHost",
-        TEXT,
-        "0.0.0.0",
-        "Address at which /livez, /readyz and /metrics are served over HTTP.",
-        shown="<bindAddress>",
-        origin=OURS,
-    )
-    health_port: int | None = key(
-        "healthPort",
-        PORT_OR_OFF,
-        None,
-        "Port of /livez, /readyz and /metrics; off serves none.",
-        shown="<listenPort + 5>",
-        origin=OURS,
-    )
+    health_host: str = health_host_key()
+    health_port: int | None = health_port_key()
     kv_config_path: Path = key(
         "kvConfigPath",
         PATH,

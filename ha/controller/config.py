@@ -13,7 +13,6 @@ from ledgermq.remoting.config_key import (
     OURS,
     PATH,
     PORT,
-    PORT_OR_OFF,
     POSITIVE,
     POSITIVE_LONG,
     TEXT,
@@ -24,6 +23,7 @@ from ledgermq.remoting.config_key import (
 )
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.serving.server_keys import health_host_key, health_port_key, listen_host_key
 from ledgermq.remoting.tls_settings import TlsSettings
 
 _PORT_MAX = 65535
@@ -147,9 +147,7 @@ class ControllerConfig:
         "Let everybody register brokers, appoint masters and change settings, as RocketMQ's controller does.",
         origin=OURS,
     )
-    listen_host: str = key(
-        "bindAddress", TEXT, "0.0.0.0", "Address of this machine at which the process listens.", origin=NETTY
-    )
+    listen_host: str = listen_host_key()
     listen_port: int = key(
         "listenPort",
         PORT,
@@ -158,22 +156,8 @@ class ControllerConfig:
         shown="<this controller's in controllerDLegerPeers>",
         origin=NETTY,
     )
-    health_host: str = key(
-        "healthHost",
-        TEXT,
-        "0.0.0.0",
-        "Address at which /livez, /readyz and /metrics are served over HTTP.",
-        shown="<bindAddress>",
-        origin=OURS,
-    )
-    health_port: int | None = key(
-        "healthPort",
-        PORT_OR_OFF,
-        None,
-        "Port of /livez, /readyz and /metrics; off serves none.",
-        shown="<listenPort + 5>",
-        origin=OURS,
-    )
+    health_host: str = health_host_key()
+    health_port: int | None = health_port_key()
     limits: Limits = section(Limits)
     tls: TlsSettings = section(TlsSettings)
     config_black_list: tuple[str, ...] = key(
