@@ -54,7 +54,10 @@ check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of ro
 	scripts/check_structure
 
 test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make wheels` has those of what users install, `make strangers` those with programs of others
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go and not wheels"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go and not wheels and not drills"
+
+drills: $(BIN)/.dev ## eight drills on real processes, two of them in namespaces; what is missing here is told, and skipped (Toxiproxy; root)
+	$(BIN)/python -m pytest -m drills -rs tests/cli/drills
 
 wheels: $(BIN)/.dev ## what users install: both wheels built, and tried in environments of their own (a package index)
 	$(BIN)/python -m pytest -m wheels tests/packaging
@@ -143,4 +146,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: chaos chaos-long help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: chaos chaos-long drills help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean

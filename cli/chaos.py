@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from chaos.drills.catalogue import CATALOGUE
-from cli.drill import MODES, QUIET_S, RATE, add_traffic_options, attached, positive, run_order, where
+from cli.drill import MODES, RATE, add_traffic_options, attached, pace, positive, run_order, where
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,10 +54,11 @@ def _run(arguments: argparse.Namespace) -> int:
         drills=draw(arguments.seed, drills),
         limit_s=60 * arguments.minutes,
         rate=arguments.rate,
-        quiet_s=QUIET_S,
+        quiet_s=arguments.quiet,
+        expected_s=60 * arguments.minutes,
         history=arguments.history and str(arguments.history),
         repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g} {where(arguments)}"
-        f" --drills {','.join(drill.name for drill in drills)} --rate {arguments.rate:g}",
+        f" --drills {','.join(drill.name for drill in drills)}{pace(arguments)}",
     )
     return run_order(order, arguments, fabric, drills)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import faulthandler
 import functools
 import json
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from chaos.drills.watchdog import Watchdog
     from cli.described import DescribedFabric
     from cli.fabric import LocalFabric
+    from cli.live import LiveDisplay
 
 RATE = 500.0
 _START_LIMIT_S = 120.0
@@ -33,8 +35,7 @@ _STOP_LIMIT_S = 60.0
 _NODES_END_S = 0.2  # the kernel ends them with the process that started them
 MODES = [mode.value for mode in ClusterMode]
 _DEFAULT_MODE = ClusterMode.RAFT.value
-QUIET_S = 2.0
-"""Seconds of steady traffic before and after a fault."""
+_QUIET_S = 2.0
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -65,6 +66,14 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     )
     add_attach_option(parser)
     parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
+    parser.add_argument(
+        "--quiet",
+        type=positive,
+        default=_QUIET_S,
+        metavar="S",
+        help="seconds of steady traffic before and after each fault (%(default)g)",
+    )
+    parser.add_argument("--watch", action="store_true", help="show the run on the whole terminal")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a report for people to this file")
     parser.add_argument(
@@ -108,6 +117,12 @@ def where(arguments: argparse.Namespace) -> str:
     return f"--mode {arguments.mode}{fabric}" if arguments.attach is None else f"--attach {arguments.attach}"
 
 
+def pace(arguments: argparse.Namespace) -> str:
+    """Return the options of the traffic's pace, for the same command."""
+    quiet = "" if arguments.quiet == _QUIET_S else f" --quiet {arguments.quiet:g}"
+    return f"{quiet} --rate {arguments.rate:g}"
+
+
 def run_order(
     order: "Order",
     arguments: argparse.Namespace,
@@ -133,7 +148,9 @@ def run_order(
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
     try:
-        result = _run_watched(order, ["--mode", arguments.mode, *_equipment(drills, arguments.fabric)], fabric)
+        shape = ["--mode", arguments.mode, *_equipment(drills, arguments.fabric)]
+        with contextlib.closing(_display(order, is_watched=arguments.watch)) as display:
+            result = _run_watched(order, shape, fabric, display)
     except CommandError as error:
         print(f"error: {error}", file=sys.stderr)
         return Verdict.UNKNOWN.value
@@ -161,9 +178,10 @@ def _drill(arguments: argparse.Namespace) -> int:
         drills=[(drill, arguments.hold)],
         limit_s=float("inf"),
         rate=arguments.rate,
-        quiet_s=QUIET_S,
+        quiet_s=arguments.quiet,
         history=arguments.history and str(arguments.history),
-        repeat=f"ledgermq drill {drill.name} {where(arguments)} --hold {arguments.hold:g} --rate {arguments.rate:g}",
+        repeat=f"ledgermq drill {drill.name} {where(arguments)} --hold {arguments.hold:g}{pace(arguments)}",
+        expected_s=2 * arguments.quiet + arguments.hold + 1.0,
     )
     return run_order(order, arguments, fabric, [drill])
 
@@ -177,7 +195,9 @@ def _equipment(drills: Sequence[Drill], fabric: str) -> list[str]:
     return [*options, *(word for setting in settings for word in ("--conf", setting))]
 
 
-def _run_watched(order: "Order", shape: Sequence[str], fabric: "LocalFabric | DescribedFabric | None") -> "DrillResult":
+def _run_watched(
+    order: "Order", shape: Sequence[str], fabric: "LocalFabric | DescribedFabric | None", display: "LiveDisplay"
+) -> "DrillResult":
     """Raises CommandError if a stage did not end within its limit, too."""
     import uvloop
 
@@ -192,9 +212,9 @@ def _run_watched(order: "Order", shape: Sequence[str], fabric: "LocalFabric | De
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 if fabric is None:
                     directory = Path(scratch) / "cluster"
-                    result = runner.run(_run_on_new(order, shape, directory, watchdog))
+                    result = runner.run(_run_on_new(order, shape, directory, watchdog, display))
                 else:
-                    result = runner.run(_run_on(fabric, order, watchdog))
+                    result = runner.run(_run_on(fabric, order, watchdog, display))
         except (KeyboardInterrupt, CommandError):
             if not watchdog.overdue:
                 raise
@@ -203,22 +223,25 @@ def _run_watched(order: "Order", shape: Sequence[str], fabric: "LocalFabric | De
     return result
 
 
-async def _run_on_new(order: "Order", shape: Sequence[str], directory: Path, watchdog: "Watchdog") -> "DrillResult":
+async def _run_on_new(
+    order: "Order", shape: Sequence[str], directory: Path, watchdog: "Watchdog", display: "LiveDisplay"
+) -> "DrillResult":
     from cli.fabric import local_cluster
 
     watchdog.stage("the start of the cluster", _START_LIMIT_S)
     async with local_cluster(directory, *shape) as fabric:
-        result = await _run_on(fabric, order, watchdog)
+        result = await _run_on(fabric, order, watchdog, display)
         watchdog.stage("the end of the cluster", _STOP_LIMIT_S)
     return result
 
 
-async def _run_on(fabric: "LocalFabric | DescribedFabric", order: "Order", watchdog: "Watchdog") -> "DrillResult":
+async def _run_on(
+    fabric: "LocalFabric | DescribedFabric", order: "Order", watchdog: "Watchdog", display: "LiveDisplay"
+) -> "DrillResult":
     """Ctrl-C undoes the fault before the cluster is left."""
     from chaos.drills.run import run_drills
-    from cli.live import LiveDisplay
 
-    run = asyncio.ensure_future(run_drills(fabric, order, LiveDisplay(sys.stderr), watchdog))
+    run = asyncio.ensure_future(run_drills(fabric, order, display, watchdog))
     try:
         await asyncio.wait({run})
     except asyncio.CancelledError:
@@ -229,6 +252,17 @@ async def _run_on(fabric: "LocalFabric | DescribedFabric", order: "Order", watch
     finally:
         await fabric.aclose()
     return run.result()
+
+
+def _display(order: "Order", *, is_watched: bool) -> "LiveDisplay":
+    """Raises UsageError if there is no terminal to watch."""
+    from cli.live import LineDisplay, ScreenDisplay
+
+    if not is_watched:
+        return LineDisplay(sys.stderr, order.expected_s)
+    if not sys.stderr.isatty():
+        raise UsageError("--watch needs a terminal; without it there is one line a second")
+    return ScreenDisplay(sys.stderr, order.name, order.expected_s)
 
 
 def _leave(directory: Path, hangs: str) -> None:

@@ -1,23 +1,40 @@
-"""The live view of a drill on standard error: each event, and one line a second."""
+"""The live views of a drill on standard error: one line a second, or the full screen with `--watch`."""
 
+import shutil
 import time
-from typing import TextIO
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol, TextIO
 
 from chaos.drills.record import DrillRecord
+from chaos.drills.run import Display
 from chaos.fabric.contract import ClusterView
 
 _INTERVAL_S = 1.0
+_BAR_WIDTH = 20
+_HISTORY = 240
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the terminal's second screen, without a cursor
 
 
-class LiveDisplay:
-    """`chaos.drills.run.Display` as lines of text; on a terminal the line of the second is redrawn.
+class LiveDisplay(Display, Protocol):
+    """A display that is closed at the end."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was. Closing twice is no error."""
+
+
+class LineDisplay:
+    """Lines of text; on a terminal the line of the second is redrawn, with a progress bar.
 
     Args:
         stream: the output.
+        expected_s: how long the run takes, as far as that is known.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, expected_s: float) -> None:
         self._stream = stream
+        self._expected_s = expected_s
         self._moves = stream.isatty()
         self._began_s = time.monotonic()
         self._shown_s = 0.0
@@ -33,16 +50,93 @@ class LiveDisplay:
         if now_s - self._shown_s < _INTERVAL_S:
             return
         self._shown_s = now_s
-        second = record.second(now_s)
-        leader = (view.leader if view is not None else None) or "none"
-        epoch = view.epoch if view is not None and view.epoch is not None else record.term
-        text = (
-            f"{now_s - self._began_s:6.2f} s  leader {leader:4} term {'-' if epoch is None else epoch!s:3}"
-            f" {second.acked:6,} ok/s  p99 {second.p99_ms:7.1f} ms  waiting {second.waiting:5,}"
-            f"  lag {second.lag:5,}  lost {second.lost:,}"
-        )
-        self._write(f"\r{text}\x1b[K" if self._moves else f"{text}\n")
+        text = f"{now_s - self._began_s:6.2f} s  {_figures(record, view, now_s)}"
+        bar = progress_bar((now_s - self._began_s) / self._expected_s, _BAR_WIDTH // 2)
+        self._write(f"\r{bar} {text}\x1b[K" if self._moves else f"{text}\n")
+
+    def close(self) -> None:
+        """Nothing is to be undone."""
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+class ScreenDisplay:
+    """The whole terminal, drawn anew twice a second.
+
+    Args:
+        stream: a terminal.
+        title: of the run.
+        expected_s: how long it takes, as far as that is known.
+    """
+
+    def __init__(self, stream: TextIO, title: str, expected_s: float) -> None:
+        self._stream = stream
+        self._title = title
+        self._expected_s = expected_s
+        self._began_s = time.monotonic()
+        self._events: deque[str] = deque(maxlen=_HISTORY)
+        self._rates: deque[int] = deque(maxlen=_HISTORY)
+        self._is_open = True
+        stream.write(_ENTER)
+
+    def event(self, text: str) -> None:
+        """The next picture has it."""
+        self._events.append(f"{time.monotonic() - self._began_s:7.2f} s  {text}")
+
+    def sampled(self, record: DrillRecord, view: ClusterView | None) -> None:
+        """Draw."""
+        now_s = time.monotonic()
+        elapsed_s = now_s - self._began_s
+        self._rates.append(record.second(now_s).acked)
+        width, height = shutil.get_terminal_size()
+        bar = progress_bar(elapsed_s / self._expected_s, _BAR_WIDTH)
+        head = [f"{self._title}   {bar} {elapsed_s:.0f} s", "", _figures(record, view, now_s), ""]
+        lines = [*head, *_node_rows(view), "", f"ok/s  {sparkline(self._rates, width - 6)}", "", *self._events]
+        if len(lines) > height - 1:  # of the events the last ones
+            fixed = len(lines) - len(self._events)
+            lines = lines[:fixed] + list(self._events)[fixed - height + 1 :]
+        text = "\r\n".join(f"{line[:width]}\x1b[K" for line in lines[: height - 1])
+        self._stream.write(f"\x1b[H{text}\x1b[J")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Show again what the terminal showed before, and the events below it."""
+        if self._is_open:
+            self._is_open = False
+            self._stream.write(_LEAVE + "".join(f"{event}\n" for event in self._events))
+            self._stream.flush()
+
+
+def progress_bar(share: float, width: int) -> str:
+    """Return a bar of so many characters, filled to a share of 0 to 1; what is above counts as 1."""
+    done = round(width * min(max(share, 0.0), 1.0))
+    return f"[{'#' * done}{'.' * (width - done)}]"
+
+
+def sparkline(values: Sequence[int] | deque[int], width: int) -> str:
+    """Return the last `width` values as blocks, the highest one full."""
+    last = list(values)[-max(width, 1) :]
+    highest = max(last, default=0) or 1
+    return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // highest)] for value in last)
+
+
+def _figures(record: DrillRecord, view: ClusterView | None, now_s: float) -> str:
+    second = record.second(now_s)
+    leader = (view.leader if view is not None else None) or "none"
+    epoch = view.epoch if view is not None and view.epoch is not None else record.term
+    return (
+        f"leader {leader:4} term {'-' if epoch is None else epoch!s:3}"
+        f" {second.acked:6,} ok/s  p99 {second.p99_ms:7.1f} ms  waiting {second.waiting:5,}"
+        f"  lag {second.lag:5,}  lost {second.lost:,}"
+    )
+
+
+def _node_rows(view: ClusterView | None) -> list[str]:
+    if view is None:
+        return ["the cluster does not answer"]
+    marks = {None: "", True: "in sync", False: "behind"}
+    return [
+        f"{node.name:6} {node.address:21} {node.state:7} {node.role:8} {marks[node.in_sync]}" for node in view.nodes
+    ]

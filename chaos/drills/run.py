@@ -47,6 +47,7 @@ class Order:
         quiet_s: seconds of steady traffic before the first fault, after the last one, and between them.
         history: file to which the producer appends what it was told; None: none.
         repeat: the command that does the same again.
+        expected_s: how long the traffic lasts, as far as that is known before.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Order:
     quiet_s: float
     history: str | None
     repeat: str
+    expected_s: float
 
 
 class Display(Protocol):

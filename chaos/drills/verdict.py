@@ -5,6 +5,7 @@ fail      one was broken: something is lost, moved, made up, reordered or differ
 unknown   nothing was proved: a fault had no effect or was not repaired, or too little was acknowledged
 """
 
+import bisect
 import dataclasses
 import enum
 import hashlib
@@ -127,11 +128,8 @@ class DrillResult:
         """Return what each injection cost, in their order."""
         acks, deliveries = self.record.ack_times_s(), self.record.delivery_times_s()
         injections = self.record.injections
-        ends = [one.begin_s for one in injections[1:]] + [float("inf")]
-        return [
-            _outage(one, acks, deliveries, min(end, one.end_s + _RTO_WINDOW_S))
-            for one, end in zip(injections, ends, strict=True)
-        ]
+        nexts = [one.begin_s for one in injections[1:]] + [float("inf")]
+        return [_outage(one, acks, deliveries, next_s) for one, next_s in zip(injections, nexts, strict=True)]
 
     def figures(self) -> dict[str, object]:
         """Return the JSON object."""
@@ -224,14 +222,22 @@ class DrillResult:
         return f"{count:,}" + (f" ({'; '.join(examples)})" if examples else "")
 
 
-def _outage(one: Injection, acks: Sequence[float], deliveries: Sequence[float], end_s: float) -> Outage:
+def _outage(one: Injection, acks: Sequence[float], deliveries: Sequence[float], next_s: float) -> Outage:
     repaired_s = next((event.begin_s for event in one.events if not event.step.is_fault), one.end_s)
     last_before = max((at_s for at_s in acks if at_s <= repaired_s), default=0.0)
     next_after = min((at_s for at_s in acks if at_s > repaired_s), default=repaired_s)
-    rto_ms = longest_gap_ms(acks, one.begin_s, end_s)
+    rto_ms, consumer_rto_ms = (_longest_gap_ms(times_s, one, next_s) for times_s in (acks, deliveries))
     stood_still = last_before < repaired_s - 1.0
     recovery_ms = 1000 * (next_after - repaired_s) if stood_still else 0.0
-    return Outage(one, rto_ms, longest_gap_ms(deliveries, one.begin_s, end_s), recovery_ms)
+    return Outage(one, rto_ms, consumer_rto_ms, recovery_ms)
+
+
+def _longest_gap_ms(times_s: Sequence[float], one: Injection, next_s: float) -> float:
+    """Of the gaps until the next fault, which begins at `next_s`; the gap in which that begins is its own."""
+    last_before = bisect.bisect_right(times_s, next_s) - 1
+    is_over = last_before >= 0 and times_s[last_before] > one.begin_s
+    end_s = times_s[last_before] if is_over else next_s
+    return longest_gap_ms(times_s, one.begin_s, min(end_s, one.end_s + _RTO_WINDOW_S))
 
 
 def _longest_wait_ms(record: DrillRecord) -> float:

@@ -4,7 +4,7 @@ import dataclasses
 
 from chaos.checkers.operations import judge
 from chaos.drills.catalogue import CATALOGUE
-from chaos.drills.record import DrillRecord
+from chaos.drills.record import DrillRecord, Injection
 from chaos.drills.verdict import Verdict
 from chaos.fabric.contract import NodeDigest
 from ledgermq.history import Outcome
@@ -19,6 +19,17 @@ def test_a_run_that_kept_every_promise_passes_and_says_how_long_nothing_was_ackn
     assert (figures["killed"], figures["leader_after"], figures["lost"]) == ("n0", "n1", 0)
     assert figures["delivery_ms"] == 10.0
     assert "FAIL" not in result.table()
+
+
+def test_the_gap_in_which_the_next_fault_begins_is_no_cost_of_the_one_before() -> None:
+    result = run_of(gap_s=0.8)
+    begun = Injection(CATALOGUE["kill-leader"], 0.2, "n1", 0.4, "n0")
+    result.record.injections.insert(0, begun)
+    first, second = result.outages()
+    assert (round(first.rto_ms), round(first.consumer_rto_ms)) == (100, 100)
+    assert round(second.rto_ms) == 890
+    begun.begin_s, result.record.injections[1].begin_s = 0.95, 1.4  # nothing was acknowledged in between
+    assert [round(one.rto_ms) for one in result.outages()] == [890, 890]
 
 
 def test_a_lost_message_and_a_log_that_differs_fail_it() -> None:
