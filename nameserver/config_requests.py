@@ -37,8 +37,8 @@ class ConfigRequests:
             RequestCode.GET_KV_CONFIG: self._get,
             RequestCode.DELETE_KV_CONFIG: self._delete,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._table,
-            RequestCode.GET_NAMESRV_CONFIG: self._settings_text,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_settings,
+            RequestCode.GET_NAMESRV_CONFIG: self._settings.show,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._settings.change,
         }
 
     async def close(self) -> None:
@@ -77,17 +77,6 @@ class ConfigRequests:
         if table is None:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return Answer(body=standard_json({"table": table}))
-
-    def _settings_text(self, connection: Connection, command: Command) -> Answer:
-        return Answer(body=self._settings.as_text().encode())
-
-    def _update_settings(self, connection: Connection, command: Command) -> Answer:
-        try:
-            wanted = bytes(command.body).decode()
-        except UnicodeDecodeError as error:
-            raise Refusal(Cause.INVALID_PARAMETER, f"settings: not UTF-8 at byte {error.start}") from error
-        self._settings.update(wanted)
-        return Answer()
 
 
 async def _answer(connection: Connection, command: Command, change: Coroutine[None, None, None]) -> None:

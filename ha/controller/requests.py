@@ -74,8 +74,8 @@ class ControllerRequests:
         return {
             RequestCode.BROKER_HEARTBEAT: self._heartbeat,
             RequestCode.CONTROLLER_GET_METADATA_INFO: self._metadata,
-            RequestCode.UPDATE_CONTROLLER_CONFIG: self._update_settings,
-            RequestCode.GET_CONTROLLER_CONFIG: self._show_settings,
+            RequestCode.UPDATE_CONTROLLER_CONFIG: self._settings.change,
+            RequestCode.GET_CONTROLLER_CONFIG: self._settings.show,
         }
 
     @property
@@ -141,17 +141,6 @@ class ControllerRequests:
             fields["controllerLeaderId"] = status.leader_id
             fields["controllerLeaderAddress"] = config.peers[status.leader_id]
         return Answer(fields)
-
-    def _update_settings(self, connection: Connection, command: Command) -> Answer:
-        try:
-            wanted = bytes(command.body).decode()
-        except UnicodeDecodeError as error:
-            raise Refusal(Cause.INVALID_PARAMETER, f"settings: not UTF-8 at byte {error.start}") from error
-        self._settings.update(wanted)
-        return Answer()
-
-    def _show_settings(self, connection: Connection, command: Command) -> Answer:
-        return Answer(body=self._settings.as_text().encode())
 
     # ---- the leading controller
 

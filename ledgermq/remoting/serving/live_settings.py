@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.config_key import keys_of, unknown_key
+from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.serving.answer import Answer
 
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """Keys that no request changes, whatever the configuration's own list is."""
@@ -55,6 +58,18 @@ class LiveSettings(Generic[C]):
     def as_text(self) -> str:
         """Return all keys, sorted, as the lines of a properties file."""
         return "".join(f"{key}={_escape(value)}\n" for key, value in sorted(self._properties.items()))
+
+    def show(self, connection: Connection, command: Command) -> Answer:
+        """Answer a request for the settings."""
+        return Answer(body=self.as_text().encode())
+
+    def change(self, connection: Connection, command: Command) -> Answer:
+        """Serve a request with settings as its body; errors as `update`."""
+        try:
+            self.update(bytes(command.body).decode())
+        except UnicodeDecodeError as error:
+            raise Refusal(Cause.INVALID_PARAMETER, f"settings: not UTF-8 at byte {error.start}") from error
+        return Answer()
 
     def update(self, text: str) -> None:
         """Change the settings in the lines of a properties file, all or nothing.
