@@ -279,13 +279,13 @@ def _progress(spark: Any) -> Iterator[None]:
     ended, tracker = threading.Event(), spark.sparkContext.statusTracker()
 
     def tell() -> None:
-        said = ""
+        shown = ""
         while not ended.wait(_PROGRESS_S):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             texts = [f"{each.numCompletedTasks} of {each.numTasks} tasks" for each in stages if each is not None]
-            if texts and (text := ", ".join(texts)) != said:
+            if texts and (text := ", ".join(texts)) != shown:
                 print(f"  {text}", file=sys.stderr, flush=True)
-                said = text
+                shown = text
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()

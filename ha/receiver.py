@@ -277,12 +277,12 @@ class _Stream(asyncio.BufferedProtocol):
         message = unseal(data)
         if message is None:
             return False
-        size, proof, said = message
+        size, proof, content = message
         self._start += size
         if self._phase is _Phase.CHALLENGE:
-            self._say_hello(said)
+            self._say_hello(content)
         else:
-            self._take_welcome(said, proof)
+            self._take_welcome(content, proof)
         return True
 
     def _say_hello(self, challenge: bytes) -> None:
@@ -291,17 +291,17 @@ class _Stream(asyncio.BufferedProtocol):
             raise HaProtocolError(f"a challenge of {len(challenge)} bytes")
         if secret := self._slave.config.group.secret:
             self._dialect = SealedOurs(secret, self._nonce, challenge)
-        said = self._slave.hello(self._nonce)
-        self._transport.write(seal(said, prove(secret, DIALER, challenge, said)))
+        content = self._slave.hello(self._nonce)
+        self._transport.write(seal(content, prove(secret, DIALER, challenge, content)))
         self._phase = _Phase.WELCOME
 
-    def _take_welcome(self, said: bytes, proof: bytes) -> None:
+    def _take_welcome(self, content: bytes, proof: bytes) -> None:
         group = self._slave.config.group
-        if proving_secret(group.secrets, LISTENER, self._nonce, said, proof) is None:
+        if proving_secret(group.secrets, LISTENER, self._nonce, content, proof) is None:
             raise WrongGroupError(
                 "haPeerSecretFile", "the master does not prove the secret, or will not have this slave"
             )
-        welcome = MasterWelcome.decode(said)
+        welcome = MasterWelcome.decode(content)
         self._slave.check_welcome(welcome)
         if welcome.snapshot_size > _SNAPSHOT_LIMIT_BYTES:
             raise HaProtocolError(f"a snapshot of {welcome.snapshot_size} bytes")

@@ -103,7 +103,7 @@ class SlaveLink(asyncio.Protocol):
         self._is_writable = True
         self._is_going_on = False
         self._is_restoring = False  # the slave has not reported yet that it has restored the snapshot
-        self._told_confirm = -1
+        self._sent_confirm = -1
         self._sent_s = 0.0
         self._marks: deque[tuple[int, float]] = deque(maxlen=_MARKS_MAX)
         self._timer: asyncio.TimerHandle | None = None
@@ -180,7 +180,7 @@ class SlaveLink(asyncio.Protocol):
         if budget <= 0 and not self._is_going_on:
             self._is_going_on = True
             self._loop.call_soon(self._go_on)
-        if copy.sent == end and self._dialect.has_crc and self._owner.confirm_offset > self._told_confirm:
+        if copy.sent == end and self._dialect.has_crc and self._owner.confirm_offset > self._sent_confirm:
             self._write(transport, copy, memoryview(b""))
 
     def beat(self, now_s: float) -> None:
@@ -205,7 +205,7 @@ class SlaveLink(asyncio.Protocol):
 
     def _write(self, transport: asyncio.Transport, copy: Copy, data: memoryview) -> None:
         dialect = self._dialect
-        confirm = self._told_confirm = self._owner.confirm_offset
+        confirm = self._sent_confirm = self._owner.confirm_offset
         crc = crc32(data) if dialect.has_crc else None
         header = Header(copy.sent, len(data), self._owner.epoch, confirm, crc)
         transport.writelines((dialect.header(header), data, dialect.seal(data)))
@@ -216,9 +216,9 @@ class SlaveLink(asyncio.Protocol):
         if self._phase is _Phase.CONNECTED and len(self._input) >= OPENER_SIZE:
             self._open()
         if self._phase is _Phase.CHALLENGED and (message := unseal(memoryview(bytes(self._input)))) is not None:
-            size, proof, said = message
+            size, proof, content = message
             del self._input[:size]
-            self._greet(said, proof)
+            self._greet(content, proof)
         if self._phase is _Phase.STREAMING:
             self._take_reports()
 
@@ -241,15 +241,15 @@ class SlaveLink(asyncio.Protocol):
         # one vote a host: RocketMQ's slave does not say who it is
         self._begin(f"plain-{self.host}", first or queue.min_offset)
 
-    def _greet(self, said: bytes, proof: bytes) -> None:
+    def _greet(self, content: bytes, proof: bytes) -> None:
         assert self._transport is not None
         group = self._owner.config.group
-        secret = proving_secret(group.secrets, DIALER, self._nonce, said, proof)
+        secret = proving_secret(group.secrets, DIALER, self._nonce, content, proof)
         if secret is None or (not secret and self._owner.config.needs_proof(self.host)):
             stranger = WrongGroupError("haPeerSecretFile", "no proof of the secret")
             self._refuse(stranger, b"", b"")
             raise stranger
-        hello = SlaveHello.decode(said)
+        hello = SlaveHello.decode(content)
         nonce = bytes.fromhex(hello.nonce)
         queue, epoch, epochs = self._owner.queue, self._owner.epoch, self._owner.epochs
         if hello.epoch > epoch:
@@ -278,8 +278,8 @@ class SlaveLink(asyncio.Protocol):
     def _refuse(self, error: WrongGroupError | DivergedLogError, nonce: bytes, secret: bytes) -> None:
         """Say why; proven, so that nobody else can tell a slave that its log is wrong. The caller raises `error`."""
         assert self._transport is not None
-        said = refusal(error)
-        self._transport.write(seal(said, prove(secret, LISTENER, nonce, said)))
+        content = refusal(error)
+        self._transport.write(seal(content, prove(secret, LISTENER, nonce, content)))
         self._transport.close()
         self._transport = None  # closing, and not to be aborted before it is sent
 

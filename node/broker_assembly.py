@@ -170,7 +170,7 @@ class Broker:
         self._parts.passing.open(
             config.tls.outgoing(), peer_secrets(self._node), trusts_all=self._node.raft.insecure_peers
         )
-        await self._listen(chosen.hear_of_news)
+        await self._listen(chosen.ask_controllers)
         self._run_timers(timers)
         await self._serve_metrics()
         self._collector.begin()
@@ -212,14 +212,14 @@ class Broker:
 
     # ---- start
 
-    async def _listen(self, hear_of_news: Callable[[], None] | None) -> None:
+    async def _listen(self, ask_controllers: Callable[[], None] | None) -> None:
         config, parts = self._config, self.parts
         limits = config.limits
         is_super = parts.auth.guard.is_super if parts.auth.guard.is_needed else None
         live = LiveConfig(config, BROKER_KEYS, self._keep_settings, self._on_changed, is_super)
         parts.handler.serve({RequestCode.UPDATE_BROKER_CONFIG: live.update})
-        if hear_of_news is not None:
-            parts.handler.serve({RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _noticed(hear_of_news)})
+        if ask_controllers is not None:
+            parts.handler.serve({RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _noticed(ask_controllers)})
         self._server = self._make_server(parts, limits)
         await self._server.start(config.listen_host, self._port)
         await self._listen_for_vip(parts, limits)
@@ -351,11 +351,11 @@ class Broker:
         return True, f"{role.name}, term {role.generation}, confirmed up to {store.log.confirm_offset}"
 
 
-def _noticed(hear_of_news: Callable[[], None]) -> Serve:
+def _noticed(ask_controllers: Callable[[], None]) -> Serve:
     """Serves 1008. The notice is not believed, it makes the broker ask."""
 
     def serve(connection: Connection, command: Command) -> None:
-        hear_of_news()
+        ask_controllers()
         if not command.is_oneway:
             connection.respond(command, ResponseCode.SUCCESS)
 

@@ -48,7 +48,7 @@ class ElectedKeys:
         "syncBrokerMetadataPeriod",
         POSITIVE_LONG,
         5000,
-        "Time in ms between two questions to the controllers; a broker also asks at once when it hears of news.",
+        "Time in ms between two questions to the controllers; a broker also asks at once after a notice of a change.",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

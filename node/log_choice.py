@@ -57,13 +57,13 @@ class ChosenLog:
         store: open.
         ha_port: where this node listens to slaves; None where it does not.
         follow: tells a slave where its master listens to slaves, and where it serves clients; None at others.
-        hear_of_news: tells an elected replica that the controllers have decided something; None at others.
+        ask_controllers: makes an elected replica ask the controllers for their decision; None at others.
     """
 
     store: OpenStore
     ha_port: int | None = None
     follow: Callable[[str, str], None] | None = None
-    hear_of_news: Callable[[], None] | None = None
+    ask_controllers: Callable[[], None] | None = None
 
 
 async def open_store_of(
@@ -125,7 +125,7 @@ async def _open_elected_store(
     member = ElectedMember(member_settings, asyncio.get_running_loop(), follower, controllers)
     opened = await _open_classic_store(settings, log_settings, follower, member)
     await _started(opened, member.start())
-    return ChosenLog(opened, ha_port=member.master.port, hear_of_news=member.hear_of_news)
+    return ChosenLog(opened, ha_port=member.master.port, ask_controllers=member.ask_controllers)
 
 
 async def _open_classic_store(

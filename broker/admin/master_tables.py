@@ -49,12 +49,12 @@ class MasterTables:
         self._state = state
         self._apply = apply
         self._spawn = spawn
-        self._is_at_it = False
+        self._is_asking = False
 
     def poll(self) -> None:
         """Begin to ask, unless the last round is under way, or nobody is known to ask."""
-        if self.master and self.forward is not None and not self._is_at_it:
-            self._is_at_it = True
+        if self.master and self.forward is not None and not self._is_asking:
+            self._is_asking = True
             self._spawn(self._ask_all(self.forward))
 
     async def _ask_all(self, forward: Forward) -> None:
@@ -66,7 +66,7 @@ class MasterTables:
         except (RemotingError, Refusal, LookupError, ValueError, TypeError, AttributeError) as error:
             _log.warning("the tables of the master at %s cannot be copied: %s", self.master, error)
         finally:
-            self._is_at_it = False
+            self._is_asking = False
 
     async def _ask(self, forward: Callable[[str, Command], Awaitable[Command]], code: int) -> Any:
         answer = await forward(self.master, Command(code))

@@ -102,7 +102,7 @@ class NameserverLinks:
         """Note that these topics changed (None: anything may have), and register everywhere without waiting."""
         self._revision += 1
         for link in self._links:
-            link.want(changed)
+            link.request(changed)
 
     async def announce(self) -> None:
         """Return when all nameservers that answer have the present state, or after a second."""
@@ -118,7 +118,7 @@ class NameserverLinks:
     @property
     def registered_count(self) -> int:
         """Number of nameservers that have the present state."""
-        return sum(link.told >= self._revision for link in self._links)
+        return sum(link.confirmed_revision >= self._revision for link in self._links)
 
     # ---- what a link sends
 
@@ -212,7 +212,7 @@ class NameserverLinks:
 
 
 class _Link:
-    """The link to one nameserver. `told` is the number of the newest announcement that it has confirmed.
+    """The link to one nameserver. `confirmed_revision` is the number of the newest announcement that it has confirmed.
 
     The changes to send are kept until the nameserver has confirmed them: names of topics, or None for everything.
     """
@@ -221,32 +221,32 @@ class _Link:
         self._owner = owner
         self._namesrv = namesrv
         self._task: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
-        self._wanted = asyncio.Event()
+        self._confirmed = asyncio.Event()
+        self._requested = asyncio.Event()
         self._changed: set[str] | None = None
         self._known_over: Connection | None = None
         self._takes_increments = False
         self._signer: ChallengedSigner | None = None
         self._signs_over: Connection | None = None
-        self.told = 0
-        self._trouble = ""
+        self.confirmed_revision = 0
+        self._failure = ""
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"register at {self._namesrv}")
 
-    def want(self, changed: Collection[str] | None) -> None:
+    def request(self, changed: Collection[str] | None) -> None:
         """Add topics to the changes to send; None: everything."""
         if changed is None:
             self._changed = None
         elif self._changed is not None:
             self._changed.update(changed)
-        self._wanted.set()
+        self._requested.set()
 
     async def reached(self, revision: int) -> None:
         """Return when the nameserver has confirmed that announcement or a later one."""
-        while self.told < revision:
-            self._news.clear()
-            await self._news.wait()
+        while self.confirmed_revision < revision:
+            self._confirmed.clear()
+            await self._confirmed.wait()
 
     async def close(self) -> None:
         if self._task is not None:
@@ -259,19 +259,19 @@ class _Link:
         loop = asyncio.get_running_loop()
         register_at = 0.0
         while True:
-            if self._wanted.is_set() or loop.time() >= register_at or not self._is_known:
-                self._wanted.clear()
-                is_told = await self._register(is_due=loop.time() >= register_at)
-                register_at = loop.time() + self._owner.register_seconds if is_told else 0.0
+            if self._requested.is_set() or loop.time() >= register_at or not self._is_known:
+                self._requested.clear()
+                is_registered = await self._register(is_due=loop.time() >= register_at)
+                register_at = loop.time() + self._owner.register_seconds if is_registered else 0.0
             elif not await self._beat():
                 self._known_over = None
                 continue
             else:
-                is_told = True
-            pause = self._owner.heartbeat_seconds if is_told else _RETRY_SECONDS
+                is_registered = True
+            pause = self._owner.heartbeat_seconds if is_registered else _RETRY_SECONDS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self._wanted.wait()
+                    await self._requested.wait()
 
     @property
     def _is_known(self) -> bool:
@@ -291,8 +291,8 @@ class _Link:
             self._owner.heard(answer)
             self._known_over = self._owner.connected(self._namesrv)
             self._takes_increments = answer.ext.get("takesIncrements") == "true"
-        self.told = max(self.told, revision)
-        self._news.set()
+        self.confirmed_revision = max(self.confirmed_revision, revision)
+        self._confirmed.set()
         return True
 
     async def _beat(self) -> bool:
@@ -305,20 +305,20 @@ class _Link:
         try:
             await self._sign(command)
             answer = await self._owner.ask(self._namesrv, command, timeout_s)
-            trouble = "" if answer.code == ResponseCode.SUCCESS else f"{command.name} refused: {answer.remark}"
+            failure = "" if answer.code == ResponseCode.SUCCESS else f"{command.name} refused: {answer.remark}"
         except RemotingError as error:
-            trouble = str(error)
+            failure = str(error)
         if answer is not None and answer.code == ResponseCode.NO_PERMISSION:
             self._signs_over = None  # the nameserver may ask for a signature now
-        if trouble != self._trouble:
-            self._trouble = trouble
+        if failure != self._failure:
+            self._failure = failure
             log.log(
-                logging.WARNING if trouble else logging.INFO,
+                logging.WARNING if failure else logging.INFO,
                 "nameserver %s: %s",
                 self._namesrv,
-                trouble or "answers again",
+                failure or "answers again",
             )
-        return None if trouble else answer
+        return None if failure else answer
 
     async def _sign(self, command: Command) -> None:
         """Sign the challenge that the nameserver drew for the connection that is open now, if there is one.

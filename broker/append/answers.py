@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from broker.counting.calls import STORED_CODES, CallLatencies, code_of, told_to_senders
+from broker.counting.calls import STORED_CODES, CallLatencies, as_senders_see, code_of
 from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -56,7 +56,7 @@ class SendAnswers:
 
     def __call__(self, answers: Sequence[Answer], outcome: AppendReceipt | Refusal) -> None:
         """Answer all senders in `answers`."""
-        outcome = told_to_senders(outcome)
+        outcome = as_senders_see(outcome)
         if isinstance(outcome, Refusal):
             self._refuse(answers, outcome)
         else:
@@ -72,7 +72,7 @@ class SendAnswers:
     ) -> None:
         """Answer the sender of a message that waits in a system topic; `more` replaces or adds fields."""
         connection, command, draft, key = answer
-        outcome = told_to_senders(outcome)
+        outcome = as_senders_see(outcome)
         if not isinstance(outcome, Refusal):
             self._answer_at_length(connection, command, draft, key, outcome, more)
             self.messages += 1

@@ -157,7 +157,7 @@ class CallLatencies:
                 yield key, buckets
 
 
-def told_to_senders(outcome: AppendReceipt | Refusal) -> AppendReceipt | Refusal:
+def as_senders_see(outcome: AppendReceipt | Refusal) -> AppendReceipt | Refusal:
     """Return the outcome for senders: for confirmed records on too few replicas, the refusal that says so."""
     if isinstance(outcome, Refusal) or outcome.shortfall is None:
         return outcome
@@ -166,8 +166,8 @@ def told_to_senders(outcome: AppendReceipt | Refusal) -> AppendReceipt | Refusal
 
 def code_of(outcome: AppendReceipt | Refusal) -> int:
     """Return the code with which senders of a batch are answered."""
-    told = told_to_senders(outcome)
-    return told.code if isinstance(told, Refusal) else ResponseCode.SUCCESS
+    seen = as_senders_see(outcome)
+    return seen.code if isinstance(seen, Refusal) else ResponseCode.SUCCESS
 
 
 def _request(code: int) -> str:

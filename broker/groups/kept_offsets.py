@@ -23,17 +23,17 @@ class KeptOffsets:
         self._role = role
         self._forwarding = forwarding
         self._spawn = spawn
-        self._is_at_it = False
-        self._told_last = ("", "", -1)  # topic, group, queue id
+        self._is_sending = False
+        self._sent_last = ("", "", -1)  # topic, group, queue id
 
     def hand_over(self) -> None:
         """Begin to tell the master, unless that is under way; nothing to do on other nodes."""
         master = self._role.leader_elsewhere if self._role.is_slave else None
-        if not self._is_at_it and master is not None and self._offsets.kept():
-            self._is_at_it = True
-            self._spawn(self._tell(master))
+        if not self._is_sending and master is not None and self._offsets.kept():
+            self._is_sending = True
+            self._spawn(self._send(master))
 
-    async def _tell(self, master: str) -> None:
+    async def _send(self, master: str) -> None:
         """Send kept offsets to the master; each is kept until it comes back with the master's log.
 
         Each call goes on behind the last one told, so that what the master refuses does not keep the rest waiting.
@@ -41,13 +41,13 @@ class KeptOffsets:
         try:
             forward = self._forwarding.forward
             kept = sorted(self._offsets.kept())
-            first = next((index for index, one in enumerate(kept) if one[:3] > self._told_last), 0)
+            first = next((index for index, one in enumerate(kept) if one[:3] > self._sent_last), 0)
             for topic, group, queue_id, offset in (kept[first:] + kept[:first])[:_AT_ONCE]:
-                self._told_last = topic, group, queue_id
+                self._sent_last = topic, group, queue_id
                 fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
                 if forward is not None:
                     await forward(master, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields))
         except RemotingError:
             pass  # it is away: tried again
         finally:
-            self._is_at_it = False
+            self._is_sending = False

@@ -65,12 +65,12 @@ class NewTopics:
     async def _announce_topic(self) -> None:
         """Tell the nameservers of all that is committed: one announcement at a time, however many topics are add."""
         try:
-            while told := self._committed:
+            while registered := self._committed:
                 self._committed = []
                 try:
                     await self._announce()
                 finally:
-                    self._finish(told)
+                    self._finish(registered)
         finally:
             self._is_telling = False
 

@@ -216,13 +216,13 @@ class SimBroker:
 
     def _ask(self, name: str) -> None:
         def question() -> Callable[[], None] | None:
-            news = self._controllers.decided(name)
-            return None if news is None else lambda: self._told(name, news)
+            decision = self._controllers.decided(name)
+            return None if decision is None else lambda: self._take_decision(name, decision)
 
         self._call(name, question)
 
-    def _told(self, name: str, news: GroupDecision) -> None:
-        change = self._replica_role.told(news)
+    def _take_decision(self, name: str, decision: GroupDecision) -> None:
+        change = self._replica_role.take(decision)
         known = self._replica_role.known
         if change is not None and change.play is ReplicationPart.MASTER:
             self._lead(known)

@@ -125,8 +125,8 @@ class Supervisor:
     async def describe(self) -> Answer:
         """Return what `up` prints: addresses for clients, each node, and commands to break and repair the cluster."""
         status = await self.status()
-        told = ("name", "broker", "address", "pid", "role", "in_sync", "lag_bytes")
-        nodes = [{key: node[key] for key in told if key in node} for node in status["nodes"]]
+        shown = ("name", "broker", "address", "pid", "role", "in_sync", "lag_bytes")
+        nodes = [{key: node[key] for key in shown if key in node} for node in status["nodes"]]
         elected = {key: status[key] for key in ("controllers", "epoch") if key in status}
         return (
             {"namesrv": status["namesrv"], "mode": status["mode"], "nodes": nodes}

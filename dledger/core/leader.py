@@ -118,7 +118,7 @@ class Leader:
 
     def _send_append(self, peer: str, progress: PeerProgress, prev_index: int, span: Span | None) -> None:
         state = self._state
-        progress.told_commit = state.commit_index
+        progress.sent_commit = state.commit_index
         prev_term = state.terms.term_at(prev_index)
         # the entry before is deleted here: send a heartbeat that shows who leads and asserts nothing about the log
         if prev_term is None:
@@ -327,7 +327,7 @@ class Leader:
         """
         state = self._state
         for peer, progress in self.peers.items():
-            if progress.told_commit >= state.commit_index or progress.state is not ProgressState.REPLICATE:
+            if progress.sent_commit >= state.commit_index or progress.state is not ProgressState.REPLICATE:
                 continue
             if not (idle_only and progress.inflight_bytes) and peer not in state.lost_links:
                 self._send_append(peer, progress, progress.received_index, None)

@@ -40,7 +40,7 @@ class PeerProgress:
         installed_ms: when the last install request was sent.
         state_out: the state that is being installed; None in other states than INSTALL.
         moved_ms: when the follower last held more than before, or everything.
-        told_commit: the commit index in the last request that was sent to it.
+        sent_commit: the commit index in the last request that was sent to it.
         inflight_bytes: bytes sent and not answered yet, in REPLICATE.
     """
 
@@ -58,9 +58,9 @@ class PeerProgress:
         "next_index",
         "received_index",
         "recovering",
+        "sent_commit",
         "state",
         "state_out",
-        "told_commit",
     )
 
     def __init__(self, next_index: int, now_ms: int) -> None:
@@ -74,7 +74,7 @@ class PeerProgress:
         self.installed_ms = now_ms
         self.moved_ms = now_ms
         self.state_out: StateOut | None = None
-        self.told_commit = NO_INDEX
+        self.sent_commit = NO_INDEX
         self.inflight_bytes = 0
         self._inflight: deque[tuple[int, int]] = deque()
         self._probe_sent = False
@@ -133,8 +133,8 @@ class PeerProgress:
         """
         if self.state is ProgressState.PROBE:
             return prev_index != self.next_index - 1
-        lost_what_it_had = prev_index == self.received_index and last_index < self.received_index
-        return not lost_what_it_had
+        lost_entries = prev_index == self.received_index and last_index < self.received_index
+        return not lost_entries
 
     def rejected(self, next_index: int, last_index: int) -> None:
         """Probe at `next_index`, where the follower's log, which ends at `last_index`, may part from the leader's."""

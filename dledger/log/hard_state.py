@@ -157,18 +157,18 @@ class HardStateFile:
         Raises:
             DiskFailedError: the disk failed.
         """
-        is_told = False
+        is_logged = False
         while True:
             try:
                 write_hard_state(self._directory, state)
             except DiskFullError as error:
-                if not is_told:
+                if not is_logged:
                     _log.error(
                         "term %d cannot be saved; this node does not vote until the disk has room: %s",
                         state.term,
                         error,
                     )
-                    is_told = True
+                    is_logged = True
                 if self._is_closing.wait(RETRY_S):
                     return False
             else:

@@ -115,9 +115,9 @@ class ControllerRequests:
         if not self._live.hear(beat, self._now_ms(), connection):
             raise Refusal(Cause.BUSY, f"{len(self._live)} brokers are alive, no more are taken")
         granted_s = self._leadership.heard(beat, time.monotonic())
-        return Answer(self._news(beat, granted_s), remark="Heart beat success")
+        return Answer(self._heartbeat_fields(beat, granted_s), remark="Heart beat success")
 
-    def _news(self, beat: ReplicaHeartbeat, granted_s: float) -> dict[str, str] | None:
+    def _heartbeat_fields(self, beat: ReplicaHeartbeat, granted_s: float) -> dict[str, str] | None:
         """For a broker of ours: its lease in ms, the epochs that this controller knows, to whom it is to hand over.
 
         It asks for news when an epoch is new to it. The lease is that of the master of this epoch.

@@ -206,9 +206,9 @@ def _epochs_of(hello: SlaveHello) -> Epochs:
         raise HaProtocolError(f"the handshake has epochs {hello.epochs[:80]!r}: {error}") from error
 
 
-def seal(said: bytes, proof: bytes = b"") -> bytes:
+def seal(content: bytes, proof: bytes = b"") -> bytes:
     """A message as it is sent."""
-    return _SIZES.pack(1 + len(proof) + len(said), len(proof)) + proof + said
+    return _SIZES.pack(1 + len(proof) + len(content), len(proof)) + proof + content
 
 
 def unseal(data: memoryview) -> tuple[int, bytes, bytes] | None:

@@ -1,6 +1,6 @@
 """The role of a broker among the replicas of its name, by the controllers' decisions.
 
-    controllers' answer --told()--> nothing new | a part to play: master of an epoch | slave of a master | neither
+    controllers' answer --take()--> nothing new | a part to play: master of an epoch | slave of a master | neither
                         --election()--> whether to ask the controllers for a master, and why
 
 News travel by several ways and may be old: the master's epoch never goes back. A process that has just started is not
@@ -78,23 +78,23 @@ class ReplicaRole:
         self.play = ReplicationPart.NEITHER
         self._lost_epoch = -1  # of which the process before was master, or in which this one resigned
 
-    def told(self, news: GroupDecision) -> PartChange | None:
+    def take(self, decision: GroupDecision) -> PartChange | None:
         """The controllers have answered; returns the part to change to, None where the present one goes on.
 
         A master that goes on may have another in-sync set; a slave that goes on, another address of its master.
         """
         before = self.known
-        if news.master_epoch < max(before.master_epoch, self.log_epoch):
+        if decision.master_epoch < max(before.master_epoch, self.log_epoch):
             return None
-        if before is NOTHING and news.master_id == self.own_id:
-            self._lost_epoch = news.master_epoch
-        self.known = news
-        play = self._play_for(news)
-        is_same_master = (news.master_epoch, news.master_id) == (before.master_epoch, before.master_id)
+        if before is NOTHING and decision.master_id == self.own_id:
+            self._lost_epoch = decision.master_epoch
+        self.known = decision
+        play = self._play_for(decision)
+        is_same_master = (decision.master_epoch, decision.master_id) == (before.master_epoch, before.master_id)
         if play is self.play and (is_same_master or play is ReplicationPart.NEITHER):
             return None
         self.play = play
-        return PartChange(play, news)
+        return PartChange(play, decision)
 
     def resign(self) -> None:
         """This broker, master up to now, never takes up its epoch again, and wants another one to be master."""
@@ -111,9 +111,9 @@ class ReplicaRole:
             return Election.NEW_PROCESS
         return None
 
-    def _play_for(self, news: GroupDecision) -> ReplicationPart:
-        if news.master_id is None:
+    def _play_for(self, decision: GroupDecision) -> ReplicationPart:
+        if decision.master_id is None:
             return ReplicationPart.NEITHER
-        if news.master_id != self.own_id:
+        if decision.master_id != self.own_id:
             return ReplicationPart.SLAVE
-        return ReplicationPart.NEITHER if news.master_epoch == self._lost_epoch else ReplicationPart.MASTER
+        return ReplicationPart.NEITHER if decision.master_epoch == self._lost_epoch else ReplicationPart.MASTER

@@ -81,7 +81,7 @@ class ElectedMember:
         self.master = Master(config.master, loop, machine, self._copies)
         self.slave = Slave(SlaveConfig(group=group), loop, machine, self._history)
         self.master.on_judged = self._propose_if_needed
-        self.master.on_newer_epoch = self.hear_of_news
+        self.master.on_newer_epoch = self.ask_controllers
         self._acting: Master | Slave = self.slave
         self._replica_role = ReplicaRole(group.broker_id)
         self._own_hint = LeaderHint(f"{group.name}/{group.broker_id}", group.client_address)
@@ -90,7 +90,7 @@ class ElectedMember:
         self._successor: int | None = None  # to whom this master is handing over
         self._is_proposing = False
         self._log: CommitLog | None = None
-        self._news = asyncio.Event()
+        self._is_due = asyncio.Event()
         self._beats = {address: asyncio.Event() for address in controllers.addresses}
         self._tasks: set[asyncio.Task[None]] = set()
         self._trouble = SeldomLog(_log)
@@ -123,9 +123,9 @@ class ElectedMember:
         self.slave.start()
         self._spawn(self._govern())
 
-    def hear_of_news(self) -> None:
+    def ask_controllers(self) -> None:
         """The controllers may have decided something: ask them. Whoever says so need not be believed."""
-        self._news.set()
+        self._is_due.set()
 
     # ---- the part of the log
 
@@ -247,7 +247,7 @@ class ElectedMember:
         group = self.config.master.group
         is_registered, failures = False, 0
         while not self._attached.has_failed:
-            self._news.clear()
+            self._is_due.clear()
             pause_s = self.config.poll_s
             try:
                 if not is_registered:
@@ -273,7 +273,7 @@ class ElectedMember:
                 failures = 0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await self._news.wait()
+                    await self._is_due.wait()
 
     async def _beat(self, address: str, hurry: asyncio.Event) -> None:
         while not self._attached.has_failed:
@@ -317,7 +317,7 @@ class ElectedMember:
             return
         known = self._replica_role.known
         if known is not NOTHING and epochs > (known.master_epoch, known.set_epoch):
-            self._news.set()
+            self._is_due.set()
         if length_ms and self._acting is self.master and epochs[0] == self.master.epoch:
             held = self._lease.holds(_now_s())
             self._lease.grant(asked_s, length_ms / 1000)
@@ -332,18 +332,18 @@ class ElectedMember:
 
     # ---- changes of the part
 
-    def _take(self, news: GroupDecision) -> None:
-        if news.master_epoch < self._replica_role.log_epoch:
-            epochs = f"epoch {news.master_epoch}, and the log here has epoch {self._replica_role.log_epoch}"
+    def _take(self, decision: GroupDecision) -> None:
+        if decision.master_epoch < self._replica_role.log_epoch:
+            epochs = f"epoch {decision.master_epoch}, and the log here has epoch {self._replica_role.log_epoch}"
             self._trouble.warning(
-                "the controllers answer %s: old news, or their state is lost; it is not followed", epochs
+                "the controllers answer %s: an old decision, or their state is lost; it is not followed", epochs
             )
-        change = self._replica_role.told(news)
+        change = self._replica_role.take(decision)
         if change is None:
             known = self._replica_role.known
             if self._acting is self.master and known.master_epoch == self.master.epoch:
                 self._learn_set(known.ids, known.set_epoch)
-            elif known.master_epoch == news.master_epoch:
+            elif known.master_epoch == decision.master_epoch:
                 self.slave.follow_elected(known.master_epoch, *self._master_of(known))
             return
         try:
@@ -417,7 +417,7 @@ class ElectedMember:
             self._successor = None
             if self._acting is self.master:
                 log.settle()  # takes records again as soon as all that is in the log is confirmed
-            self.hear_of_news()
+            self.ask_controllers()
 
     def _stop_leading(self) -> None:
         """Refuse the batches that wait, since the next master may cut them, and follow."""
@@ -461,7 +461,7 @@ class ElectedMember:
                 self._copies.refused(proposal)
             else:
                 self._copies.doubt(proposal)
-            self._news.set()
+            self._is_due.set()
             await asyncio.sleep(_RETRY_S)
         finally:
             self._is_proposing = False

@@ -234,14 +234,14 @@ def _with_descriptors(action: Callable[[], _T]) -> _T:
         OSError: as `action`.
     """
     deadline = time.monotonic() + _WAIT_S
-    is_told = False
+    is_logged = False
     while True:
         try:
             return action()
         except OSError as error:
             if error.errno not in NO_DESCRIPTORS or time.monotonic() > deadline:
                 raise
-            if not is_told:
+            if not is_logged:
                 _log.error("this controller waits until it may open files again: %s", error)
-            is_told = True
+            is_logged = True
         time.sleep(_LOOK_S)
