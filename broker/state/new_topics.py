@@ -34,8 +34,8 @@ class NewTopics:
         self.on_known: Callable[[], None] = lambda: None
         self._loop = loop
         self._pending: dict[str, asyncio.Future[None]] = {}
-        self._committed: list[str] = []  # the nameservers are to be told of them
-        self._is_telling = False
+        self._committed: list[str] = []  # to be announced to the nameservers
+        self._is_announcing = False
 
     def __contains__(self, name: str) -> bool:
         return name in self._pending
@@ -58,12 +58,12 @@ class NewTopics:
             self._finish([name])
             return
         self._committed.append(name)
-        if not self._is_telling:
-            self._is_telling = True
+        if not self._is_announcing:
+            self._is_announcing = True
             self._spawn(self._announce_topic())
 
     async def _announce_topic(self) -> None:
-        """Tell the nameservers of all that is committed: one announcement at a time, however many topics are add."""
+        """Announce committed topics to the nameservers: one announcement at a time, however many topics are added."""
         try:
             while registered := self._committed:
                 self._committed = []
@@ -72,10 +72,10 @@ class NewTopics:
                 finally:
                     self._finish(registered)
         finally:
-            self._is_telling = False
+            self._is_announcing = False
 
-    def _finish(self, add: list[str]) -> None:
-        for name in add:
+    def _finish(self, names: list[str]) -> None:
+        for name in names:
             known = self._pending.pop(name, None)
             if known is not None and not known.done():
                 known.set_result(None)
