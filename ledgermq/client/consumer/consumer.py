@@ -50,7 +50,7 @@ from ledgermq.client.core.message import Message
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError, another
 from ledgermq.client.group.local_offsets import DEFAULT_DIR, LocalOffsets
-from ledgermq.client.group.membership import Everything, Membership
+from ledgermq.client.group.membership import AllQueues, Membership
 from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.client.group.start_position import Start, check_start
 from ledgermq.client.group.subscription import Mode, Topics, consumer_heartbeat, subscribe
@@ -79,7 +79,7 @@ class _Parts(NamedTuple):
     commits: Commits
     queues: AssignedQueues
     turns: Turns
-    membership: Membership | Everything
+    membership: Membership | AllQueues
     serving: Serving
     background: list[asyncio.Task[None]]
     closing: asyncio.Lock
@@ -511,12 +511,12 @@ class Consumer:
 
     def _make_parts(self) -> _Parts:
         session, settings, figures = self._session, self._settings, self._figures
-        kind: type[Membership | Everything]
+        kind: type[Membership | AllQueues]
         if settings.mode == "clustering":
             kind, offsets = Membership, QueueOffsets(session.calls)
         else:
             folder = settings.offsets_dir / session.client_id / settings.group
-            kind, offsets = Everything, LocalOffsets(folder, session.calls)
+            kind, offsets = AllQueues, LocalOffsets(folder, session.calls)
         commits = Commits(settings.group, offsets, session.calls.deadline_s)
         queues = AssignedQueues(session, settings, commits, figures)
         membership = kind(session, settings.group, settings.subscriptions, queues.take_over)

@@ -147,7 +147,7 @@ class Membership:
         return [] if answer.code == ResponseCode.SYSTEM_ERROR else read_members(address, answer.body)
 
 
-class Everything:
+class AllQueues:
     """The counterpart of `Membership` for broadcasting: all queues of all topics are assigned to this consumer."""
 
     def __init__(

@@ -48,10 +48,10 @@ from ledgermq.client.producer.outgoing import (
     check_limits,
 )
 from ledgermq.client.producer.queue_choice import QueueChoice
+from ledgermq.client.producer.recorded_calls import RecordedCalls
 from ledgermq.client.producer.replies import Replies
 from ledgermq.client.producer.send_request import SendResult
 from ledgermq.client.producer.sender import PLAIN, Sender, SendKind
-from ledgermq.client.producer.telling import TellingCalls
 from ledgermq.client.producer.timing import Delay, parse_recall_handle, timing_text
 from ledgermq.client.producer.transactions import Checker, Transaction, Transactions, half_text
 from ledgermq.message.flags import TRANSACTION_PREPARED
@@ -172,7 +172,7 @@ class Producer:
         )
         self._in_flight_limits = in_flight_max, in_flight_bytes_max
         self._history = history
-        self._telling: TellingCalls | None = None
+        self._recorded: RecordedCalls | None = None
         self._parts: _Parts | None = None
         self._unyielded_bytes = 0
 
@@ -191,14 +191,14 @@ class Producer:
         await session.open()
         if self._history is not None:
             try:
-                self._telling = TellingCalls(session.calls, self._history, session.client_id)
+                self._recorded = RecordedCalls(session.calls, self._history, session.client_id)
             except InvalidArgumentError:
                 await session.close()
                 raise
         choice = QueueChoice(session.routes, may_create=self._create_topics, faults=self._faults)
         self._in_flight = InFlight(*self._in_flight_limits)  # of this event loop
         sender = Sender(
-            self._group, choice, session.own_address, session.calls, self._in_flight, self._compression, self._telling
+            self._group, choice, session.own_address, session.calls, self._in_flight, self._compression, self._recorded
         )
         self._parts = _Parts(
             sender,
@@ -222,8 +222,8 @@ class Producer:
             return
         session = self._session
         async with contextlib.AsyncExitStack() as last:  # done when the waiting is cancelled, too
-            if self._telling is not None:
-                last.callback(self._telling.close)
+            if self._recorded is not None:
+                last.callback(self._recorded.close)
             last.push_async_callback(parts.batcher.close)
             last.push_async_callback(session.close, {"clientID": session.client_id, "producerGroup": self._group})
             last.callback(parts.replies.close)

@@ -29,8 +29,8 @@ from ledgermq.client.producer.outgoing import (
     order_text,
 )
 from ledgermq.client.producer.queue_choice import QueueChoice
+from ledgermq.client.producer.recorded_calls import RecordedCalls
 from ledgermq.client.producer.send_request import SendPlan, SendResult, Where, send_ext
-from ledgermq.client.producer.telling import TellingCalls
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import UniqueIdGenerator
@@ -92,9 +92,9 @@ class Sender:
         calls: Calls,
         in_flight: InFlight,
         compression: Compression,
-        telling: TellingCalls | None = None,
+        telling: RecordedCalls | None = None,
     ) -> None:
-        self.sends: Calls | TellingCalls = telling or calls
+        self.sends: Calls | RecordedCalls = telling or calls
         self.choice = choice
         self.calls = calls
         self.in_flight = in_flight

@@ -1,6 +1,6 @@
-"""Writes down what a producer was told of each message, for `ledgermq pipeline audit`. See `ledgermq.history`.
+"""Records the outcome of each message of a producer, for `ledgermq pipeline audit`. See `ledgermq.history`.
 
-A message that is sent while no other one to its topic is under way has a sequence; those that overlap have none, since
+A message that is sent while no other one to its topic is under way has a sequence; sends that overlap have none, since
 they may be stored in any order. Where a delayed message or one of a transaction will be is not known when it is
 acknowledged: they are written as `info`.
 """
@@ -18,7 +18,7 @@ from ledgermq.history import Outcome, Send
 _ELSEWHERE: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG")
 
 
-class TellingCalls:
+class RecordedCalls:
     """Runs sends as `Calls` does, and appends their outcomes to a file.
 
     Args:
