@@ -172,6 +172,22 @@ class BrokerConfig:
         "Most messages in one request of a batch, which are appended in one go.",
         origin=OURS,
     )
+    lanes_max: int = key(
+        "maxNumberedLanes",
+        POSITIVE,
+        10_000,
+        "Most lanes, pairs of a producer that numbers its messages and a queue, whose numbers are kept.",
+        origin=OURS,
+        live=True,
+    )
+    lane_expiry_hours: int = key(
+        "numberedLaneExpireHours",
+        POSITIVE,
+        168,
+        "Hours after the last message of a lane until its numbers are forgotten.",
+        origin=OURS,
+        live=True,
+    )
     broker_permission: int = key(
         "brokerPermission", PERMISSION, 6, "What the whole broker allows: 4 read, 2 write, 6 both.", live=True
     )

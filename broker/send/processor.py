@@ -31,6 +31,7 @@ from broker.send.fields import (
     waits,
     with_new_stamp,
 )
+from broker.send.numbering import PRODUCER, Numbering
 from broker.state import names
 from ledgermq.message.batch import Cut, cut_batch
 from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
@@ -81,6 +82,7 @@ class SendProcessor:
         locks: GroupLocks,
         parking: Parking,
         ids: UniqueIdGenerator,
+        numbering: Numbering,
     ) -> None:
         config, counting, store_host = context.config, context.counting, context.store_host
         self._metadata = context.metadata
@@ -92,6 +94,7 @@ class SendProcessor:
         self._locks = locks
         self._parking = parking
         self._ids = ids
+        self._numbering = numbering
         self._fifo_tally = counting.arrivals.fifo_tally
         self._calls = counting.calls
         self._dead_letters = counting.events.dead_letters
@@ -155,6 +158,12 @@ class SendProcessor:
             cuts, properties = cut_batch(command.body, self._batch_max + 1)
         except MalformedBatchError as error:
             raise Refusal(Cause.MALFORMED_FIELD, f"body: {error}") from error
+        numbered = self._numbering.take(command.ext, target, len(cuts)) if PRODUCER in command.ext else None
+        if numbered is not None:
+            if numbered.skipped == len(cuts):
+                numbered.answer_stored(connection, command)
+                return
+            cuts, properties = cuts[numbered.skipped :], numbered.numbered(properties)
         if not cuts:
             raise Refusal(Cause.MALFORMED_FIELD, "body: a batch without messages")
         if len(cuts) > self._batch_max:
@@ -173,13 +182,14 @@ class SendProcessor:
         batch = plain_batch(target, command.body, cuts, properties, self._stamp, overhead, self._record_max)
         if batch is None:
             drafts = self._drafts(target, born, header, command.body, zip(cuts, properties, strict=True))
-            appender.drafts += drafts
             draft = answered_as_one(drafts)
         else:
             batch.sys_flag, batch.born_timestamp, batch.reconsume_times = header
             batch.born_host = born.encoded
-            appender.drafts.append(batch)
-            draft = batch
+            drafts, draft = [batch], batch
+        if numbered is not None:
+            numbered.begin(draft)
+        appender.drafts += drafts
         appender.begin()
         if command.is_oneway:
             return

@@ -1,12 +1,13 @@
 """The subsystem of sends: messages and batches, replies to requests, messages that consumers send back."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.context import BrokerContext
 from broker.delay.parking import Parking
 from broker.groups.clients import ClientTable
 from broker.groups.locks import GroupLocks
+from broker.send.numbering import Numbering
 from broker.send.processor import SendProcessor
 from broker.send.request_reply import RequestReply
 from broker.send.send_back import SendBack
@@ -20,11 +21,20 @@ class SendSubsystem(Subsystem):
 
     def __init__(self, context: BrokerContext, clients: ClientTable, locks: GroupLocks, parking: Parking) -> None:
         ids = UniqueIdGenerator(context.store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
-        self.processor = SendProcessor(context, locks, parking, ids)
+        self._numbering = Numbering(context)
+        self.processor = SendProcessor(context, locks, parking, ids, self._numbering)
         self._request_reply = RequestReply(
             context.config, clients, self.processor, context.appender, context.store_host, context.spawn
         )
         self._send_back = SendBack(context)
+
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Let go of numbered batches that are stored, and of lanes that nobody uses any more."""
+        return (10.0, self._numbering.settle_all), (60.0, self._numbering.forget_old)
+
+    def follow(self) -> None:
+        """Forget what only the leader knows of numbered batches."""
+        self._numbering.follow()
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""

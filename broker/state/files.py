@@ -4,6 +4,7 @@
     config/messageRequestMode.json                                    likewise: which groups read by POP
     config/ledgermqPop.json                                           POP's open checkpoints and orders
     config/ledgermqAuth.json                                          users and policies, once there are any
+    config/ledgermqLanes.json                                         lanes of numbered messages, once there are any
     config/ledgermqState.json                                         the mark: the offset up to which the log is
                                                                       applied (written last)
 
@@ -29,6 +30,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from broker.state import names
+from broker.state.lanes import Lane
 from broker.state.pop_tables import PopChange, modes_from_json, modes_to_json
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state.tables import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
@@ -45,6 +47,7 @@ DELAY_FILE: Final = "delayOffset.json"
 MODES_FILE: Final = "messageRequestMode.json"
 POP_FILE: Final = "ledgermqPop.json"
 AUTH_FILE: Final = "ledgermqAuth.json"
+LANES_FILE: Final = "ledgermqLanes.json"
 STATE_FILE: Final = "ledgermqState.json"
 
 _FORMAT: Final = 1
@@ -188,8 +191,15 @@ def _auth_file(state: ReplicatedState) -> bytes:
     return _file(state, AUTH_FILE, aclTable=acls, dataVersion=state.auth_version.to_json(), userTable=users)
 
 
+def _lanes_file(state: ReplicatedState) -> bytes:
+    lanes = {key: lane.to_json() for key, lane in state.lanes.items()}
+    return orjson.dumps({**state.file_extras.get(LANES_FILE, {}), "lanes": lanes, _MARK: _US})
+
+
 def _is_needed(name: str, state: ReplicatedState) -> bool:
-    """Whether the file must be written: that of users and policies only once there are any."""
+    """Whether the file must be written: those of users and of lanes only once there are any."""
+    if name == LANES_FILE:
+        return state.lane_version > 0
     return name != AUTH_FILE or state.auth_version != DataVersion()
 
 
@@ -209,6 +219,7 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
     MODES_FILE: (_modes_file, lambda state: dict(state.pop.modes)),
     POP_FILE: (_pop_file, lambda state: state.pop.version),
     AUTH_FILE: (_auth_file, lambda state: state.auth_version),
+    LANES_FILE: (_lanes_file, lambda state: state.lane_version),
     STATE_FILE: (_state_file, lambda state: state.applied_offset),
 }
 """By file name: how it is made, and the value whose change makes a new one necessary. The mark comes last."""
@@ -286,6 +297,15 @@ def _auth(members: _Json) -> _Table:
     return _Table(members, users.keys(), fill)
 
 
+def _lanes(members: _Json) -> _Table:
+    lanes = {str(key): Lane.from_json(value) for key, value in _member(members, "lanes").items()}
+
+    def fill(state: ReplicatedState) -> None:
+        state.lanes, state.lane_version = lanes, 1
+
+    return _Table(members, lanes.keys(), fill)
+
+
 def _offset_table(members: _Json, offsets: dict[str, dict[int, int]]) -> _Table:
     def fill(state: ReplicatedState) -> None:
         state.offsets |= offsets
@@ -318,10 +338,11 @@ _TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
     MODES_FILE: _modes,
     POP_FILE: _pop,
     AUTH_FILE: _auth,
+    LANES_FILE: _lanes,
 }
 _MADE_HERE: Final = frozenset(
     {"topicConfigTable", "subscriptionGroupTable", "forbiddenTable", "offsetTable", "groupTopicMap", _MARK}
-    | {"checkpoints", "orders", "modes", "messageRequestModeMap", "userTable", "aclTable"}
+    | {"checkpoints", "orders", "modes", "messageRequestModeMap", "userTable", "aclTable", "lanes"}
 )
 
 

@@ -1,4 +1,4 @@
-"""The replicated tables (topics, groups, offsets, POP, users and policies), made from the log's state records. Pure.
+"""The replicated tables (topics, groups, offsets, POP, users, lanes), made from the log's state records. Pure.
 
     leader: StateChange --encode--> record of topic rmq_sys_ledgermq_state --(committed)--> every node: apply()
 
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from broker.state import names
+from broker.state.lanes import Lane, topic_of
 from broker.state.pop_tables import PopChange, PopTables, update_table
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state.users import Acl, User
@@ -58,6 +59,7 @@ class StateChange:
             pull of the queue; None: the pull has had it.
         users: by name.
         acls: policies of users, by subject.
+        lanes: by key: what is stored of messages that producers number.
     """
 
     topics: Mapping[str, TopicConfig | None] = field(default_factory=dict)
@@ -68,6 +70,7 @@ class StateChange:
     pop: PopChange = field(default_factory=PopChange)
     users: Mapping[str, User | None] = field(default_factory=dict)
     acls: Mapping[str, Acl | None] = field(default_factory=dict)
+    lanes: Mapping[str, Lane | None] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The body of the state record."""
@@ -80,6 +83,7 @@ class StateChange:
             "pop": self.pop.to_json() if self.pop else None,
             "users": _configs(self.users),
             "acls": _configs(self.acls),
+            "lanes": _configs(self.lanes),
         }
         return orjson.dumps({name: table for name, table in tables.items() if table}, option=orjson.OPT_NON_STR_KEYS)
 
@@ -101,6 +105,7 @@ class StateChange:
                 pop=PopChange.from_json(tables.get("pop", {})),
                 users={name: value and User.from_json(value) for name, value in _table(tables, "users")},
                 acls={name: value and Acl.from_json(value) for name, value in _table(tables, "acls")},
+                lanes={key: value and Lane.from_json(value) for key, value in _table(tables, "lanes")},
             )
         except (orjson.JSONDecodeError, Refusal, LookupError, TypeError, ValueError, AttributeError) as error:
             raise StateFormatError(place, str(error)) from error
@@ -141,6 +146,7 @@ class NewerNames:
             pop=replace(pop, modes={key: mode for key, mode in pop.modes.items() if key not in self.modes}),
             users=change.users,
             acls=change.acls,
+            lanes=change.lanes,
         )
 
     def resets_without(self, key: str, queues: Mapping[int, _R]) -> dict[int, _R]:
@@ -181,11 +187,13 @@ class ReplicatedState:
         forbidden: by group, then topic: bits of the actions that the group may not do there.
         pop: POP's checkpoints, orders and modes.
         users, acls: users by name, policies by subject.
+        lanes: of numbered messages, by key.
         removed: by topic: physical offset of the record that removed it; older records belong to the removed topic.
             Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
         topic_version, group_version, auth_version: count changes of their tables; equal on nodes that have applied the
             same.
+        lane_version: counts changes of the lanes since the start.
         is_foreign: a Java broker wrote the tables, and no leader has replicated them yet: members may differ.
         newer: names whose values in the files the log's older records must not replace; empty once the files are
             written again.
@@ -201,6 +209,8 @@ class ReplicatedState:
         self.pop = PopTables()
         self.users: dict[str, User] = {}
         self.acls: dict[str, Acl] = {}
+        self.lanes: dict[str, Lane] = {}
+        self.lane_version = 0
         self.removed: dict[str, int] = {}
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
@@ -219,6 +229,7 @@ class ReplicatedState:
         copy.forbidden = dict(self.forbidden)
         copy.pop = self.pop.copy()
         copy.users, copy.acls, copy.auth_version = dict(self.users), dict(self.acls), self.auth_version
+        copy.lanes, copy.lane_version = dict(self.lanes), self.lane_version
         copy.topic_version, copy.group_version = self.topic_version, self.group_version
         copy.applied_offset, copy.file_extras, copy.is_foreign = self.applied_offset, self.file_extras, self.is_foreign
         return copy
@@ -240,6 +251,10 @@ class ReplicatedState:
             self.auth_version = self.auth_version.next(timestamp)
             update_table(self.users, change.users)
             update_table(self.acls, change.acls)
+        if change.lanes:
+            self.lane_version += 1
+            lanes = {key: lane and lane.at(physical_offset, timestamp) for key, lane in change.lanes.items()}
+            update_table(self.lanes, lanes)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.pop(key, None)
@@ -274,6 +289,7 @@ class ReplicatedState:
                 "pop": self.pop.whole().to_json(),
                 "users": _configs(self.users),
                 "acls": _configs(self.acls),
+                "lanes": _configs(self.lanes),
                 "removed": self.removed,
                 "topicVersion": self.topic_version.to_json(),
                 "groupVersion": self.group_version.to_json(),
@@ -308,6 +324,8 @@ class ReplicatedState:
         self.pop.replace(change.pop)
         self.users = {name: value for name, value in change.users.items() if value is not None}
         self.acls = {name: value for name, value in change.acls.items() if value is not None}
+        self.lanes = {key: value for key, value in change.lanes.items() if value is not None}
+        self.lane_version += 1
         self.auth_version = auth_version
         self.removed = removed
         self.topic_version, self.group_version = versions
@@ -323,13 +341,16 @@ class ReplicatedState:
         for table in (self.offsets, self.resets):
             self._forget_places(table, lambda topic, group: topic in removed)
         self.pop.forget_topics(removed)
+        for key in [key for key in self.lanes if topic_of(key) in removed]:
+            del self.lanes[key]
+            self.lane_version += 1
 
     def _forget_places(self, table: dict[str, dict[int, int]], is_gone: Callable[[str, str], bool]) -> None:
         for key in [key for key in table if is_gone(*key.split(OFFSET_KEY_SEPARATOR, 1))]:
             del table[key]
 
 
-def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | None]) -> dict[str, Any]:
+def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | Lane | None]) -> dict[str, Any]:
     return {name: value and value.to_json() for name, value in table.items()}
 
 

@@ -1,6 +1,6 @@
-"""`df.write` and `df.writeStream` to `format("ledgermq")`: rows become messages, at least once.
+"""`df.write` and `df.writeStream` to `format("ledgermq")`: rows become messages, at least once, or once.
 
-    task   Arrow batch -> messages -> send_many by topic and queue -> all acknowledged -> next batch
+    task   Arrow batch -> messages by topic and queue -> send_many, or numbered -> all acknowledged -> next batch
 
 | column | type | |
 |---|---|---|
@@ -12,23 +12,25 @@
 | properties | map<string,string> | names that RocketMQ itself sets are left out |
 
 Other columns are ignored. A task ends only when the cluster has acknowledged every row. A task that Spark repeats sends
-its rows again: the copies have message ids of their own.
+its rows again: the copies have message ids of their own. With `idempotent` brokers store each row once (`numbered`).
 """
 
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
 from ledgermq.client import InvalidArgumentError, LedgerMQError, Outgoing, Producer, SendManyError
 from ledgermq.client.producer.outgoing import RESERVED
 from ledgermq.spark.errors import ClusterError, OptionError
+from ledgermq.spark.numbered import WRITE_ID, Addressed, Identity, NumberedSender
 from ledgermq.spark.options import Options
 from ledgermq.spark.topic_client import Access, LoopThread
 
@@ -70,6 +72,18 @@ class _Writer:
                 kinds = " or ".join(kind.simpleString() for kind in allowed)
                 raise OptionError(f"column {name} is {types[name].simpleString()}, not {kinds}")
         self._names = [name for name in _COLUMNS if name in types]
+        self._is_idempotent = options.flag("idempotent", False)
+        self._write_id = options.text("writeId")
+        if self._write_id and WRITE_ID.fullmatch(self._write_id) is None:
+            raise OptionError(f"writeId={self._write_id!r} is not 1 to 50 letters, digits, '.', '_' or '-'")
+        if self._write_id and not self._is_idempotent:
+            raise OptionError("writeId is of use with idempotent=true only")
+
+    def _sender(self) -> "NumberedSender | _PlainSender":
+        return NumberedSender(self._access, self._identity()) if self._is_idempotent else _PlainSender(self._access)
+
+    def _identity(self) -> Identity:
+        raise NotImplementedError
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send all rows of a task; returns when they are acknowledged.
@@ -80,19 +94,14 @@ class _Writer:
         """
         thread, sent = LoopThread(), 0
         try:
-            producer = Producer(
-                self._access.namesrv,
-                deadline_s=self._access.timeout_ms / 1000,
-                tls=self._access.tls,
-                credentials=self._access.credentials,
-            )
-            thread.begin(producer.start()).result()
+            sender = self._sender()
+            thread.begin(sender.start()).result()
             try:
                 for batch in iterator:
-                    thread.begin(self._send(producer, batch)).result()
+                    thread.begin(sender.send(self._messages(batch))).result()
                     sent += batch.num_rows
             finally:
-                thread.begin(producer.close(drain=False)).result()
+                thread.begin(sender.close()).result()
         except SendManyError as error:
             raise ClusterError(f"{error}: {error.exceptions[0]}") from None
         except InvalidArgumentError as error:
@@ -103,17 +112,45 @@ class _Writer:
             thread.close()
         return Sent(sent)
 
-    async def _send(self, producer: Producer, batch: pa.RecordBatch) -> None:
-        """Send the rows of one Arrow batch; returns when all are acknowledged."""
-        groups: dict[tuple[str, int | None], list[Outgoing]] = defaultdict(list)
+    def _messages(self, batch: pa.RecordBatch) -> list[Addressed]:
+        """Return the rows of a batch as messages, in order.
+
+        Raises:
+            InvalidArgumentError: a row cannot be a message.
+        """
+        messages: list[Addressed] = []
         for row in batch.select(self._names).to_pylist():
             topic = self._topic or row["topic"]
             if not topic:
                 raise InvalidArgumentError("its topic is null or empty")
-            groups[topic, row.get("queue_id")].append(_outgoing(row))
+            messages.append((topic, row.get("queue_id"), _outgoing(row)))
+        return messages
+
+
+class _PlainSender:
+    """Sends messages at least once."""
+
+    def __init__(self, access: Access) -> None:
+        self._producer = Producer(
+            access.namesrv, deadline_s=access.timeout_ms / 1000, tls=access.tls, credentials=access.credentials
+        )
+
+    async def start(self) -> None:
+        """Open it."""
+        await self._producer.start()
+
+    async def close(self) -> None:
+        """Close it; what is not acknowledged is given up."""
+        await self._producer.close(drain=False)
+
+    async def send(self, messages: Sequence[Addressed]) -> None:
+        """Send messages; returns when all are acknowledged."""
+        groups: dict[tuple[str, int | None], list[Outgoing]] = defaultdict(list)
+        for topic, number, message in messages:
+            groups[topic, number].append(message)
         sends = [
-            asyncio.ensure_future(producer.send_many(topic, messages, queue=queue))
-            for (topic, queue), messages in groups.items()
+            asyncio.ensure_future(self._producer.send_many(topic, group, queue=queue))
+            for (topic, queue), group in groups.items()
         ]
         try:
             await asyncio.gather(*sends)
@@ -143,11 +180,41 @@ def _is_like(found: DataType, wanted: DataType) -> bool:
 
 
 class TopicWriter(_Writer, DataSourceArrowWriter):
-    """Writes a batch."""
+    """Writes a batch.
+
+    Raises:
+        OptionError: as `_Writer`, or an idempotent write has no `writeId`.
+    """
+
+    def __init__(self, options: Options, access: Access, schema: StructType) -> None:
+        super().__init__(options, access, schema)
+        if self._is_idempotent and not self._write_id:
+            raise OptionError("idempotent=true needs writeId, the same whenever the job runs again")
+
+    def _identity(self) -> Identity:
+        context = TaskContext.get()
+        return Identity(self._write_id, 0, context.partitionId() if context else 0)
 
 
 class TopicStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes micro-batches; one that Spark repeats is sent again."""
+    """Writes micro-batches; one that Spark repeats is sent again. Its query has an id.
+
+    Raises:
+        OptionError: as `_Writer`, or a `writeId` is given: batch 0 of another query would be taken for its own.
+    """
+
+    def __init__(self, options: Options, access: Access, schema: StructType) -> None:
+        super().__init__(options, access, schema)
+        if self._write_id:
+            raise OptionError("writeId is for batches: a stream has the id that its checkpoint keeps")
+
+    def _identity(self) -> Identity:
+        context = TaskContext.get()
+        assert context is not None, "a stream is written by tasks"
+        query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+        if not query or batch is None:
+            raise OptionError("this Spark does not tell a task its query and batch: write without idempotent=true")
+        return Identity(query, int(batch), context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: what a task has sent is stored."""

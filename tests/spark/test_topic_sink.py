@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapT
 from ledgermq.spark.errors import ClusterError, OptionError
 from ledgermq.spark.options import Options
 from ledgermq.spark.topic_client import Access
-from ledgermq.spark.topic_sink import Sent, TopicWriter
+from ledgermq.spark.topic_sink import Sent, TopicStreamWriter, TopicWriter
 from ledgermq.spark.topic_source import KNOWN_SINK, TopicSource
 from tests.spark.conftest import RunningBroker, patiently
 from tests.spark.test_topic_source import outgoing, reader, rows_of
@@ -118,6 +118,80 @@ def test_a_cluster_that_does_not_answer_fails_the_task() -> None:
     write = TopicWriter(Options({"topic": "T"}, KNOWN_SINK), Access("127.0.0.1:1", 300), schema_of("body binary"))
     with pytest.raises(ClusterError, match="1 of 1 messages were not acknowledged"):
         write.write(iter([batch]))
+
+
+def numbered_batch(first: int, count: int) -> pa.RecordBatch:
+    queues = [n % 2 if n % 3 else None for n in range(first, first + count)]
+    bodies = [b"%05d" % n for n in range(first, first + count)]
+    columns = {"body": pa.array(bodies, pa.binary()), "queue_id": pa.array(queues, pa.int32())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def idempotent(broker: RunningBroker, topic: str, write_id: str) -> TopicWriter:
+    columns = "body binary, queue_id int"
+    return writer(broker.namesrv, columns, topic=topic, idempotent="true", writeId=write_id)
+
+
+@pytest.mark.parametrize("sent_before", [0, 1, 1700, 3000])
+def test_rows_of_a_task_that_runs_again_are_stored_once(broker: RunningBroker, topic: str, sent_before: int) -> None:
+    if sent_before:
+        idempotent(broker, topic, "w").write(iter([numbered_batch(0, sent_before)]))
+    again = [numbered_batch(first, 1000) for first in range(0, 3000, 1000)]
+    for _ in range(2):
+        assert idempotent(broker, topic, "w").write(iter(again)) == Sent(3000)
+    rows = read(broker, topic)
+    assert sorted(row["body"] for row in rows) == [b"%05d" % n for n in range(3000)]
+    for queue in (0, 1):  # the order within a queue that the rows name
+        named = [int(row["body"]) for row in rows if row["queue_id"] == queue and int(row["body"]) % 3]
+        assert named == sorted(named)
+    idempotent(broker, topic, "v").write(iter([numbered_batch(0, 10)]))
+    assert len(read(broker, topic)) == 3010
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"idempotent": "true"}, "needs writeId"),
+        ({"idempotent": "true", "writeId": "a/b"}, "writeId='a/b'"),
+        ({"writeId": "a"}, "with idempotent=true only"),
+        ({"idempotent": "yes"}, "true or false"),
+    ],
+)
+def test_options_of_idempotent_writes_that_are_refused(options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        writer("127.0.0.1:1", "body binary", topic="T", **options)
+    if "needs" not in text:
+        with pytest.raises(OptionError):
+            TopicStreamWriter(Options({"topic": "T"} | options, KNOWN_SINK), Access("n:1"), schema_of("body binary"))
+
+
+@pytest.mark.java
+def test_a_batch_that_a_stream_repeats_is_stored_once(
+    spark: SparkSession, broker: RunningBroker, topic: str, tmp_path: Path
+) -> None:
+    source = f"{topic}From"
+    broker.create(source, 1)
+    broker.send(source, outgoing(60))
+    query = (
+        spark.readStream.format("ledgermq")
+        .options(namesrv=broker.namesrv, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="40")
+        .load()
+        .selectExpr("body", "keys")
+        .writeStream.format("ledgermq")
+        .options(
+            namesrv=broker.namesrv, topic=topic, idempotent="true", checkpointLocation=str(tmp_path / "checkpoint")
+        )
+    )
+
+    def run() -> None:
+        patiently(lambda: query.trigger(availableNow=True).start().awaitTermination(300))
+
+    run()
+    for name in ("1", ".1.crc"):  # as if Spark had been killed before it wrote down that its second batch is finished
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    broker.send(source, outgoing(5))
+    run()
+    assert len(read(broker, topic)) == 65
 
 
 @pytest.mark.java

@@ -1,0 +1,166 @@
+"""Sends numbered messages, of which a broker stores each once, however often a task sends them.
+
+    lane     producer `ID/PARTITION` and a queue
+    number   (batch id << 32) + place of the row among those of the lane in this batch
+
+A task that runs again has the same rows in the same order, and gives them the same numbers. It asks what is stored of a
+lane first, and sends the rest, one request of a lane at a time. A request whose answer is lost is sent again.
+"""
+
+import asyncio
+import os
+import random
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ledgermq.client import Admin, InvalidArgumentError, MessageQueue, Outgoing
+from ledgermq.client.producer.outgoing import check_body, encode_properties
+from ledgermq.client.producer.send_request import STORED_CODES, send_ext
+from ledgermq.message.batch import encode_batch
+from ledgermq.message.ids import UniqueIdGenerator
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.spark.errors import ClusterError
+from ledgermq.spark.topic_client import Access
+
+WRITE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,50}")
+_ROWS_OF_BATCH: Final = 1 << 32
+_REQUEST_BYTES: Final = 256 << 10
+_REQUEST_MESSAGES: Final = 1024
+_ANSWERS_TO_QUESTION: Final = STORED_CODES | {ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL}
+"""The last two come from brokers that do not know the question, too; they would be asked again and again."""
+_GROUP: Final = "ledgermq-spark"
+
+Addressed = tuple[str, int | None, Outgoing]
+"""A message, its topic, and the number of its queue among all of the topic; None: the queue of the task."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a task writes: equal in each of its runs, and different in any other task.
+
+    Attributes:
+        write_id: of a streaming query, which a restart from its checkpoint keeps; or what the user gave.
+        batch: number of the micro-batch; 0 for a batch job.
+        partition: number of the task.
+    """
+
+    write_id: str
+    batch: int
+    partition: int
+
+    @property
+    def producer(self) -> str:
+        """The name under which brokers keep the numbers."""
+        return f"{self.write_id}/{self.partition}"
+
+
+@dataclass(slots=True)
+class _Lane:
+    next_number: int
+    stored: int
+
+
+class _Caller(Admin):
+    """An admin that sends batches to the leader of a queue."""
+
+    async def send(
+        self, queue: MessageQueue, producer: str, first: int, body: bytes, accepted: frozenset[int] = STORED_CODES
+    ) -> Command:
+        """Send a numbered batch, again until it is answered; without messages ask what is stored."""
+        fields = send_ext(_GROUP, queue.topic, time.time_ns() // 1_000_000)
+        fields |= {"e": str(queue.queue_id), "n": queue.broker, "m": "true", "i": ""}
+        fields |= {"numberedBy": producer, "firstNumber": str(first)}
+        code = RequestCode.SEND_BATCH_MESSAGE
+        answered = await self._session.calls.at_leader(
+            queue.topic, queue.broker, code, fields, body=body, accepted=accepted
+        )
+        return answered.response
+
+
+class NumberedSender:
+    """Sends the messages of one task."""
+
+    def __init__(self, access: Access, identity: Identity) -> None:
+        self._identity = identity
+        self._caller = _Caller(
+            access.namesrv, deadline_s=access.timeout_ms / 1000, tls=access.tls, credentials=access.credentials
+        )
+        self._ids = UniqueIdGenerator(bytes((127, 0, 0, 1)), os.getpid(), random.getrandbits(31))
+        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self._lanes: dict[MessageQueue, _Lane] = {}
+
+    async def start(self) -> None:
+        """Open it."""
+        await self._caller.start()
+
+    async def close(self) -> None:
+        """Close it; what is not stored is given up."""
+        await self._caller.close()
+
+    async def send(self, messages: Sequence[Addressed]) -> None:
+        """Send messages; returns when all are stored.
+
+        Raises:
+            LedgerMQError: the cluster refuses, or does not answer in time.
+            ClusterError: a broker does not keep numbers.
+        """
+        works: dict[MessageQueue, list[Outgoing]] = {}
+        for topic, number, message in messages:
+            works.setdefault(await self._queue(topic, number), []).append(message)
+        await asyncio.gather(*(self._send(queue, own) for queue, own in works.items()))
+
+    async def _queue(self, topic: str, number: int | None) -> MessageQueue:
+        queues = self._queues.get(topic)
+        if queues is None:
+            queues = self._queues[topic] = await self._caller.queues(topic)
+        if not queues:
+            raise ClusterError(f"topic {topic!r} has no queue that may be written")
+        if number is None:
+            number = self._identity.partition % len(queues)
+        if not 0 <= number < len(queues):
+            raise InvalidArgumentError(f"queue {number} of topic {topic!r}: it has queues 0 to {len(queues) - 1}")
+        return queues[number]
+
+    async def _send(self, queue: MessageQueue, messages: Sequence[Outgoing]) -> None:
+        lane = self._lanes.get(queue) or await self._opened(queue)
+        first = lane.next_number
+        lane.next_number += len(messages)
+        missing = messages[max(lane.stored + 1 - first, 0) :]
+        first = lane.next_number - len(missing)
+        for count, body in self._requests(missing):
+            await self._caller.send(queue, self._identity.producer, first, body)
+            first += count
+
+    async def _opened(self, queue: MessageQueue) -> _Lane:
+        first = self._identity.batch * _ROWS_OF_BATCH
+        answer = await self._caller.send(queue, self._identity.producer, first, b"", _ANSWERS_TO_QUESTION)
+        try:
+            stored = int(answer.ext["lastNumber"])
+        except (KeyError, ValueError):
+            if "cause" in answer.ext:
+                raise ClusterError(f"{queue}: {answer.remark}") from None
+            why = f"broker {queue.broker} keeps no numbers of messages"
+            raise ClusterError(f"{why}: write without idempotent=true") from None
+        lane = self._lanes[queue] = _Lane(first, stored)
+        return lane
+
+    def _requests(self, messages: Sequence[Outgoing]) -> Iterator[tuple[int, bytes]]:
+        """Yield the number of messages and the body of each request."""
+        batch: list[tuple[int, bytes, bytes]] = []
+        size = 0
+        for message in messages:
+            check_body(message.body)
+            body = bytes(message.body)
+            key = self._ids.next(time.time_ns() // 1_000_000)
+            properties = encode_properties(key, message.tags, message.keys, message.properties).encode()
+            if batch and (size + len(body) + len(properties) > _REQUEST_BYTES or len(batch) == _REQUEST_MESSAGES):
+                yield len(batch), encode_batch(batch)
+                batch, size = [], 0
+            batch.append((0, body, properties))
+            size += len(body) + len(properties)
+        if batch:
+            yield len(batch), encode_batch(batch)
