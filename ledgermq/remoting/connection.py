@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
     def send(self, data: Buffer | Sequence[Buffer], size: int | None = None) -> None:
         """Queue encoded frames, or consecutive pieces of them, of `size` bytes if that is known. No-op when closed.
 
-        AllQueues queued in one turn of the loop is sent with one write. A view is read at the end of the turn.
+        Everything queued in one turn of the loop is sent with one write. A view is read at the end of the turn.
         """
         if self._closed:
             return

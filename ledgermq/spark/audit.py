@@ -14,7 +14,7 @@
 | misplaced | acknowledged at an offset where another message is |
 | hole | a queue offset that is missing between two that are there, in one replica |
 
-AllQueues is a Spark join or aggregation, which spills to disk: memory does not grow with the input.
+Everything is a Spark join or aggregation, which spills to disk: memory does not grow with the input.
 """
 
 from collections.abc import Sequence

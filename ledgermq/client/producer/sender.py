@@ -78,7 +78,7 @@ class Sender:
 
     Args:
         own_address: IP address that unique keys begin with.
-        telling: runs the plans instead of `calls`, and writes down what comes of them; None: nothing is written.
+        recorded: runs the plans instead of `calls`, and records their outcomes; None: nothing is recorded.
 
     Attributes:
         sends: what runs the plans.
@@ -92,9 +92,9 @@ class Sender:
         calls: Calls,
         in_flight: InFlight,
         compression: Compression,
-        telling: RecordedCalls | None = None,
+        recorded: RecordedCalls | None = None,
     ) -> None:
-        self.sends: Calls | RecordedCalls = telling or calls
+        self.sends: Calls | RecordedCalls = recorded or calls
         self.choice = choice
         self.calls = calls
         self.in_flight = in_flight
