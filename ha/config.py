@@ -151,6 +151,7 @@ class MemberConfig:
         silence_ms: after which the controllers take this broker for dead.
         priority: smaller is preferred among equals when a master is elected.
         poll_s: longest time between two questions for the controllers' decisions.
+        follows_rocketmq: brokers of RocketMQ may be elected, too, and are followed.
     """
 
     master: MasterConfig
@@ -160,3 +161,4 @@ class MemberConfig:
     silence_ms: int
     priority: int
     poll_s: float = 5.0
+    follows_rocketmq: bool = False

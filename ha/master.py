@@ -280,6 +280,8 @@ class Master:
         """A slave is there; its older connection, if there is one, counts no more."""
         for other in list(self._links):
             if other is not link and other.copy is not None and other.copy.name == copy.name:
+                if link.hello is None and other.hello is not None:
+                    raise HaError(f"{copy.name} has proved who it is, and {link.address} has not")
                 other.close(HaError("its slave has connected again"))
         if len(self._copies.slaves) >= _SLAVES_MAX:
             raise HaError(f"there are {_SLAVES_MAX} slaves already")

@@ -2,6 +2,7 @@
 
     dial --> ours: OPENER, challenge, hello, welcome --> [begin anew: snapshot] --> stream --> closed --> dial again
        '---> RocketMQ's: a report -----------------------------------------------^      after 50 ms, 100 ms, ... 1 s
+       '---> RocketMQ's elected one: handshake, answer, a report ----------------^
 
 One report answers everything that arrived in a turn of the loop. Bytes go from the receive buffer into the file.
 """
@@ -14,6 +15,7 @@ import random
 from typing import Final, Protocol, cast
 
 from ha.config import SlaveConfig
+from ha.core.auto_switch import AUTO_SWITCH, MasterAnswer, SlaveHandshake, encode_handshake, read_answer
 from ha.core.handshake import MasterWelcome, seal, unseal
 from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Dialect, Header, Report, SealedOurs
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
@@ -37,12 +39,21 @@ class CopiedLog(Protocol):
     """The interface of the slave to its receiver."""
 
     config: SlaveConfig
+    dialect: Dialect
 
     def hello(self, nonce: bytes) -> bytes:
         """This slave's hello, encoded.
 
         Raises:
             StoreError: the disk refused to drop an incomplete record.
+        """
+
+    def agree(self, answer: MasterAnswer) -> None:
+        """RocketMQ's elected master tells of its log: go on only if this log is a beginning of it.
+
+        Raises:
+            HaError: it is not, or was not, and is to be compared again.
+            StoreError, OSError: the disk refused to cut it.
         """
 
     def check_welcome(self, welcome: MasterWelcome) -> None:
@@ -154,10 +165,18 @@ class Receiver:
 
 
 class _Phase(enum.Enum):
+    ANSWER = enum.auto()
     CHALLENGE = enum.auto()
     WELCOME = enum.auto()
     SNAPSHOT = enum.auto()
     STREAM = enum.auto()
+
+
+_FIRST_PHASE: Final[dict[Dialect, _Phase]] = {
+    CLASSIC: _Phase.STREAM,
+    AUTO_SWITCH: _Phase.ANSWER,
+    OURS: _Phase.CHALLENGE,
+}
 
 
 class _Stream(asyncio.BufferedProtocol):
@@ -166,8 +185,8 @@ class _Stream(asyncio.BufferedProtocol):
     def __init__(self, slave: CopiedLog, loop: asyncio.AbstractEventLoop) -> None:
         self._slave = slave
         self._loop = loop
-        self._dialect: Dialect = CLASSIC if slave.config.speaks_plainly else OURS
-        self._phase = _Phase.STREAM if slave.config.speaks_plainly else _Phase.CHALLENGE
+        self._dialect = dialect = slave.dialect
+        self._phase = _FIRST_PHASE[dialect]
         self._nonce = make_nonce()
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -193,7 +212,9 @@ class _Stream(asyncio.BufferedProtocol):
         if self._phase is _Phase.STREAM:
             self._begin(b"")
         else:
-            transport.write(OPENER)
+            own_id = self._slave.config.group.broker_id
+            is_plain = self._phase is _Phase.ANSWER
+            transport.write(encode_handshake(SlaveHandshake(own_id)) if is_plain else OPENER)
             self._timer = self._loop.call_later(HANDSHAKE_S, self._no_answer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -274,6 +295,8 @@ class _Stream(asyncio.BufferedProtocol):
             return self._take_frame(data)
         if self._phase is _Phase.SNAPSHOT:
             return self._take_snapshot(data)
+        if self._phase is _Phase.ANSWER:
+            return self._take_answer(data)
         message = unseal(data)
         if message is None:
             return False
@@ -283,6 +306,16 @@ class _Stream(asyncio.BufferedProtocol):
             self._say_hello(content)
         else:
             self._take_welcome(content, proof)
+        return True
+
+    def _take_answer(self, data: memoryview) -> bool:
+        answer = read_answer(data)
+        if answer is None:
+            return False
+        size, said = answer
+        self._start += size
+        self._slave.agree(said)
+        self._begin(b"")
         return True
 
     def _say_hello(self, challenge: bytes) -> None:
@@ -380,4 +413,6 @@ class _Stream(asyncio.BufferedProtocol):
 
     def _no_answer(self) -> None:
         detail = "it does not answer as a master of LedgerMQ does (for one of RocketMQ set haMasterProtocol=rocketmq)"
+        if self._phase is _Phase.ANSWER:
+            detail = "it does not answer as an elected master of RocketMQ does"
         self.close(HaProtocolError(detail))

@@ -2,6 +2,7 @@
 
     connected --OPENER--> challenged --hello, proof--> streaming       a node of ours
              '--report of a host that may speak plainly--> streaming   RocketMQ's slave
+             '--handshake of such a host--> agreeing --report--> streaming   RocketMQ's slave of an elected master
 
 Bytes of the log go from the file's mapping to the socket as they are. What waits for the slave is bounded by the
 window of its `Copy` and by the socket's buffer; a slave that does not read, or is silent, is dropped.
@@ -14,12 +15,15 @@ from collections import deque
 from typing import Final, Protocol, cast
 
 from ha.config import MasterConfig
+from ha.core.auto_switch import AUTO_SWITCH, OPENING, MasterAnswer, SlaveHandshake, encode_answer, read_handshake
 from ha.core.copies import Copy
-from ha.core.epochs import Epochs
+from ha.core.epochs import Epochs, part_at
 from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
-from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header, SealedOurs
+from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header, Report, SealedOurs
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
+from ha.log_ends import whole_records_end
 from ledgermq.message.crc import crc32
+from ledgermq.message.errors import CorruptRecordError
 from ledgermq.remoting.proof import DIALER, LISTENER, make_nonce, prove, proving_secret
 from ledgermq.remoting.serving.lost_machine import watch
 from store.errors import DiskReadError
@@ -76,6 +80,7 @@ class SlaveLinkOwner(Protocol):
 class _Phase(enum.Enum):
     CONNECTED = enum.auto()
     CHALLENGED = enum.auto()
+    AGREEING = enum.auto()
     STREAMING = enum.auto()
     CLOSED = enum.auto()
 
@@ -103,6 +108,8 @@ class SlaveLink(asyncio.Protocol):
         self._is_writable = True
         self._is_going_on = False
         self._is_restoring = False  # the slave has not reported yet that it has restored the snapshot
+        self._handshake: SlaveHandshake | None = None  # of RocketMQ's slave of an elected master
+        self._record_end = 0  # of the last whole record that it has
         self._sent_confirm = -1
         self._sent_s = 0.0
         self._marks: deque[tuple[int, float]] = deque(maxlen=_MARKS_MAX)
@@ -171,7 +178,7 @@ class SlaveLink(asyncio.Protocol):
         if copy.sent < end:
             self._marks.append((end, self._loop.time()))
         try:
-            while self._is_writable and budget > 0 and (size := copy.next_size(end, queue.file_size)):
+            while self._is_writable and budget > 0 and (size := copy.next_size(self._part_end(end), queue.file_size)):
                 self._write(transport, copy, queue.slice(copy.sent, size))
                 budget -= size
         except DiskReadError as error:
@@ -180,7 +187,7 @@ class SlaveLink(asyncio.Protocol):
         if budget <= 0 and not self._is_going_on:
             self._is_going_on = True
             self._loop.call_soon(self._go_on)
-        if copy.sent == end and self._dialect.has_crc and self._owner.confirm_offset > self._sent_confirm:
+        if copy.sent == end and self._dialect.tells_confirmed and self._owner.confirm_offset > self._sent_confirm:
             self._write(transport, copy, memoryview(b""))
 
     def beat(self, now_s: float) -> None:
@@ -208,6 +215,9 @@ class SlaveLink(asyncio.Protocol):
         confirm = self._sent_confirm = self._owner.confirm_offset
         crc = crc32(data) if dialect.has_crc else None
         header = Header(copy.sent, len(data), self._owner.epoch, confirm, crc)
+        if dialect is AUTO_SWITCH:
+            (epoch, start), _ = part_at(self._owner.epochs, copy.sent)
+            header = header._replace(epoch=epoch, epoch_start=start)
         transport.writelines((dialect.header(header), data, dialect.seal(data)))
         self._sent_s = self._loop.time()
         copy.on_sent(len(data))
@@ -219,8 +229,16 @@ class SlaveLink(asyncio.Protocol):
             size, proof, content = message
             del self._input[:size]
             self._greet(content, proof)
+        if self._phase is _Phase.AGREEING and len(self._input) >= AUTO_SWITCH.report_size:
+            self._agree()
         if self._phase is _Phase.STREAMING:
             self._take_reports()
+
+    def _part_end(self, end: int) -> int:
+        """Up to where the next frame may go: to the end of an epoch in the dialect in which frames belong to one."""
+        assert self.copy is not None
+        part_end = part_at(self._owner.epochs, self.copy.sent)[1] if self._dialect is AUTO_SWITCH else None
+        return end if part_end is None else min(end, part_end)
 
     def _open(self) -> None:
         assert self._transport is not None
@@ -231,6 +249,9 @@ class SlaveLink(asyncio.Protocol):
             return
         if not self._owner.config.may_speak_plainly(self.host):
             raise WrongGroupError("haPlainSlaves", f"{self.host} speaks RocketMQ's dialect, and is not among them")
+        if self._owner.epochs:
+            self._shake_hands()
+            return
         self._dialect = CLASSIC
         with memoryview(self._input) as view:
             first = CLASSIC.read_report(view).received
@@ -240,6 +261,46 @@ class SlaveLink(asyncio.Protocol):
             raise DivergedLogError("longer" if first else "behind", f"a first report of {first}, and {bounds}")
         # one vote a host: RocketMQ's slave does not say who it is
         self._begin(f"plain-{self.host}", first or queue.min_offset)
+
+    def _shake_hands(self) -> None:
+        """Tell RocketMQ's slave the epochs; it cuts what differs before it asks for more."""
+        assert self._transport is not None
+        if not self._input.startswith(OPENING):
+            raise HaProtocolError("no handshake, and this master was elected: its slaves are told epochs")
+        found = read_handshake(memoryview(bytes(self._input)))
+        if found is None:
+            return
+        size, self._handshake = found
+        del self._input[:size]
+        self._dialect, self._phase = AUTO_SWITCH, _Phase.AGREEING
+        end = self._owner.queue.committed_offset
+        self._transport.write(encode_answer(MasterAnswer(end, self._owner.epochs)))
+
+    def _agree(self) -> None:
+        """Its first report is where it wants the log from."""
+        assert self._handshake is not None
+        with memoryview(self._input) as view:
+            first = AUTO_SWITCH.read_report(view).received
+        queue = self._owner.queue
+        if first > queue.committed_offset or 0 < first < queue.min_offset:
+            bounds = f"the master has {queue.min_offset} to {queue.committed_offset}"
+            raise DivergedLogError("longer" if first else "behind", f"a first report of {first}, and {bounds}")
+        start = first or queue.min_offset
+        if not first and self._handshake.wants_last_file:
+            start = max(start, queue.max_offset - queue.max_offset % queue.file_size)
+        self._record_end = start
+        self._begin(f"{self._owner.config.group.name}/{self._handshake.broker_id}", start)
+
+    def _whole_records(self, report: Report) -> Report:
+        """What RocketMQ's slave has without the part of a record at its end: what is confirmed ends with a record."""
+        assert self.copy is not None
+        if not self._record_end <= report.received <= self.copy.sent:
+            return report  # not believed
+        try:
+            self._record_end = whole_records_end(self._owner.queue, self._record_end, report.received)
+        except CorruptRecordError as error:
+            raise HaProtocolError(f"it asked for the log from inside a record: {error}") from error
+        return Report(self._record_end, self._record_end)
 
     def _greet(self, content: bytes, proof: bytes) -> None:
         assert self._transport is not None
@@ -294,6 +355,7 @@ class SlaveLink(asyncio.Protocol):
             self._loop.time(),
             window_bytes=config.window_bytes,
             batch_bytes=config.batch_bytes,
+            is_learner=self._handshake is not None and self._handshake.is_learner,
         )
         self._phase = _Phase.STREAMING
         self._owner.joined(self, self.copy)
@@ -309,6 +371,8 @@ class SlaveLink(asyncio.Protocol):
         with memoryview(self._input) as view:
             for number in range(count):
                 report = dialect.read_report(view[number * size :])
+                if dialect is AUTO_SWITCH:
+                    report = self._whole_records(report)
                 self._is_restoring = self._is_restoring and report.durable < copy.sent
                 if self._is_restoring:
                     copy.reported_s = copy.moved_s = now_s

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from ha.config import SlaveConfig
-from ha.core.epochs import Epochs, from_text
-from ha.core.handshake import TAIL_BYTES, MasterWelcome, Tail
-from ha.core.record_ends import last_record_end
-from ha.core.stream import Header, Report
+from ha.core.auto_switch import MasterAnswer
+from ha.core.epochs import Epochs, common_end, from_text
+from ha.core.handshake import MasterWelcome, Tail
+from ha.core.stream import CLASSIC, OURS, Dialect, Header, Report
 from ha.errors import DivergedLogError, HaError, HaProtocolError
+from ha.log_ends import tail_of, whole_records_end
 from ha.receiver import Receiver
-from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.remoting.proof import make_nonce
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
@@ -61,6 +61,9 @@ class Slave:
     Attributes:
         limit_s: nobody waits here.
         epoch: of the elected master that this slave follows; 0 of an appointed one.
+        dialect: what the master that is followed speaks.
+        tables_at: `host:port` of the master that is to be asked for topics, groups and offsets, since its log lacks
+            them: RocketMQ's; empty where there is none.
         receiver: the stream.
         trouble: why it does not copy; None while it does, or before it was tried.
     """
@@ -74,6 +77,8 @@ class Slave:
     ) -> None:
         self.config = config
         self.epoch = 0
+        self.dialect: Dialect = CLASSIC if config.speaks_plainly else OURS
+        self.tables_at = ""
         self._history = history
         self.limit_s: float | None = None
         self.receiver = Receiver(self, loop)
@@ -103,20 +108,31 @@ class Slave:
         """Begin to copy."""
         self.receiver.start()
 
-    def follow(self, address: str, client_address: str) -> None:
-        """A nameserver says where the master listens, and where it serves clients; what is configured counts more."""
-        if not self.config.master_address:
-            self.receiver.address = address
-        if self.config.speaks_plainly:
-            self._hint = LeaderHint(f"{self.config.group.name}/0", client_address)
+    def follow(self, address: str, client_address: str) -> bool:
+        """A nameserver says where the master listens, and where it serves clients; what is configured counts more.
 
-    def follow_elected(self, epoch: int, ha_address: str, hint: LeaderHint | None) -> None:
+        Args:
+            address: `host:port` for slaves; empty: not known there.
+            client_address: `host:port` for clients; empty: not known there.
+
+        Returns:
+            Whether that is all that this slave needs to be told.
+        """
+        if address and not self.config.master_address:
+            self.receiver.address = address
+        if client_address and self.config.speaks_plainly:
+            self._hint = LeaderHint(f"{self.config.group.name}/0", client_address)
+            self.tables_at = client_address
+        return True
+
+    def follow_elected(self, epoch: int, ha_address: str, hint: LeaderHint | None, dialect: Dialect = OURS) -> None:
         """The controllers have named a master, or none: copy the log of that one from now on.
 
         Args:
             epoch: of the master.
             ha_address: where it listens to slaves; empty: it is not known yet, or there is none.
             hint: the master for clients; None: there is none.
+            dialect: what it speaks.
         """
         if epoch != self.epoch:
             self.receiver.address = ""
@@ -125,7 +141,8 @@ class Slave:
             self._hint = hint
         else:
             self._hint = dataclasses.replace(hint, inside_address=self._hint.inside_address)
-        self.epoch = epoch
+        self.epoch, self.dialect = epoch, dialect
+        self.tables_at = hint.address if hint is not None and dialect is not OURS else ""
         self.receiver.address = ha_address
 
     def stop_following(self) -> None:
@@ -134,10 +151,9 @@ class Slave:
         Raises:
             DiskFailedError: the disk refused to drop it.
         """
-        self.receiver.address = ""
+        self.receiver.address = self.tables_at = ""
         self._is_streaming = False
-        if self._record_end < self._queue.max_offset:
-            self._attached.cut(self._record_end)
+        self._cut_incomplete_record()
 
     def resume(self) -> None:
         """This node was master up to now: its log ends with a whole record."""
@@ -254,11 +270,27 @@ class Slave:
         queue = self._queue
         if self._lacks_state:
             return self.config.group.hello(nonce, 0, Tail(start=0, end=0, crc=0), self.epoch).encode()
-        if self._record_end < queue.max_offset:  # the last stream ended inside a record
-            self._attached.cut(self._record_end)
+        self._cut_incomplete_record()
         epochs = () if self._history is None else self._history.epochs
         hello = self.config.group.hello(nonce, queue.min_offset, tail_of(queue), self.epoch, epochs)
         return hello.encode()
+
+    def agree(self, answer: MasterAnswer) -> None:
+        """See `CopiedLog`: all that RocketMQ's elected master shows of its log are its epochs."""
+        assert self._history is not None, "only elected masters have epochs"
+        self._cut_incomplete_record()
+        queue, newest = self._queue, answer.epochs[-1].number if answer.epochs else 0
+        if newest > self.epoch:
+            raise HaError(f"the master there has epoch {newest}, the one to follow has {self.epoch}")
+        if self._lacks_state:
+            raise DivergedLogError("no state", "the log begins anew, and RocketMQ's master sends no tables for it")
+        if queue.max_offset > queue.min_offset:
+            agreed = common_end(self._history.epochs, queue.max_offset, answer.epochs, answer.end)
+            if agreed is None or agreed < queue.min_offset:
+                raise DivergedLogError("other bytes", f"the logs have no epoch in common from {queue.min_offset} on")
+            if agreed < queue.max_offset:
+                self._cut_back(agreed)
+        self._history.take_over(answer.epochs)
 
     def check_welcome(self, welcome: MasterWelcome) -> None:
         """See `CopiedLog`."""
@@ -302,7 +334,7 @@ class Slave:
         queue, log = self._queue, self._attached
         end = queue.max_offset
         if header.size and header.offset != end:
-            if end or not self.config.speaks_plainly:
+            if end or self.dialect is OURS:
                 raise HaProtocolError(f"the master sends from {header.offset}, the log here ends at {end}")
             log.restart(header.offset)  # RocketMQ's master begins where it likes with a slave that has nothing
             self._found_end = self._master_confirmed = header.offset
@@ -324,7 +356,7 @@ class Slave:
         To ours both are ends of records: what it confirms by them is an offset at which other slaves may stop. A
         master with ASYNC_FLUSH acknowledges what was received, and an elected replica with SYNC_FLUSH must not lose it.
         """
-        if not self.config.speaks_plainly:
+        if self.dialect is not CLASSIC:
             durable = self._durable_end()
             is_safe = self._history is not None and self._attached.config.flush_mode is FlushMode.SYNC
             return Report(durable if is_safe else self._record_end, durable)
@@ -371,12 +403,22 @@ class Slave:
             StoreError: the disk refused.
         """
         queue = self._queue
-        start, end = welcome.start, queue.max_offset
+        start = welcome.start
         if self._lacks_state and not begins_anew:
             raise DivergedLogError("no state", f"the log begins anew at {start}, and the master sends no tables for it")
-        if begins_anew or not queue.min_offset <= start < end:
+        if begins_anew or not queue.min_offset <= start < queue.max_offset:
             return
-        _log.warning("the log of the master of epoch %d differs from %d on; had %d", welcome.epoch, start, end)
+        self._cut_back(start)
+
+    def _cut_incomplete_record(self) -> None:
+        """The last stream ended inside a record. Raises `DiskFailedError`: the disk refused to drop it."""
+        if self._record_end < self._queue.max_offset:
+            self._attached.cut(self._record_end)
+
+    def _cut_back(self, start: int) -> None:
+        """Cut what an elected master has not. Raises as `_cut_what_differs`, also where that has worked."""
+        end = self._queue.max_offset
+        _log.warning("the log of the master of epoch %d differs from %d on; had %d", self.epoch, start, end)
         try:
             self._attached.cut_back(start)
         except StateUnknownError:
@@ -421,31 +463,12 @@ class Slave:
         Raises:
             HaProtocolError: what arrived is no record; it is cut off again.
         """
-        queue = self._queue
-        while self._record_end < written and (file := queue.file_at(self._record_end)) is not None:
-            base = file.start_offset
-            position, limit = self._record_end - base, min(written, file.end_offset) - base
-            file.ensure_readable(position, limit)
-            try:
-                end = base + last_record_end(file.view, position, limit, file.size_bytes)
-            except CorruptRecordError as error:
-                self._attached.cut(self._record_end)
-                where = base + error.position
-                raise HaProtocolError(f"the master sends what is no record, at {where}: {error.detail}") from error
-            self._record_end = end
-            if end != file.end_offset:
-                return
-
-
-def tail_of(queue: MappedFileQueue) -> Tail:
-    """The last bytes of a log that ends with a whole record: at most `TAIL_BYTES`, of one file."""
-    end = queue.max_offset
-    if end == queue.min_offset:
-        return Tail(start=end, end=end, crc=0)
-    file = queue.file_at(end - 1)
-    assert file is not None, "the byte before the end lies in a file"
-    start = max(end - TAIL_BYTES, file.start_offset)
-    return Tail(start=start, end=end, crc=crc32(queue.slice(start, end - start)))
+        try:
+            self._record_end = whole_records_end(self._queue, self._record_end, written)
+        except CorruptRecordError as error:
+            self._attached.cut(self._record_end)
+            text = f"the master sends what is no record, at {error.position}: {error.detail}"
+            raise HaProtocolError(text) from error
 
 
 def _epochs_of(welcome: MasterWelcome) -> Epochs:

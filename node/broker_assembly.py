@@ -100,8 +100,8 @@ class Broker:
         self._address = ""
         self._open: OpenStore | None = None
         self._ha_address = ""
-        self._follow: Callable[[str, str], None] | None = None
-        self._master_tables: MasterTables | None = None
+        self._follow: Callable[[str, str], bool] | None = None
+        self._tables_at: Callable[[], str] = str
         self._follower: LogFollower | None = None
         self._parts: Parts | None = None
         self._registration: NameserverLinks | None = None
@@ -161,7 +161,7 @@ class Broker:
             log.warning("passwords of users are stored in plain text: set passwordKeyFile")
         self._follower = follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
         chosen = await open_store_of(self._node, store_host, self._address, follower, self._controllers)
-        self._open, self._follow = chosen.store, chosen.follow
+        self._open, self._follow, self._tables_at = chosen.store, chosen.follow, chosen.tables_at
         self._ha_address = "" if chosen.ha_port is None else f"{config.inside_host}:{chosen.ha_port}"
         self._parts, self._saver = follower.parts, follower.saver
         self._open.cleaner.holds.append(follower.needed_of_log)
@@ -275,7 +275,7 @@ class Broker:
     def _run_timers(self, timers: Timers) -> None:
         parts, saver, config = self.parts, self._saver, self._config
         if self._node.polls_master:
-            self._master_tables = tables = MasterTables(parts.context.state, parts.take_over, timers.spawn)
+            tables = MasterTables(parts.context.state, parts.take_over, timers.spawn, self._tables_at)
             tables.forward = self._client.request
             timers.every(POLL_SECONDS, tables.poll)
         for subsystem in parts.subsystems:
@@ -309,12 +309,13 @@ class Broker:
 
     # ---- while it runs
 
-    def _on_master(self, address: str, ha_address: str) -> None:
-        """A nameserver says where the master of this broker's name serves clients, and where slaves."""
-        if self._follow is not None and ha_address:
-            self._follow(ha_address, address)
-        if self._master_tables is not None:
-            self._master_tables.master = address
+    def _on_master(self, address: str, ha_address: str) -> bool:
+        """A nameserver says where the master of this broker's name serves clients, and where slaves.
+
+        Returns:
+            Whether no more needs to be known.
+        """
+        return self._follow is None or self._follow(ha_address, address)
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
         """Tell the nameservers what is true now, without waiting; registering itself does it before that."""

@@ -61,8 +61,8 @@ class ElectedKeys:
             except ConnectError:
                 yield "controllerAddr", f"{address!r} is not host:port"
 
-    def member_config(self, master: MasterConfig, ha_host: str, root: Path) -> MemberConfig:
-        """For a replica that slaves reach at `ha_host`, with its store in `root`."""
+    def member_config(self, master: MasterConfig, ha_host: str, root: Path, *, follows_rocketmq: bool) -> MemberConfig:
+        """For a replica that slaves reach at `ha_host`, with its store in `root`; see `MemberConfig`."""
         return MemberConfig(
             master=master,
             ha_host=ha_host,
@@ -71,4 +71,5 @@ class ElectedKeys:
             silence_ms=self.silence_ms,
             priority=self.priority,
             poll_s=self.poll_ms / 1000,
+            follows_rocketmq=follows_rocketmq,
         )

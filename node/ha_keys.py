@@ -125,6 +125,7 @@ class HaKeys:
         one_of("ledgermq", "rocketmq"),
         "ledgermq",
         "Which program the master of this slave is.",
+        note="With enableControllerMode=true, rocketmq lets it follow masters of both programs.",
         origin=OURS,
     )
 

@@ -56,13 +56,16 @@ class ChosenLog:
     Attributes:
         store: open.
         ha_port: where this node listens to slaves; None where it does not.
-        follow: tells a slave where its master listens to slaves, and where it serves clients; None at others.
+        follow: tells a slave where its master listens to slaves, and where it serves clients, see `Slave.follow`; None
+            at others.
+        tables_at: `host:port` of a master to be asked for tables, see `Slave`; empty where there is none.
         ask_controllers: makes an elected replica ask the controllers for their decision; None at others.
     """
 
     store: OpenStore
     ha_port: int | None = None
-    follow: Callable[[str, str], None] | None = None
+    follow: Callable[[str, str], bool] | None = None
+    tables_at: Callable[[], str] = str
     ask_controllers: Callable[[], None] | None = None
 
 
@@ -101,7 +104,7 @@ async def open_store_of(
         slave = Slave(config.ha.slave_config(group_config(config, client_address)), loop, follower)
         opened = await _open_classic_store(settings, log_settings, follower, slave)
         slave.start()
-        return ChosenLog(opened, follow=slave.follow)
+        return ChosenLog(opened, follow=slave.follow, tables_at=lambda: slave.tables_at)
     if config.mode is LogMode.ELECTED:
         return await _open_elected_store(config, settings, log_settings, client_address, follower, client)
     return ChosenLog(await _open_classic_store(settings, log_settings, follower, None))
@@ -125,7 +128,13 @@ async def _open_elected_store(
     member = ElectedMember(member_settings, asyncio.get_running_loop(), follower, controllers)
     opened = await _open_classic_store(settings, log_settings, follower, member)
     await _started(opened, member.start())
-    return ChosenLog(opened, ha_port=member.master.port, ask_controllers=member.ask_controllers)
+    return ChosenLog(
+        opened,
+        ha_port=member.master.port,
+        follow=member.follow,
+        tables_at=lambda: member.slave.tables_at,
+        ask_controllers=member.ask_controllers,
+    )
 
 
 async def _open_classic_store(

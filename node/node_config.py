@@ -177,8 +177,8 @@ class NodeConfig:
 
     @property
     def polls_master(self) -> bool:
-        """Whether this is a slave whose master's log lacks topics, groups and offsets: RocketMQ's."""
-        return self.mode is LogMode.SLAVE and self.ha.master_protocol == "rocketmq"
+        """Whether this may be a slave of a master whose log lacks topics, groups and offsets: RocketMQ's."""
+        return self.mode in (LogMode.SLAVE, LogMode.ELECTED) and self.ha.master_protocol == "rocketmq"
 
     @property
     def ha_port(self) -> int | None:

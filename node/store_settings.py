@@ -104,9 +104,13 @@ def member_config(config: NodeConfig, client_address: str, broker_id: int) -> Me
         group=replace(master.group, broker_id=broker_id),
         rules=replace(master.rules, least=config.ha.min_in_sync_replicas),
         limit_s=config.raft.append_timeout_ms / 1000,
-        plain_slaves=(),
     )
-    return config.elected.member_config(master, config.broker.inside_host, config.broker.store.root)
+    return config.elected.member_config(
+        master,
+        config.broker.inside_host,
+        config.broker.store.root,
+        follows_rocketmq=config.ha.master_protocol == "rocketmq",
+    )
 
 
 def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> RaftConfig:

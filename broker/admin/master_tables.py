@@ -38,13 +38,17 @@ class MasterTables:
         state: the tables.
         apply: applies a change to them, and tells whoever must know.
         spawn: runs a coroutine until the broker stops.
-
-    Attributes:
-        master: where it serves clients, `host:port`; empty while that is not known.
+        master: returns where the master serves clients, `host:port`; empty while there is none that is to be asked.
     """
 
-    def __init__(self, state: ReplicatedState, apply: Callable[[StateChange], None], spawn: Spawn) -> None:
-        self.master = ""
+    def __init__(
+        self,
+        state: ReplicatedState,
+        apply: Callable[[StateChange], None],
+        spawn: Spawn,
+        master: Callable[[], str],
+    ) -> None:
+        self._master = master
         self.forward: Forward | None = None
         self._state = state
         self._apply = apply
@@ -53,23 +57,27 @@ class MasterTables:
 
     def poll(self) -> None:
         """Begin to ask, unless the last round is under way, or nobody is known to ask."""
-        if self.master and self.forward is not None and not self._is_asking:
+        master = self._master()
+        if master and self.forward is not None and not self._is_asking:
             self._is_asking = True
-            self._spawn(self._ask_all(self.forward))
+            self._spawn(self._ask_all(self.forward, master))
 
-    async def _ask_all(self, forward: Forward) -> None:
+    async def _ask_all(self, forward: Forward, master: str) -> None:
         try:
             for code, read in _READ.items():
-                change = read(self._state, await self._ask(forward, code))
+                body = await self._ask(forward, master, code)
+                if self._master() != master:  # perhaps this node is master by now
+                    return
+                change = read(self._state, body)
                 if change != StateChange():
                     self._apply(change)
         except (RemotingError, Refusal, LookupError, ValueError, TypeError, AttributeError) as error:
-            _log.warning("the tables of the master at %s cannot be copied: %s", self.master, error)
+            _log.warning("the tables of the master at %s cannot be copied: %s", master, error)
         finally:
             self._is_asking = False
 
-    async def _ask(self, forward: Callable[[str, Command], Awaitable[Command]], code: int) -> Any:
-        answer = await forward(self.master, Command(code))
+    async def _ask(self, forward: Callable[[str, Command], Awaitable[Command]], master: str, code: int) -> Any:
+        answer = await forward(master, Command(code))
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(f"request {code} is answered with {answer.code}: {answer.remark}")
         return loads(answer.body)

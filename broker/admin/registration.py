@@ -63,7 +63,7 @@ class NameserverLinks:
         describe: returns the present state.
         ha_address: `host:port` at which this broker listens for slaves; empty if it does not.
         on_master: called with the addresses at which the master of the name serves clients and listens for slaves
-            (empty: nowhere), whenever a nameserver answers with them.
+            (empty: nowhere), whenever a nameserver answers with them; returns whether no more needs to be known.
 
     Raises:
         SecretFileError: the file of the nameservers' secret cannot be used.
@@ -77,7 +77,7 @@ class NameserverLinks:
         client: RemotingClient,
         describe: Describe,
         ha_address: str = "",
-        on_master: Callable[[str, str], None] = lambda _address, _ha_address: None,
+        on_master: Callable[[str, str], bool] = lambda _address, _ha_address: True,
     ) -> None:
         self._config = config
         self._address = address
@@ -163,9 +163,9 @@ class NameserverLinks:
 
     def heard(self, answer: Command) -> None:
         """Take a nameserver's answer to a registration, which may have the HA address of the master."""
-        if address := answer.ext.get("masterAddr"):
-            self._has_master = True
-            self._on_master(address, answer.ext.get("haServerAddr", ""))
+        address = answer.ext.get("masterAddr", "")
+        if address or self._has_master:
+            self._has_master = self._on_master(address, answer.ext.get("haServerAddr", ""))
 
     def connected(self, namesrv: str) -> Connection | None:
         """Return the open connection to a nameserver; None without one."""

@@ -62,6 +62,7 @@ class Copy:
         now_s: the time.
         window_bytes: most bytes that are sent and not reported.
         batch_bytes: most bytes of a frame.
+        is_learner: it copies, and never counts.
 
     Attributes:
         sent: end of what was sent.
@@ -73,7 +74,15 @@ class Copy:
     """
 
     def __init__(
-        self, name: str, address: str, start: int, now_s: float, *, window_bytes: int, batch_bytes: int
+        self,
+        name: str,
+        address: str,
+        start: int,
+        now_s: float,
+        *,
+        window_bytes: int,
+        batch_bytes: int,
+        is_learner: bool = False,
     ) -> None:
         self.name = name
         self.address = address
@@ -81,6 +90,7 @@ class Copy:
         self.durable = 0
         self.reported_s = self.caught_up_s = self.moved_s = now_s
         self.in_sync = False
+        self.is_learner = is_learner
         self._window_bytes = window_bytes
         self._batch_bytes = min(batch_bytes, FRAME_LIMIT_BYTES)
         self._mark: tuple[int, float] = (-1, now_s)  # an end of the master's that it is to reach, and since when

@@ -157,7 +157,8 @@ class ElectedCopies(Copies):
         return is_well and end - acked <= self.rules.gap_max_bytes
 
     def _may_join(self, copy: Copy, end: int, now_s: float) -> bool:
-        return end - self._acked(copy) <= _NEAR_BYTES and now_s - copy.reported_s <= _JOINING_SILENCE_S
+        is_near = end - self._acked(copy) <= _NEAR_BYTES
+        return is_near and not copy.is_learner and now_s - copy.reported_s <= _JOINING_SILENCE_S
 
 
 def id_of(copy: Copy) -> int:

@@ -15,7 +15,8 @@ Source: apache/rocketmq `store/.../ha/autoswitch/EpochFileCache.java`,
 `common/.../common/utils/CheckpointFile.java` (5.3.3).
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ha.errors import EpochFileError
@@ -60,6 +61,12 @@ def number_at(epochs: Epochs, end: int) -> int:
     return max((epoch.number for epoch in epochs if epoch.start <= end), default=0)
 
 
+def part_at(epochs: Epochs, offset: int) -> tuple[Epoch, int | None]:
+    """The epoch of the byte at `offset`, and where its part ends; None: not yet. Below the first epoch it is that."""
+    after = bisect_right(epochs, offset, key=lambda epoch: epoch.start)
+    return epochs[max(after - 1, 0)], epochs[after].start if after < len(epochs) else None
+
+
 def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> int | None:
     """Up to where two logs agree; None when they have no epoch in common."""
     their_ends = dict(zip(theirs, _ends(theirs, their_end), strict=True))
@@ -84,7 +91,7 @@ def from_text(text: str) -> Epochs:
     Raises:
         ValueError: it is none, or numbers or starts do not rise.
     """
-    return _checked(text.split(";") if text else [])
+    return checked(map(_read, text.split(";") if text else ()))
 
 
 def encode_file(epochs: Epochs) -> bytes:
@@ -103,7 +110,7 @@ def decode_file(data: bytes) -> Epochs:
     checksum, _, lines = rest.partition(b"\n")
     try:
         count, crc = int(head), int(checksum)
-        epochs = _checked(lines.decode("ascii").split())
+        epochs = checked(map(_read, lines.decode("ascii").split()))
     except ValueError as error:
         raise EpochFileError(f"the file of epochs cannot be read: {error}") from error
     if len(epochs) != count:
@@ -113,14 +120,19 @@ def decode_file(data: bytes) -> Epochs:
     return epochs
 
 
-def _checked(words: Sequence[str]) -> Epochs:
+def _read(word: str) -> Epoch:
+    number, _, start = word.partition("-")
+    return Epoch(int(number), int(start))
+
+
+def checked(entries: Iterable[Epoch]) -> Epochs:
+    """The epochs of a log, oldest first. Raises `ValueError`: they are out of range, or do not rise."""
     epochs: list[Epoch] = []
-    for word in words:
-        number, _, start = word.partition("-")
-        epoch = Epoch(int(number), int(start))
-        if not 0 < epoch.number <= _EPOCH_MAX or not 0 <= epoch.start <= _OFFSET_MAX:
-            raise ValueError(f"epoch {word[:80]!r} is out of range")
-        if epochs and not (epochs[-1].number < epoch.number and epochs[-1].start < epoch.start):
-            raise ValueError(f"epoch {word[:80]!r} follows {epochs[-1].number}-{epochs[-1].start}")
+    for epoch in entries:
+        number, start = epoch
+        if not 0 < number <= _EPOCH_MAX or not 0 <= start <= _OFFSET_MAX:
+            raise ValueError(f"epoch '{number}-{start}' is out of range")
+        if epochs and not (epochs[-1].number < number and epochs[-1].start < start):
+            raise ValueError(f"epoch '{number}-{start}' follows {epochs[-1].number}-{epochs[-1].start}")
         epochs.append(epoch)
     return tuple(epochs)

@@ -1,4 +1,4 @@
-"""The stream between a master and a slave, in two dialects. Big-endian, signed.
+"""The stream between a master and a slave, in two dialects; `ha.core.auto_switch` is a third. Big-endian, signed.
 
     slave -> master   report     how far the slave is
     master -> slave   frame      header, then bytes of the log; without bytes it is a heartbeat
@@ -54,6 +54,7 @@ class Header(NamedTuple):
         epoch: of the master; 0 where it was appointed.
         confirm_offset: the master's; None in RocketMQ's dialect.
         crc: of the bytes; None in RocketMQ's dialect.
+        epoch_start: offset at which the epoch begins, in RocketMQ's dialect of elected masters.
     """
 
     offset: int
@@ -61,6 +62,7 @@ class Header(NamedTuple):
     epoch: int
     confirm_offset: int | None
     crc: int | None
+    epoch_start: int = 0
 
 
 class Dialect(Protocol):
@@ -70,6 +72,7 @@ class Dialect(Protocol):
     header_size: int
     seal_size: int
     has_crc: bool
+    tells_confirmed: bool
 
     def report(self, report: Report) -> bytes:
         """A report as it is sent."""
@@ -90,8 +93,8 @@ class Dialect(Protocol):
         """Whether `seal` is that of `data`. Raises `HaProtocolError`."""
 
 
-class _Unsealed:
-    """What both dialects do where there is no secret."""
+class Unsealed:
+    """What dialects do where there is no secret."""
 
     seal_size = 0
 
@@ -103,12 +106,13 @@ class _Unsealed:
         """See `Dialect`."""
 
 
-class Classic(_Unsealed):
+class Classic(Unsealed):
     """RocketMQ's dialect. Its slaves count what they have received, durable or not."""
 
     report_size = _OFFSET.size
     header_size = _PLAIN.size
     has_crc = False
+    tells_confirmed = False
 
     def report(self, report: Report) -> bytes:
         """See `Dialect`; the durable offset is left out."""
@@ -128,15 +132,16 @@ class Classic(_Unsealed):
     def read_header(self, data: memoryview) -> Header:
         """See `Dialect`."""
         offset, size = _PLAIN.unpack_from(data)
-        return _checked(Header(offset, size, 0, None, None))
+        return check_header(Header(offset, size, 0, None, None))
 
 
-class Ours(_Unsealed):
+class Ours(Unsealed):
     """The dialect between two nodes of LedgerMQ."""
 
     report_size = _REPORT.size
     header_size = _HEADER.size
     has_crc = True
+    tells_confirmed = True
 
     def report(self, report: Report) -> bytes:
         """See `Dialect`."""
@@ -156,7 +161,7 @@ class Ours(_Unsealed):
 
     def read_header(self, data: memoryview) -> Header:
         """See `Dialect`."""
-        return _checked(Header(*_HEADER.unpack_from(data)))
+        return check_header(Header(*_HEADER.unpack_from(data)))
 
 
 class SealedOurs(Ours):
@@ -216,7 +221,8 @@ def _compare(right: bytes, given: memoryview) -> None:
         raise HaProtocolError("bytes without the seal of haPeerSecretFile: they were changed on the way")
 
 
-def _checked(header: Header) -> Header:
+def check_header(header: Header) -> Header:
+    """The header itself. Raises `HaProtocolError`: it cannot be."""
     if header.offset < 0 or not 0 <= header.size <= FRAME_LIMIT_BYTES or (header.confirm_offset or 0) < 0:
         raise HaProtocolError(f"a header of offset {header.offset}, size {header.size}")
     return header

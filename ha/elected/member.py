@@ -16,11 +16,13 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ha.config import MemberConfig, SlaveConfig
+from ha.core.auto_switch import AUTO_SWITCH
 from ha.core.doubt import Doubt
 from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import number_at
 from ha.core.lease import Lease
 from ha.core.replica_role import NOTHING, Election, GroupDecision, ReplicaRole, ReplicationPart
+from ha.core.stream import OURS, Dialect
 from ha.elected.controllers import Controllers, NoControllerError
 from ha.elected.files import BootFile, EpochFile
 from ha.errors import HaError, HaProtocolError
@@ -94,6 +96,7 @@ class ElectedMember:
         self._beats = {address: asyncio.Event() for address in controllers.addresses}
         self._tasks: set[asyncio.Task[None]] = set()
         self._trouble = SeldomLog(_log)
+        self._routed = ("", "")  # where a master serves clients, and where slaves, as a nameserver says
 
     def attach(self, log: CommitLog) -> None:
         """The log whose part this is."""
@@ -126,6 +129,14 @@ class ElectedMember:
     def ask_controllers(self) -> None:
         """The controllers may have decided something: ask them. Whoever says so need not be believed."""
         self._is_due.set()
+
+    def follow(self, ha_address: str, client_address: str) -> bool:
+        """See `Slave.follow`: RocketMQ's brokers tell nameservers where they listen to slaves, and no controller."""
+        self._routed = (client_address, ha_address)
+        known = self._replica_role.known
+        if self._acting is self.slave and self._replica_role.play is ReplicationPart.SLAVE:
+            self.slave.follow_elected(known.master_epoch, *self._master_of(known))
+        return bool(self.slave.receiver.address) or not self.config.follows_rocketmq
 
     # ---- the part of the log
 
@@ -431,12 +442,15 @@ class ElectedMember:
         text = f"this broker was master of epoch {self.master.epoch}, and another one has been elected"
         log.stop_writing(Refusal(Cause.LEADER_CHANGED, f"{text} before the messages were acknowledged"))
 
-    def _master_of(self, known: GroupDecision) -> tuple[str, LeaderHint | None]:
-        """The master's address for slaves, and its hint for clients."""
+    def _master_of(self, known: GroupDecision) -> tuple[str, LeaderHint | None, Dialect]:
+        """The master's address for slaves, its hint for clients, and what it speaks."""
         if known.master_id is None or known.master_id == self._replica_role.own_id:
-            return "", None
-        name = f"{self.config.master.group.name}/{known.master_id}"
-        return known.ha_address, LeaderHint(name, known.master_address)
+            return "", None, OURS
+        hint = LeaderHint(f"{self.config.master.group.name}/{known.master_id}", known.master_address)
+        client_address, ha_address = self._routed
+        if known.ha_address or not self.config.follows_rocketmq:
+            return known.ha_address, hint, OURS
+        return ha_address if client_address == known.master_address else "", hint, AUTO_SWITCH
 
     # ---- the in-sync set
 

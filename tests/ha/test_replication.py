@@ -11,8 +11,9 @@ import pytest
 
 from ha.core.copies import CopyRules
 from ha.core.stream import Report
+from ha.log_ends import tail_of
 from ha.receiver import _Stream
-from ha.slave import Slave, tail_of
+from ha.slave import Slave
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError
 from store.files.mapped_file_queue import MappedFileQueue

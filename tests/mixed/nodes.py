@@ -164,11 +164,19 @@ class Street:
             if (home := self._home(f"controller-n{number}"))
         ]
 
-    def java_controlled_group(self, name: str, namesrv: Node, controllers: Sequence[Node]) -> list[Node]:
-        """Three started brokers of RocketMQ's, whose master is appointed by controllers."""
+    def our_controlled_broker(self, name: str, namesrv: Node, controllers: Sequence[Node]) -> Node:
+        """A started broker of ours, whose master is appointed by controllers, and which may be RocketMQ's."""
+        conf = {"enableControllerMode": "true", "controllerAddr": ";".join(node.address for node in controllers)}
+        conf |= {"haPlainSlaves": "127.0.0.1", "haMasterProtocol": "rocketmq", "slaveReadEnable": "true"}
+        return self.our_broker(name, namesrv, {**conf, "controllerHeartBeatTimeoutMills": 120_000})
+
+    def java_controlled_group(
+        self, name: str, namesrv: Node, controllers: Sequence[Node], count: int = 3
+    ) -> list[Node]:
+        """Started brokers of RocketMQ's, whose master is appointed by controllers."""
         conf = {"brokerId": -1, "brokerRole": "SLAVE", "enableControllerMode": "true", "allAckInSyncStateSet": "true"}
         conf |= {"controllerAddr": ";".join(node.address for node in controllers), **_PATIENT_CONTROLLED}
-        return [self.java_broker(name, namesrv, conf) for _ in range(3)]
+        return [self.java_broker(name, namesrv, conf) for _ in range(count)]
 
     def proxy(self, namesrv: Node, jars: Path) -> Node:
         """A started 5.x proxy of RocketMQ's in cluster mode; `port` takes gRPC, the next one remoting."""

@@ -30,7 +30,8 @@ class Master:
         self.bodies = dict(BODIES)
         self.state = ReplicatedState()
         self.changes: list[StateChange] = []
-        self.tables = MasterTables(self.state, self.apply, self.spawn)
+        self.address = ""
+        self.tables = MasterTables(self.state, self.apply, self.spawn, lambda: self.address)
         self.tables.forward = self.answer
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -54,7 +55,7 @@ class Master:
 @pytest.fixture
 async def master() -> Master:
     made = Master()
-    made.tables.master = "m:1"
+    made.address = "m:1"
     return made
 
 
@@ -89,6 +90,13 @@ async def test_an_answer_that_cannot_be_read_is_told_and_asked_for_again(
     master.bodies = dict(BODIES)
     await master.poll()
     assert "T" in master.state.topics
+
+
+async def test_what_a_former_master_answers_is_left_out(master: Master) -> None:
+    master.tables.poll()
+    master.address = "m:2"
+    await eventually(lambda: all(task.done() for task in master.tasks), "the round is over")
+    assert not master.changes
 
 
 async def test_nobody_is_asked_while_the_master_is_not_known() -> None:

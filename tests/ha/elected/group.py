@@ -24,7 +24,7 @@ from store.directory.checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
 from store.log.flusher import FlushMode
 from store.replicated_log import LogRole
-from tests.ha.nodes import GROUP, State, make_log
+from tests.ha.nodes import GROUP, LOCAL, State, make_log
 from tests.store.support import Outcomes, eventually, make_draft
 
 LEASE_S = 0.3
@@ -37,13 +37,14 @@ class Court:
     Attributes:
         is_away: nobody is answered.
         loses_answers: proposals are decided, and their answers lost.
+        hides_listeners: nobody is told where masters listen to slaves, as RocketMQ's brokers do not tell it.
         old_news: what is answered to questions instead of what was decided last.
     """
 
     def __init__(self, count: int) -> None:
         self.machine = ControllerMachine()
         self.beats: dict[int, Mapping[str, Any]] = {}
-        self.is_away = self.loses_answers = False
+        self.is_away = self.loses_answers = self.hides_listeners = False
         self.old_news: GroupDecision | None = None
         self._number = 0
         for broker_id in range(1, count + 1):
@@ -91,7 +92,7 @@ class ToCourt(Controllers):
             return self.court.old_news
         group = self.court.group
         beat = self.court.beats.get(group.master_id or 0, {})
-        ha_address = str(beat.get("haServerAddr", ""))
+        ha_address = "" if self.court.hides_listeners else str(beat.get("haServerAddr", ""))
         return GroupDecision(
             group.master_id, f"s:{group.master_id}", ha_address, group.master_epoch, group.in_sync, group.set_epoch
         )
@@ -159,11 +160,12 @@ async def replica(
     """A process of the broker with this id, in its folder; unclean if the store's `abort` is there."""
     group = replace(GROUP, broker_id=broker_id, client_address=f"s:{broker_id}", inside_address=f"i:{broker_id}")
     rules = CopyRules(counts_durable=flush_mode is FlushMode.SYNC)
-    master = MasterConfig(group=group, listen_host="127.0.0.1", listen_port=0, rules=rules, limit_s=1.0)
+    master = MasterConfig(group=group, listen_host="127.0.0.1", listen_port=0, rules=rules, limit_s=1.0,
+                          plain_slaves=LOCAL)  # fmt: skip
     root = directory / str(broker_id)
     root.mkdir(parents=True, exist_ok=True)
     config = MemberConfig(master=master, ha_host="127.0.0.1", root=root, controllers=("court:1",), silence_ms=3000,
-                          priority=5, poll_s=0.2)  # fmt: skip
+                          priority=5, poll_s=0.2, follows_rocketmq=court.hides_listeners)  # fmt: skip
     loop = asyncio.get_running_loop()
     member = ElectedMember(config, loop, State(), ToCourt(court, broker_id), boot)
     log = make_log(root / "commitlog", member, flush_mode, StoreCheckpoint())  # type: ignore[arg-type]

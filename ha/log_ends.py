@@ -1,0 +1,38 @@
+"""Where a log of files ends: its last bytes, and its last whole record."""
+
+from ha.core.handshake import TAIL_BYTES, Tail
+from ha.core.record_ends import last_record_end
+from ledgermq.message.crc import crc32
+from ledgermq.message.errors import CorruptRecordError
+from store.files.mapped_file_queue import MappedFileQueue
+
+
+def tail_of(queue: MappedFileQueue) -> Tail:
+    """The last bytes of a log that ends with a whole record: at most `TAIL_BYTES`, of one file."""
+    end = queue.max_offset
+    if end == queue.min_offset:
+        return Tail(start=end, end=end, crc=0)
+    file = queue.file_at(end - 1)
+    assert file is not None, "the byte before the end lies in a file"
+    start = max(end - TAIL_BYTES, file.start_offset)
+    return Tail(start=start, end=end, crc=crc32(queue.slice(start, end - start)))
+
+
+def whole_records_end(queue: MappedFileQueue, position: int, end: int) -> int:
+    """End of the last record that lies before `end`, from `position` on, where one begins or the log ends.
+
+    Raises:
+        CorruptRecordError: what follows `position` is no record; the error has the physical offset.
+    """
+    while position < end and (file := queue.file_at(position)) is not None:
+        base = file.start_offset
+        limit = min(end, file.end_offset) - base
+        file.ensure_readable(position - base, limit)
+        try:
+            found = base + last_record_end(file.view, position - base, limit, file.size_bytes)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(base + error.position, error.detail) from error
+        if found == position:
+            break
+        position = found
+    return position

@@ -1,0 +1,124 @@
+"""Elected replicas that speak RocketMQ's dialect of elected masters with each other."""
+
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from ha.core.auto_switch import SlaveHandshake, encode_handshake
+from ha.core.stream import CLASSIC, Report
+from ha.elected.member import ElectedMember
+from store.replicated_log import LogRole
+from tests.ha.elected.group import Court, Replica, in_sync, leads, replica, same
+from tests.store.support import eventually
+
+
+def routed(slave: Replica, master: Replica) -> bool:
+    """A nameserver tells the slave of its master; whether it needs no more."""
+    return slave.member.follow(f"127.0.0.1:{master.member.master.port}", f"s:{master.broker_id}")
+
+
+@pytest.fixture
+def court() -> Court:
+    court = Court(2)
+    court.hides_listeners = True
+    return court
+
+
+async def test_a_slave_follows_the_master_that_a_nameserver_tells_of(tmp_path: Path, court: Court) -> None:
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        first.put(*[1000] * 20)  # several files
+        async with replica(tmp_path, court, 2) as second:
+            await eventually(lambda: second.log.state.leader is not None)
+            assert not second.member.follow("127.0.0.1:1", "s:9"), "a broker that is not master"
+            assert second.member.slave.receiver.address == ""
+            assert routed(second, first)
+            assert second.member.slave.tables_at == "s:1"
+            await in_sync(court, 1, 2)
+            first.put(100, 200)
+            await same(first, second)
+            assert second.log.generations() == first.log.generations()
+
+
+async def test_a_deposed_masters_rest_is_cut_at_the_diverging_epoch(tmp_path: Path, court: Court) -> None:
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await eventually(lambda: routed(second, first))
+            await in_sync(court, 1, 2)
+            first.put(100)
+            await same(first, second)
+            common = first.log.max_offset
+            second.member.slave.receiver.address = ""  # it gets nothing any more, and is still in the set
+            second.member.follow("", "")
+            first.put(200, 300)
+            court.elect(2, designated=True)
+            await leads(second)
+            assert second.member.slave.tables_at == "", "a master asks nobody"
+            second.put(50, 60)
+            await eventually(lambda: first.log.state.role is LogRole.SLAVE)
+            assert routed(first, second)
+            await same(second, first)
+            assert [start for _, start in first.log.generations()] == [0, common]
+            assert first.log.generations() == second.log.generations()
+
+
+def dial(member: ElectedMember, data: bytes) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", member.master.port), 10)
+    sock.sendall(data)
+    return sock
+
+
+SHAKE = encode_handshake(SlaveHandshake(2))
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (CLASSIC.report(Report(0, 0)), "no handshake, and this master was elected"),
+        (SHAKE + struct.pack(">iq", 2, 1 << 40), "longer: a first report of 1099511627776"),
+        (SHAKE + struct.pack(">iq", 1, 0), "a report of offset 0 in state 1"),
+        (SHAKE + struct.pack(">iqiq", 2, 3, 2, 90), "asked for the log from inside a record"),
+        (SHAKE + struct.pack(">iqiq", 2, 0, 2, 1 << 40), "a report of 1099511627776, and only"),
+        (struct.pack(">ihhq", 1, 0, 0, -1), "a handshake of broker -1"),
+    ],
+)
+async def test_what_no_slave_of_an_elected_master_says_is_refused(
+    tmp_path: Path, court: Court, caplog: pytest.LogCaptureFixture, said: bytes, text: str
+) -> None:
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        first.put(100)
+        await eventually(lambda: len(first.outcomes.all) == 1)
+        with dial(first.member, said):
+            await eventually(lambda: text in caplog.text)
+
+
+async def test_a_learner_copies_and_never_counts(tmp_path: Path, court: Court) -> None:
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        end = first.put(100)
+        await eventually(lambda: len(first.outcomes.all) == 1)
+        said = encode_handshake(SlaveHandshake(2, is_learner=True)) + struct.pack(">iq", 2, end)
+        with dial(first.member, said):
+            await eventually(lambda: bool(first.log.replicas()))
+            first.put(200)
+            await eventually(lambda: len(first.outcomes.all) == 2)
+            assert court.group.in_sync == {1}
+            assert not first.log.replicas()[0].in_sync
+
+
+async def test_nobody_takes_the_place_of_a_slave_that_has_proved_who_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            with dial(first.member, SHAKE + struct.pack(">iq", 2, 0)):
+                await eventually(lambda: "b/2 has proved who it is, and 127.0.0.1:" in caplog.text)
+            first.put(100)
+            await same(first, second)
