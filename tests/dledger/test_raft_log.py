@@ -62,6 +62,15 @@ async def test_the_followers_know_where_clients_and_peers_find_the_leader(raft_c
         assert refused.value.leader_hint.inside_address == f"{leader}.inside:10911"
 
 
+async def test_a_member_without_a_quorum_tells_that_it_does_not_lead_as_soon_as_it_is_started(
+    raft_cluster: Make,
+) -> None:
+    cluster = raft_cluster()
+    await cluster.start("n0")
+    refusal = cluster.recorders["n0"].states[0].refusal
+    assert refusal is not None and refusal.cause is Cause.NOT_LEADER
+
+
 async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(raft_cluster: Make) -> None:
     cluster = raft_cluster()
     await cluster.start()
