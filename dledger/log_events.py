@@ -135,7 +135,6 @@ class LogEvents:
         """Refuse nothing any more, unless the node has failed since its peers were connected."""
         if self.refusal is _NOT_STARTED:
             self.refusal = None
-            self.tell_role()
 
     def refuse_all(self, refusal: Refusal) -> None:
         """Refuse all appends from now on, and the batches that wait."""

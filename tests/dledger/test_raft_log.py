@@ -67,7 +67,9 @@ async def test_a_member_without_a_quorum_tells_that_it_does_not_lead_as_soon_as_
 ) -> None:
     cluster = raft_cluster()
     await cluster.start("n0")
-    refusal = cluster.recorders["n0"].states[0].refusal
+    states = cluster.recorders["n0"].states
+    await until(lambda: states, "the first role")
+    refusal = states[0].refusal
     assert refusal is not None and refusal.cause is Cause.NOT_LEADER
 
 
