@@ -182,6 +182,14 @@ def test_syncs_of_one_process_are_slow_and_its_clock_is_wrong_until_healed(tmp_p
         child.communicate()
 
 
+def test_without_a_compiler_the_message_has_the_command_that_installs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CommandError, match="C compiler: apt install gcc"):
+        build_shim(tmp_path)
+
+
 def test_bytes_are_inverted_in_a_full_file_only(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}").write_bytes(bytes(4096))
     with pytest.raises(CommandError, match="no full file yet"):

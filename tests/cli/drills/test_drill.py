@@ -43,6 +43,11 @@ def test_a_drill_that_cannot_begin_ends_as_one_that_proves_nothing(
     assert capsys.readouterr().err == "error: the cluster did not come up\n"
 
 
+def test_a_campaign_of_a_drill_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chaos", "run", "--seed", "1", "--drills", "kill-leader,earthquake"]) == 2
+    assert capsys.readouterr().err.startswith("error: there is no drill 'earthquake'; there are kill-leader, ")
+
+
 _HANGS = """
 import asyncio, functools, sys
 import chaos.drills.watchdog

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,33 @@ def test_a_drill_keeps_every_promise(drill: str, fabric: str, tmp_path: Path) ->
     assert figures["faults"][0]["steps"], "the fault has steps, each with its proof"
     assert list(scratch.iterdir()) == []
     assert traces() == before
+
+
+def test_ctrl_c_in_mid_fault_leaves_nothing_behind(tmp_path: Path) -> None:
+    before, scratch = traces(), tmp_path / "scratch"
+    scratch.mkdir()
+    words = ["drill", "disk-full", "--fabric", "namespaces", "--rate", "50", "--hold", "300"]
+    told = []
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "ledgermq_server", *words],
+        env=os.environ | {"TMPDIR": str(scratch)}, stderr=subprocess.PIPE, text=True,
+    ) as drill:  # fmt: skip
+        assert drill.stderr is not None
+        for line in drill.stderr:
+            told.append(line)
+            if "bytes are free" in line:
+                drill.send_signal(signal.SIGINT)
+    text = "".join(told)
+    if drill.returncode == 2 and ("install" in text or "rights of root" in text):
+        pytest.skip(told[-1])
+    assert (drill.returncode, "Traceback" in text) == (130, False), text
+    assert list(scratch.iterdir()) == []
+    assert traces() == before
+    assert not [one for one in Path("/proc").glob("[0-9]*/cmdline") if str(scratch).encode() in words_of(one)]
+
+
+def words_of(command_line: Path) -> bytes:
+    try:
+        return command_line.read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
