@@ -56,6 +56,9 @@ check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of ro
 test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make wheels` has those of what users install, `make strangers` those with programs of others
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go and not wheels and not drills"
 
+stalls: $(BIN)/.runtime ## each follower stands still for a second in turn, under load, for MINUTES=n: not one election
+	mkdir -p build; $(BIN)/ledgermq chaos run --seed 1 --drills stalls --minutes $(MINUTES) --report build/stalls.html
+
 drills: $(BIN)/.dev ## eight drills on real processes, two of them in namespaces; what is missing here is told, and skipped (Toxiproxy; root)
 	$(BIN)/python -m pytest -m drills -rs tests/cli/drills
 
@@ -146,4 +149,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: chaos chaos-long drills help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean

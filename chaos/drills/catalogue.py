@@ -58,6 +58,7 @@ class Drill:
         proves: what the drill is to show, for the documents; the verdict judges the promises, the figures the rest.
         equipment: options of `cluster up` for what the fault needs beside the nodes.
         settings: properties of the brokers, `KEY=VALUE`.
+        keeps_leader: an election would have no reason.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Drill:
     spares_sends_in: frozenset[str] = frozenset()
     equipment: frozenset[str] = frozenset()
     settings: tuple[str, ...] = ()
+    keeps_leader: bool = False
 
 
 def _leader(view: ClusterView) -> str:
@@ -99,6 +101,14 @@ def _kill_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
 def _pause_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
     leader = (_leader(view),)
     return [Step(0.0, Verb.PAUSE, leader), Step(hold_s, Verb.RESUME, leader)]
+
+
+def _stalls(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    return [
+        step
+        for node in view.followers
+        for step in (Step(hold_s, Verb.PAUSE, (node,)), Step(hold_s, Verb.RESUME, (node,)))
+    ]
 
 
 def _isolate_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
@@ -214,6 +224,10 @@ _DRILLS = (
     Drill(
         "pause-leader", "SIGSTOP the leader or master, and resume it",
         "a leader that wakes up acknowledges nothing that the group does not have", _ALL, "pause", 3.0, _pause_leader,
+    ),
+    Drill(
+        "stalls", "SIGSTOP each follower or slave in turn for a second",
+        "a follower that wakes up late disturbs no leader", _REPLICATED, "pause", 1.0, _stalls, keeps_leader=True,
     ),
     Drill(
         "isolate-leader", "cut the leader from all other brokers; clients still reach it",

@@ -98,6 +98,9 @@ class DrillResult:
             checks.append(Check("L14", "the logs of all nodes are identical", are_identical(self.digests), ends))
         if (failed := self._failed_in_planned_changes()) is not None:
             checks.append(Check("S1", "no send failed during a planned change", failed == 0, f"{failed:,}"))
+        if self.record.injections and all(one.drill.keeps_leader for one in self.record.injections):
+            count = _elections(self.record)
+            checks.append(Check("E1", "no election without a reason", count == 0, f"{count:,}"))
         return checks
 
     def troubles(self) -> list[str]:
@@ -167,6 +170,7 @@ class DrillResult:
             "delivery_ms": round(_longest_wait_ms(record), 1),
             "recovery_ms": round(max((outage.recovery_ms for outage in outages), default=0.0), 1),
             "rpo": f.lost,
+            "elections": _elections(record),
             "logs_identical": self.logs_identical,
             "input_sha256_equal": sent_sha256 == received_sha256,
             "seconds": round(self.seconds, 2),
@@ -192,7 +196,7 @@ class DrillResult:
             ("RPO", f"{f.lost:,} acknowledged messages lost"),
             ("duplicates", f"{f.stored_twice:,} stored twice by a retry, {f.redelivered:,} delivered again"),
             ("reorders", f"{f.reordered:,}"),
-            ("leader", self._leaders()),
+            ("leader", f"{self._leaders()}; {figures['elections']} changes of the term since the first fault"),
             ("time", f"{figures['seconds']} s in all"),
         ]
         lines = [f"  {name:11} {text}" for name, text in rows]
@@ -238,6 +242,14 @@ def _longest_gap_ms(times_s: Sequence[float], one: Injection, next_s: float) -> 
     is_over = last_before >= 0 and times_s[last_before] > one.begin_s
     end_s = times_s[last_before] if is_over else next_s
     return longest_gap_ms(times_s, one.begin_s, min(end_s, one.end_s + _RTO_WINDOW_S))
+
+
+def _elections(record: DrillRecord) -> int:
+    """Count how much the term, or the master's epoch, rose since the first fault; 0 where there is none."""
+    first_s = min((one.begin_s for one in record.injections), default=float("inf"))
+    before = [sample.term for sample in record.samples if sample.term is not None and sample.at_s <= first_s]
+    after = [sample.term for sample in record.samples if sample.term is not None and sample.at_s > first_s]
+    return max(after) - before[-1] if before and after else 0
 
 
 def _longest_wait_ms(record: DrillRecord) -> float:

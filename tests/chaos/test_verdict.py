@@ -17,7 +17,7 @@ def test_a_run_that_kept_every_promise_passes_and_says_how_long_nothing_was_ackn
     figures = result.figures()
     assert figures["rto_ms"] == 590.0  # from the acknowledgement at 0.91 s to the one at 1.5 s
     assert (figures["killed"], figures["leader_after"], figures["lost"]) == ("n0", "n1", 0)
-    assert figures["delivery_ms"] == 10.0
+    assert (figures["delivery_ms"], figures["elections"]) == (10.0, 1)
     assert "FAIL" not in result.table()
 
 
@@ -30,6 +30,14 @@ def test_the_gap_in_which_the_next_fault_begins_is_no_cost_of_the_one_before() -
     assert round(second.rto_ms) == 890
     begun.begin_s, result.record.injections[1].begin_s = 0.95, 1.4  # nothing was acknowledged in between
     assert [round(one.rto_ms) for one in result.outages()] == [890, 890]
+
+
+def test_an_election_fails_a_drill_that_gives_no_reason_for_one() -> None:
+    result = run_of()
+    assert all(check.code != "E1" for check in result.checks())
+    result.record.injections[0].drill = CATALOGUE["stalls"]
+    assert result.verdict is Verdict.FAIL
+    assert "FAIL E1" in result.table()
 
 
 def test_a_lost_message_and_a_log_that_differs_fail_it() -> None:
