@@ -30,7 +30,7 @@ CODES = ValueKind("text", _read_codes, lambda codes: ",".join(map(str, sorted(co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
-    """By default nobody is asked who he is.
+    """By default no client has to sign.
 
     Attributes:
         first_user: JSON with username and password: made, Super, when there is no such user.
@@ -45,7 +45,7 @@ class AuthSettings:
         BOOL,
         False,
         "Ask clients who they are.",
-        note="Every request of a broker; nameservers ask nobody, as upstream.",
+        note="Every request of a broker; nameservers ask for no signature, as upstream.",
     )
     authorization_enable: bool = key(
         "authorizationEnabled",
@@ -106,7 +106,7 @@ class AuthSettings:
     def problems(self) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation that does not hold."""
         if self.authorization_enable and not self.authentication_enable:
-            yield "authorizationEnabled", "needs authenticationEnabled: whoever is not asked who he is can be anybody"
+            yield "authorizationEnabled", "needs authenticationEnabled: without signatures a client can claim any user"
         if self.old_acl and not (self.authentication_enable and self.authorization_enable):
             yield (
                 "aclEnable",

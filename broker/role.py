@@ -28,7 +28,7 @@ class Role:
 
     @property
     def name(self) -> str:
-        """`leader`, `follower`, or `candidate` while nobody is known to lead."""
+        """`leader`, `follower`, or `candidate` while no leader is known."""
         if self.writable:
             return "leader"
         return "candidate" if self._state.leader is None else "follower"

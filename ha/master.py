@@ -195,7 +195,7 @@ class Master:
         return Readiness(True, f"master, {there} copies in sync")
 
     def generations(self) -> Sequence[Generation]:
-        """None: nobody elects."""
+        """None: there are no elections."""
         return ()
 
     def replicas(self) -> Sequence[Replica]:

@@ -337,7 +337,7 @@ class SlaveLink(asyncio.Protocol):
         self._begin(f"{hello.name}/{hello.broker_id}", start)
 
     def _refuse(self, error: WrongGroupError | DivergedLogError, nonce: bytes, secret: bytes) -> None:
-        """Say why; proven, so that nobody else can tell a slave that its log is wrong. The caller raises `error`."""
+        """Send the reason with a proof, since only a master may make a slave doubt its log. The caller raises it."""
         assert self._transport is not None
         content = refusal(error)
         self._transport.write(seal(content, prove(secret, LISTENER, nonce, content)))

@@ -59,7 +59,7 @@ class Slave:
         history: the epochs of the log, where masters are elected; None where they are appointed.
 
     Attributes:
-        limit_s: nobody waits here.
+        limit_s: no batch waits here.
         epoch: of the elected master that this slave follows; 0 of an appointed one.
         dialect: what the master that is followed speaks.
         tables_at: `host:port` of the master that is to be asked for topics, groups and offsets, since its log lacks
@@ -230,11 +230,11 @@ class Slave:
         return Readiness(True, f"slave, {state} its master at {self._hint.address}")
 
     def generations(self) -> Sequence[Generation]:
-        """None: nobody elects."""
+        """None: there are no elections."""
         return ()
 
     def replicas(self) -> Sequence[Replica]:
-        """None: nobody copies from here."""
+        """None: no other node copies from here."""
         return ()
 
     def metrics(self) -> Iterator[Family]:

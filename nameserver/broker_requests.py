@@ -133,7 +133,7 @@ class BrokerRequests:
         asked = parse_data_version(json_body(command.body, "dataVersion"))
         broker_id = long(command.ext, "brokerId") if "brokerId" in command.ext else None
         known = self._table.data_version(cluster, where, broker_id)
-        # An open nameserver refuses nobody, but believes only signed terms: here a broker asks what to sign.
+        # An open nameserver refuses no broker, but believes only signed terms: here a broker asks for a challenge.
         ext = {} if terms_count(connection) else {CHALLENGE: draw_challenge(connection)}
         if known is None:
             return Answer(ext | {"changed": "true"})

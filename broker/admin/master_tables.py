@@ -36,7 +36,7 @@ class MasterTables:
 
     Args:
         state: the tables.
-        apply: applies a change to them, and tells whoever must know.
+        apply: applies a change to them, and notifies the subsystems.
         spawn: runs a coroutine until the broker stops.
         master: returns where the master serves clients, `host:port`; empty while there is none that is to be asked.
     """
@@ -56,7 +56,7 @@ class MasterTables:
         self._is_asking = False
 
     def poll(self) -> None:
-        """Begin to ask, unless the last round is under way, or nobody is known to ask."""
+        """Begin to ask, unless the last round is under way, or no master is known."""
         master = self._master()
         if master and self.forward is not None and not self._is_asking:
             self._is_asking = True

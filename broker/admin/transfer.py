@@ -17,7 +17,7 @@ from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import ReplicatedLog
 
 TRANSFER_LEADERSHIP: Final = 53001
-"""`target`: in Raft a node id, else a broker's id or address; absent: whoever has the longest log.
+"""`target`: in Raft a node id, else a broker's id or address; absent: the member with the longest log.
 
 The answer has the `target` chosen.
 """

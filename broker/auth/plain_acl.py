@@ -66,7 +66,7 @@ def convert(value: Any) -> PlainAcl:
         raise PlainAclError("the list of accounts is missing")
     left = []
     if found := value.get("globalWhiteRemoteAddresses"):
-        left.append(f"globalWhiteRemoteAddresses {found}: whoever asks must sign")
+        left.append(f"globalWhiteRemoteAddresses {found}: all clients must sign")
     users = []
     for number, account in enumerate(value["accounts"], 1):
         place = f"account {number}"
@@ -74,7 +74,7 @@ def convert(value: Any) -> PlainAcl:
             raise PlainAclError(f"{place} is not a table")
         user = _user(account, place)
         if address := account.get("whiteRemoteAddress"):
-            left.append(f"whiteRemoteAddress {address} of {user.name}: whoever asks must sign")
+            left.append(f"whiteRemoteAddress {address} of {user.name}: all clients must sign")
         users.append((user, _acl(account, user.name)))
     names = [user.name for user, _ in users]
     if repeated := sorted({name for name in names if names.count(name) > 1}):

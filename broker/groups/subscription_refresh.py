@@ -63,7 +63,7 @@ class SubscriptionRefresh:
     def ask(self, connection: Connection, group_name: str, then: Waiter) -> bool:
         """Ask the group's member on this connection, or the leader if it is none; `then` is called afterwards.
 
-        Returns False, and asks nothing, if nobody can be asked or was asked just before.
+        Returns False, and asks nothing, if no node can be asked or one was asked just before.
         """
         group = self._clients.consumer_group(group_name)
         member = group.members.get(connection) if group is not None else None

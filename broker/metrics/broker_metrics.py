@@ -71,14 +71,14 @@ def _register_waiting(registry: Registry, parts: Parts) -> None:
         "timers_delivered": ("Timer messages delivered.", lambda: timer.delivered),
         "timers_dropped": ("Timer messages whose topic was gone.", lambda: timer.dropped),
         "transaction_checks": ("Questions to producers about half messages.", lambda: transactions.checks),
-        "transactions_given_up": ("Half messages that nobody decided in time.", lambda: transactions.given_up),
+        "transactions_given_up": ("Half messages without a decision in time.", lambda: transactions.given_up),
     }
     for name, (explanation, value) in counters.items():
         registry.counter(f"ledgermq_{name}_total", explanation).function(value)
     registry.gauge("ledgermq_timers_waiting", "Timer messages that are not due yet.").function(
         lambda: timer.index.metrics.total
     )
-    registry.gauge("ledgermq_transactions_open", "Half messages that nobody has decided, on the leader.").function(
+    registry.gauge("ledgermq_transactions_open", "Half messages without a decision, on the leader.").function(
         lambda: transactions.open_count
     )
 

@@ -8,7 +8,7 @@ The key of the seals is made of the secret and of one random value of either end
 number of the request on this connection, its code, the client's address and the client's own signature. So a claim can
 be neither made without the secret, nor used twice, elsewhere, or for another signed request. A request that its client
 did not sign needs no seal of its own: whoever could insert one into the connection could as well change another one's
-content. Without a secret whoever may be a member is believed.
+content. Without a secret each possible member is believed.
 """
 
 import hmac

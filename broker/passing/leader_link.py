@@ -105,7 +105,7 @@ async def open_link(client: RemotingClient, address: str, secrets: Secrets, limi
         limits: of the leader, for what it receives.
 
     Raises:
-        RemotingError: nobody answers there, or the node takes nothing from members.
+        RemotingError: no answer from there, or the node takes no requests of members.
         Refusal: MALFORMED_FIELD, the answer has no nonce.
     """
     connection = await client.connection(address)

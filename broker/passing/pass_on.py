@@ -196,7 +196,7 @@ class PassOn:
     def take_back(self, answers: list[Answer]) -> bool:
         """Take requests whose messages were not placed; return whether that is done.
 
-        It is not where nobody elects, or where this node still leads: the log would refuse them again.
+        It is not done without elections, or while this node still leads: the log would refuse them again.
         """
         if not self._role.is_in_election or self._role.writable:
             return False
@@ -402,7 +402,7 @@ class PassOn:
             link.connection.close("that node does not lead any more")
 
     async def _open_link(self) -> None:
-        """Connect to whoever leads, until that is done or this node leads."""
+        """Try to connect to the leader, until it succeeds or this node leads."""
         tries = 0
         try:
             while self._link is None and self._client is not None and self.is_open:

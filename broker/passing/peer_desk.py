@@ -70,7 +70,7 @@ class PeerDesk:
         """From now on, requests on this connection are those of a member's clients.
 
         Raises:
-            Refusal: NO_PERMISSION, whoever connects from there is not believed; NOT_SUPPORTED, the member passes
+            Refusal: NO_PERMISSION, members at that address are not believed; NOT_SUPPORTED, the member passes
                 requests on in another version of this protocol.
         """
         if not (self.secrets or connection.is_local or self.trusts_all):

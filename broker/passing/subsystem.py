@@ -53,7 +53,7 @@ class PassingSubsystem(Subsystem):
         Args:
             tls: the context of connections to the leader; None for plain ones.
             secrets: the cluster's; the first one seals what is passed on, each is accepted.
-            trusts_all: without a secret, believe whoever connects from other machines, too.
+            trusts_all: without a secret, believe connections from other machines, too.
         """
         self._desk.secrets, self._desk.trusts_all = secrets, trusts_all
         self.pass_on.open(tls, secrets, self._limits)
@@ -73,7 +73,7 @@ class PassingSubsystem(Subsystem):
         self.pass_on.lead()
 
     def follow(self) -> None:
-        """Pass requests on to whoever leads now."""
+        """Pass requests on to the present leader."""
         self._divert()
         self.pass_on.follow()
 

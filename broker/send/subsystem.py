@@ -29,7 +29,7 @@ class SendSubsystem(Subsystem):
         self._send_back = SendBack(context)
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Let go of numbered batches that are stored, and of lanes that nobody uses any more."""
+        """Forget numbered batches that are stored, and lanes that are not used any more."""
         return (10.0, self._numbering.settle_all), (60.0, self._numbering.forget_old)
 
     def follow(self) -> None:

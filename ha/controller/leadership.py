@@ -143,7 +143,7 @@ class ControllerLeadership:
     # ---- elections
 
     def successor(self, name: str, master_id: int) -> int | None:
-        """To whom this broker is to hand over; None: to nobody, or it is no master."""
+        """The successor to which this broker is to hand over; None: there is none, or it is no master."""
         group = self._machine.groups.get(name)
         return self._successors.get(name) if group is not None and group.master_id == master_id else None
 

@@ -1,7 +1,7 @@
 """Message properties as text: `name 0x01 value 0x02` repeated, UTF-8; the last 0x02 may be missing.
 
 A name that occurs twice takes its last value; an empty name or value counts as absent. So says Java's parser, and
-so must whoever filters, indexes or de-duplicates by a property.
+so must code that filters, indexes or de-duplicates by a property.
 
 Source: apache/rocketmq `common/message/MessageDecoder.java` (string2messageProperties, messageProperties2String);
 names: `common/message/MessageConst.java`.

@@ -102,7 +102,7 @@ class RemotingClient:
         Concurrent callers share one attempt to connect.
 
         Raises:
-            ConnectError: nobody listens there, no such host, or the client is closed.
+            ConnectError: no listener there, no such host, or the client is closed.
         """
         connection = self.connected(address)
         if connection is not None:

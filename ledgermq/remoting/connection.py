@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         is_local: the other end is on this machine (or is a proxy on it).
         has_certificate: the other end showed a certificate that was asked for and verified.
         attributes: free for the handler.
-        user: who signed the last request, set by the handler; None: nobody, or users are not checked.
+        user: signer of the last request, set by the handler; None: it was not signed, or users are not checked.
         block: under which the address is counted for quotas.
         in_flight: requests received and not yet answered.
     """

@@ -4,7 +4,7 @@ RemotingError
 |- FrameError             the peer sent a malformed frame; its connection is closed
 |- JsonError              a body is not JSON, even when read leniently
 |- TlsFileError           a certificate or key cannot be read or used
-|- ConnectError           nobody listens there, or the attempt to connect was not answered in time
+|- ConnectError           no listener there, or the attempt to connect was not answered in time
 |- ConnectionLostError    the connection closed before the answer: the request may or may not have been carried out
 '- RequestTimeoutError    no answer in time: the request may or may not have been carried out
 """

@@ -187,7 +187,7 @@ class Quotas:
 
         Args:
             block: of the connection's address, as `address_block`.
-            user: who signed the last request on it; None: nobody.
+            user: signer of the last request on it; None: it was not signed.
             size: in bytes.
             requests: how many.
             now: the time in seconds.

@@ -61,7 +61,11 @@ class TlsSettings:
     tls_trusted: Path | None = key("tls.server.trustCertPath", PATH, None, "Authorities of the clients' certificates.")
 
     tls_outgoing: bool = key(
-        "useTLS", BOOL, False, "Encrypt outgoing connections.", note="To nameservers; a nameserver connects to nobody."
+        "useTLS",
+        BOOL,
+        False,
+        "Encrypt outgoing connections.",
+        note="To nameservers; a nameserver opens no connections.",
     )
     tls_outgoing_verify: bool = key(
         "tls.client.authServer",
@@ -69,7 +73,7 @@ class TlsSettings:
         True,
         "Verify the certificates of servers that this process connects to.",
         upstream="false",
-        note="RocketMQ verifies nobody unless told to.",
+        note="RocketMQ verifies no certificate by default.",
     )
     tls_outgoing_check_host: bool = key(
         "tls.client.checkHost",

@@ -177,7 +177,7 @@ class Elect(StateCommand):
 
     Attributes:
         asker: id of the broker that asks, or that an administrator names; `BY_CONTROLLER` when neither does.
-        designated: the asker or nobody.
+        designated: only the asker may be elected.
         alive: the living replicas as their heartbeats described them.
         unclean: whether replicas outside the in-sync set may win, which loses what they lack.
         seen_epoch: master epoch on which the leading controller decided that the master is lost; an election in

@@ -43,7 +43,7 @@ class Group:
         master_epoch: grows by one with each master, and when a master is lost; 0 before the first.
         in_sync: ids of the replicas that hold everything acknowledged.
         set_epoch: grows by one with each change of `in_sync`, so that no two sets have one epoch.
-        unbegun_epoch: of the first master since whose election nobody knows whether a master began; 0: one did.
+        unbegun_epoch: of the first master since whose election no master is known to have begun; 0: one has.
         former: `in_sync` before that election: if none began, it is these who hold everything acknowledged.
     """
 

@@ -243,7 +243,7 @@ class Calls:
         deadline_s: float | None = None,
         first_id: int = LEADER_ID,
     ) -> Answered:
-        """Send one request to whoever leads `broker`; the route of `topic` names the leaders. Errors as in `run`.
+        """Send one request to the leader of `broker`; the route of `topic` names the leaders. Errors as in `run`.
 
         The replica with the broker id `first_id` is asked first, if the route has it.
         """

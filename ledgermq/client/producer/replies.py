@@ -149,7 +149,7 @@ class Replies:
             await asyncio.wait(sending, timeout=INTRODUCTION_S)
 
     def on_reply(self, command: Command) -> None:
-        """A broker delivers a reply (326); a reply that nobody waits for is dropped.
+        """A broker delivers a reply (326); a reply for which no request waits is dropped.
 
         Raises:
             Refusal: it cannot be decoded.

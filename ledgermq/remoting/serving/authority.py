@@ -1,8 +1,8 @@
 """Authority to change the tables of a nameserver or a controller: routes, masters, settings.
 
-    with a secret      whoever signs the request by it; others where the server is open, but they count as not proven
+    with a secret      clients that sign the request by it; others if the server is open, but they are not proven
     without            this machine; everybody where the server is open
-    always             whoever shows a client certificate that this server has asked for and verified
+    always             clients with a certificate that this server has asked for and verified
 
 A signature is RocketMQ's (`ledgermq.remoting.signature`) with the secret as secret key, of whatever access key, so that
 RocketMQ's own brokers and tools can make one. It covers neither the request's code nor the connection, so whoever has
