@@ -1,8 +1,10 @@
 """A slave of RocketMQ's master gets topics, groups, progress and modes by asking for them: they are not in its log.
 
-    every few seconds: 21 topics, 201 groups, 43 offsets, 45 delay levels, 402 POP modes --> what differs is applied
+    every few seconds: 21 topics, 201 groups, 43 offsets, 45 delay levels, 402 POP modes, 60 timers --> what differs is
+    applied
 
 A slave of ours needs none of it, since its master's log has them all. What the master has no longer goes here, too;
+RocketMQ's slave also asks how many timers wait (61): ours counts them as it takes them into its own index.
 RocketMQ's slave drops its whole tables and puts the master's in their place, and has none in between.
 
 Source: apache/rocketmq `broker/.../slave/SlaveSynchronize.java` (5.3.3).
@@ -16,7 +18,7 @@ from broker.delay.levels import PROGRESS_KEY
 from broker.forwarding import Forward
 from broker.state.pop_tables import PopChange, modes_from_json
 from broker.state.settings import GroupConfig, TopicConfig
-from broker.state.tables import ReplicatedState, StateChange
+from broker.state.tables import TIMER_OFFSET, TIMER_PROGRESS_KEY, TIMER_READ_TIME, ReplicatedState, StateChange
 from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -24,6 +26,7 @@ from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.seldom import SeldomLog
+from store.timer.checkpoint import TimerCheck
 
 POLL_SECONDS: Final = 3.0
 
@@ -68,7 +71,7 @@ class MasterTables:
                 body = await self._ask(forward, master, code)
                 if self._master() != master:  # perhaps this node is master by now
                     return
-                change = read(self._state, body)
+                change = read(self._state, body if read is _timers else loads(body))
                 if change != StateChange():
                     self._apply(change)
         except (RemotingError, Refusal, LookupError, ValueError, TypeError, AttributeError) as error:
@@ -76,11 +79,11 @@ class MasterTables:
         finally:
             self._is_asking = False
 
-    async def _ask(self, forward: Callable[[str, Command], Awaitable[Command]], master: str, code: int) -> Any:
+    async def _ask(self, forward: Callable[[str, Command], Awaitable[Command]], master: str, code: int) -> bytes:
         answer = await forward(master, Command(code))
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(f"request {code} is answered with {answer.code}: {answer.remark}")
-        return loads(answer.body)
+        return bytes(answer.body)
 
 
 def _topics(state: ReplicatedState, body: Any) -> StateChange:
@@ -107,12 +110,21 @@ def _modes(state: ReplicatedState, body: Any) -> StateChange:
     return StateChange(pop=PopChange(modes=_differing(state.pop.modes, modes_from_json(body))))
 
 
+def _timers(state: ReplicatedState, body: bytes) -> StateChange:
+    """Slots that the master has delivered are not delivered again when this node becomes master."""
+    check = TimerCheck.decode(body)
+    theirs = {TIMER_OFFSET: check.queue_offset, TIMER_READ_TIME: check.read_ms}
+    is_known = not check.read_ms or _has(state, TIMER_PROGRESS_KEY, theirs)
+    return StateChange(offsets={} if is_known else {TIMER_PROGRESS_KEY: theirs})
+
+
 _READ: Final[Mapping[int, Callable[[ReplicatedState, Any], StateChange]]] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: _topics,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _groups,
     RequestCode.GET_ALL_CONSUMER_OFFSET: _offsets,
     RequestCode.GET_ALL_DELAY_OFFSET: _delay_levels,
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _modes,
+    RequestCode.GET_TIMER_CHECK_POINT: _timers,
 }
 
 

@@ -20,7 +20,7 @@ from broker.delay.deliveries import Deliveries, DeliveryKind
 from broker.delay.due import LATE, DueTimer, DueTimers
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_follower import TimerFollower
-from broker.state.tables import TIMER_PROGRESS_KEY
+from broker.state.tables import TIMER_OFFSET, TIMER_PROGRESS_KEY, TIMER_READ_TIME
 from store.errors import DiskReadError, StoreError
 from store.log.drafts import QueuedDraft
 from store.time_slice import TimeSlice
@@ -30,7 +30,6 @@ from store.timer.timer_message import TimerMessage, parse_timer
 
 log = logging.getLogger(__name__)
 
-_OFFSET, _READ_TIME = 0, 1
 _SLICE_S: Final = 0.005
 _SLICE_CHECK: Final = 32
 _LEAD_MS: Final = 2000  # how long before its time a slot is loaded
@@ -141,7 +140,7 @@ class TimerService:
         self._sampled_s, self._sampled_counts = now_s, seen
         if not self._is_leading:
             progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
-            self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S)
+            self.index.advance(progress.get(TIMER_READ_TIME, 0), _SLICE_S)
 
     def close(self) -> None:
         """Leave files from which a Java broker, too, continues without delivering a timer twice; call `stop` first.
@@ -161,7 +160,7 @@ class TimerService:
     def _first_read_ms(self) -> int:
         """The read time of an index without one of its own: early enough for every timer that the log may have."""
         progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
-        return progress.get(_READ_TIME, self._floor(self._clock_ms() - self.index.span_ms))
+        return progress.get(TIMER_READ_TIME, self._floor(self._clock_ms() - self.index.span_ms))
 
     def _floor(self, time_ms: int) -> int:
         return time_ms // self.index.precision_ms * self.index.precision_ms
@@ -222,17 +221,19 @@ class TimerService:
             self._loop.call_later(_RECALL_LOOK_MS / 1000, self._catch_up, run, end)
             return
         progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
-        if not self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S):
+        if not self.index.advance(progress.get(TIMER_READ_TIME, 0), _SLICE_S):
             self._loop.call_soon(self._catch_up, run, end)
             return
         opened_offset, opened_ms = self._opened
-        is_newest = progress.get(_READ_TIME, 0) >= opened_ms  # otherwise the files were newer when they were opened
+        is_newest = (
+            progress.get(TIMER_READ_TIME, 0) >= opened_ms
+        )  # otherwise the files were newer when they were opened
         self._due.restart(self.index.read_ms)
         self._forget_unread()
         self._prepared_bytes = 0
         self._recorded_ms = self.index.read_ms
-        self._is_first, self._has_changes = _READ_TIME not in progress, False
-        self._recorded_offset = progress.get(_OFFSET, opened_offset) if is_newest else opened_offset
+        self._is_first, self._has_changes = TIMER_READ_TIME not in progress, False
+        self._recorded_offset = progress.get(TIMER_OFFSET, opened_offset) if is_newest else opened_offset
         self._add_late(run, self._recorded_offset)
 
     def _add_late(self, run: int, offset: int) -> None:
@@ -457,7 +458,7 @@ class TimerService:
             self._has_changes, self._recorded_ms = True, min(before, self._recorded_ms)
 
         offset = self._recorded_offset = self.index.queue_offset if late is None else late
-        progress = {TIMER_PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}}
+        progress = {TIMER_PROGRESS_KEY: {TIMER_OFFSET: offset, TIMER_READ_TIME: self._recorded_ms}}
         self._deliveries.record(DeliveryKind.TIMER, progress, ended, refused)
 
 

@@ -45,7 +45,11 @@ MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
 """The key of the marks of deliveries among the consumer offsets: physical offsets, by kind in place of a queue id."""
 
 TIMER_PROGRESS_KEY: Final = offset_key(TIMER_TOPIC, "CID_RMQ_SYS_LEDGERMQ_TIMER")
-"""The key of the progress of timers among them: queue 0 has the queue offset, queue 1 the read time in ms."""
+"""The key of the progress of timers among them; what follows stands where queue ids stand."""
+TIMER_OFFSET: Final = 0
+"""A queue offset of the timer topic."""
+TIMER_READ_TIME: Final = 1
+"""The time in ms before which slots are delivered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

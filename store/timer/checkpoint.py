@@ -21,6 +21,8 @@ from store.files.folders import make_folder
 
 _FIELDS = struct.Struct(">7q")
 _FILE_SIZE: Final = 4096
+_SIZE_MIN: Final = 32
+"""Its oldest form had no version."""
 
 
 class TimerCheck(NamedTuple):
@@ -38,6 +40,16 @@ class TimerCheck(NamedTuple):
         """The 56 bytes that request 60 answers with, too."""
         return _FIELDS.pack(*self)
 
+    @classmethod
+    def decode(cls, data: bytes) -> "TimerCheck":
+        """What `encode` returned. Raises `ValueError`: it is too short, or a field is negative."""
+        if len(data) < _SIZE_MIN:
+            raise ValueError(f"is {len(data)} bytes long, must be at least {_SIZE_MIN}")
+        check = cls(*_FIELDS.unpack(bytes(data[: _FIELDS.size]).ljust(_FIELDS.size, b"\0")))
+        if min(check) < 0:
+            raise ValueError(f"has a negative field: {check}")
+        return check
+
 
 def read_check(path: Path) -> TimerCheck:
     """The file's fields; zeros also where it is empty, as a power cut in the first write leaves it.
@@ -51,12 +63,10 @@ def read_check(path: Path) -> TimerCheck:
         return TimerCheck()
     if not data:
         return TimerCheck()
-    if len(data) < 32:
-        raise StoreFormatError(path, f"is {len(data)} bytes long, must be at least 32")
-    check = TimerCheck(*_FIELDS.unpack(data[: _FIELDS.size].ljust(_FIELDS.size, b"\0")))
-    if min(check) < 0:
-        raise StoreFormatError(path, f"has a negative field: {check}")
-    return check
+    try:
+        return TimerCheck.decode(data)
+    except ValueError as error:
+        raise StoreFormatError(path, str(error)) from error
 
 
 def write_check(path: Path, check: TimerCheck) -> None:

@@ -1,6 +1,7 @@
 """A slave of RocketMQ's master copies its tables by asking for them."""
 
 import asyncio
+import struct
 from collections.abc import Coroutine
 from typing import Any
 
@@ -8,18 +9,20 @@ import orjson
 import pytest
 
 from broker.admin.master_tables import MasterTables
-from broker.state.tables import ReplicatedState, StateChange
+from broker.state.tables import TIMER_PROGRESS_KEY, ReplicatedState, StateChange
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from store.timer.checkpoint import TimerCheck
 from tests.broker.conftest import eventually
 
 TOPIC = {"topicName": "T", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
-BODIES: dict[int, dict[str, Any]] = {
+BODIES: dict[int, Any] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: {"topicConfigTable": {"T": TOPIC}},
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: {"subscriptionGroupTable": {"g": {"groupName": "g"}}},
     RequestCode.GET_ALL_CONSUMER_OFFSET: {"offsetTable": {"T@g": {"0": 5, "1": 7}}},
     RequestCode.GET_ALL_DELAY_OFFSET: {"offsetTable": {"3": 9}},
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: {},
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: {"messageRequestModeMap": {}},
+    RequestCode.GET_TIMER_CHECK_POINT: TimerCheck(read_ms=5000, queue_offset=3).encode(),
 }
 
 
@@ -45,7 +48,8 @@ class Master:
     async def answer(self, address: str, command: Command) -> Command:
         assert address == "m:1"
         code = 0 if command.code in self.bodies else 1
-        return Command(code, body=orjson.dumps(self.bodies.get(command.code)), remark="no")
+        body = self.bodies.get(command.code)
+        return Command(code, body=body if isinstance(body, bytes) else orjson.dumps(body), remark="no")
 
     async def poll(self) -> None:
         self.tables.poll()
@@ -64,6 +68,7 @@ async def test_what_the_master_has_is_taken_and_only_once(master: Master) -> Non
     state = master.state
     assert (state.topics["T"].read_queues, list(state.groups), state.offsets["T@g"]) == (2, ["g"], {0: 5, 1: 7})
     assert {2: 9} in state.offsets.values(), "delay level 3 is queue 2"
+    assert state.offsets[TIMER_PROGRESS_KEY] == {0: 3, 1: 5000}
     count = len(master.changes)
     await master.poll()
     assert len(master.changes) == count, "nothing has changed since"
@@ -78,6 +83,13 @@ async def test_what_the_master_has_no_more_goes_and_lower_offsets_are_taken(mast
     count = len(master.changes)
     await master.poll()
     assert len(master.changes) == count
+
+
+@pytest.mark.parametrize("body", [b"", TimerCheck().encode(), struct.pack(">4q", -1, 0, 0, 0)])
+async def test_timers_of_which_the_master_tells_nothing_stay_as_they_are(master: Master, body: bytes) -> None:
+    master.bodies[RequestCode.GET_TIMER_CHECK_POINT] = body
+    await master.poll()
+    assert TIMER_PROGRESS_KEY not in master.state.offsets and "T" in master.state.topics
 
 
 @pytest.mark.parametrize("body", [None, [], {}, {"topicConfigTable": 7}, {"topicConfigTable": {"T": "x"}}])
