@@ -88,7 +88,7 @@ class LogFollower:
         return self._delivery_files
 
     def prepare(self, store: MessageStore) -> None:
-        """See `node.log_choice.Follower`.
+        """See `node.log_choice.StoreFollower`.
 
         Raises:
             StoreFormatError: the tables on disk cannot be read.
@@ -145,7 +145,7 @@ class LogFollower:
                 log.error("the timers' files cannot be saved: %s", error)
 
     def topic_attributes(self, topic: str) -> Mapping[str, str]:
-        """See `node.log_choice.Follower`; before `prepare` as the tables on disk have it.
+        """See `node.log_choice.StoreFollower`; before `prepare` as the tables on disk have it.
 
         Raises:
             StoreFormatError: the tables on disk cannot be read.

@@ -18,7 +18,7 @@ _PEERS = (
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """One follower as its leader sees it: see `dledger.core.progress.Progress`.
+    """One follower as its leader sees it: see `dledger.core.progress.PeerProgress`.
 
     Attributes:
         is_heard: it is connected, and has answered a heartbeat of the last `election_max_ms`.
