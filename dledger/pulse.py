@@ -1,7 +1,7 @@
 """The timers of a Raft node: ticks of the core, the disk watchdog, late batches and background work.
 
 each 20 ms   disk stalled? -> node.on_tick, the loop turns -> batches without a quorum refused -> a piece of the scrub
-each second  checkpoint, copies for damaged entries, hand-over when a leader cannot get one
+each second  checkpoint, copies for damaged entries, hand-over when a leader cannot get one or has no room
 each 10 s    idle mappings, deleted files that are still read
 """
 
@@ -20,6 +20,7 @@ from dledger.node import RaftNode
 from dledger.peers.book import PeerBook
 from dledger.peers.busy_notices import BusyNotices
 from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.seldom import SeldomLog
 from store.log.flusher import Flusher
 from store.log.waiting_batches import WaitingBatches
 
@@ -42,6 +43,7 @@ class Pulse:
 
     Attributes:
         is_stalled: a flush takes longer than the configuration allows.
+        why_full: returns why there is no room for messages here; None while there is.
     """
 
     def __init__(
@@ -68,14 +70,16 @@ class Pulse:
         self._copies = copies
         self._checkpointer = checkpointer
         self._notices = notices
+        self._warnings = SeldomLog(_log)
         self._scrubber = Scrubber(log)
         self._no_quorum = no_quorum
         self._timer: asyncio.TimerHandle | None = None
         self._slow_at = 0.0
         self._look_at = 0.0
-        self._blocked_since: float | None = None
+        self._unfit_since: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_stalled = False
+        self.why_full: Callable[[], str | None] = lambda: None
 
     @property
     def is_running(self) -> bool:
@@ -118,22 +122,22 @@ class Pulse:
         task.add_done_callback(self._tasks.discard)
 
     def _care(self, now: float) -> None:
-        """Ask for copies of damaged entries. A leader that cannot get one hands leadership over."""
-        care = self._log.care
+        """Ask for copies of damaged entries. A leader that cannot get one, or has no room, hands leadership over."""
+        care, full = self._log.care, self.why_full()
+        self._node.on_room(is_full=full is not None)
         if care.damages:
             for peer_id in sorted(self._peers.joined):
                 self._copies.ask(peer_id)
-        if care.first_blocking is None or self._node.soft_state.role is not RaftRole.LEADER:
-            self._blocked_since = None
-        elif self._blocked_since is None:
-            self._blocked_since = now
-        elif now - self._blocked_since > _HAND_OVER_S:
+        why = str(care.damages[0]) if care.first_blocking is not None else full
+        if why is None or self._node.soft_state.role is not RaftRole.LEADER:
+            self._unfit_since = None
+        elif self._unfit_since is None:
+            self._unfit_since = now
+        elif now - self._unfit_since > _HAND_OVER_S:
             try:
-                _log.warning(
-                    "leadership goes to %s, since this node cannot serve: %s", self._node.transfer(), care.damages[0]
-                )
+                _log.warning("leadership goes to %s, since this node cannot serve: %s", self._node.transfer(), why)
             except TransferRefusedError as error:
-                _log.warning("leadership cannot be handed over: %s", error)
+                self._warnings.warning("leadership cannot be handed over: %s", error)
 
     def _watch_disk(self) -> None:
         since, limit_ms = self._flusher.pending_since, self._config.disk_stall_ms

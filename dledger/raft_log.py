@@ -280,6 +280,10 @@ class RaftLog:
         except RaftError as error:
             raise Refusal(Cause.BUSY, str(error), retry_after_ms=_RETRY_AFTER_MS) from error
 
+    def watch_room(self, why_full: Callable[[], str | None]) -> None:
+        """Hand over when this node leads and `why_full` says, for two seconds, why there is no room for messages."""
+        self._pulse.why_full = why_full
+
     def set_reads_ahead(self, reads_ahead: bool) -> None:
         """See `ReplicatedLog.set_reads_ahead`; refused, since a write into a fresh page would wait for the read."""
         if reads_ahead:

@@ -182,6 +182,7 @@ async def open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, foll
             raft_log,
             prepare=follower.prepare,
         )
+        raft_log.watch_room(opened.store.why_full)
     except BaseException as error:
         if raft_log is not None:
             await raft_log.close()

@@ -3,6 +3,8 @@
     begin --> proposals are refused --> the peer holds everything --> TransferRequest --> the peer campaigns at once
                 '-- deadline: the leader continues, and is writable once all its entries are committed
 
+A peer whose disk is full does not campaign. One that did not take over is not chosen again for a while.
+
 The peer is the one asked for. A leader that must stop leading chooses the peer with the longest log; a leader that
 looks for a member of greater priority chooses one that holds everything committed.
 """
@@ -12,6 +14,8 @@ from dledger.core.leader import Leader
 from dledger.core.messages import TransferRequest
 from dledger.core.progress import PeerProgress, ProgressState
 from dledger.core.state import NodeState
+
+_DECLINED_ELECTIONS = 60
 
 
 class Handover:
@@ -29,6 +33,11 @@ class Handover:
     def is_overdue(self) -> bool:
         """Whether the deadline has passed, so that the leader continues to lead."""
         return self._state.now_ms >= self._deadline_ms
+
+    def give_up(self, leader: Leader) -> None:
+        """The peer has not taken over in time: choose others for 60 times `election_max_ms`."""
+        state = self._state
+        leader.declined[self.target] = state.now_ms + _DECLINED_ELECTIONS * state.settings.election_max_ms
 
     def proceed(self, leader: Leader) -> None:
         """Ask the peer to campaign, if it holds all entries and has not been asked yet."""
@@ -90,6 +99,8 @@ def _is_heard(state: NodeState, progress: PeerProgress) -> bool:
 
 
 def _is_fit(state: NodeState, leader: Leader, peer: str) -> bool:
+    if state.now_ms < leader.declined.get(peer, 0):
+        return False
     try:
         check_target(state, leader, peer)
     except TransferRefusedError:

@@ -40,6 +40,7 @@ class Leader:
         may_miss_after: see `SoftState`.
         peers: progress of the other members.
         prefer_due_ms: when this leader next looks for a member of greater priority.
+        declined: members that did not take over when asked, and until when (ms) this leader asks others instead.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Leader:
         "_settle_index",
         "_state",
         "_state_count",
+        "declined",
         "is_salvage",
         "may_miss_after",
         "peers",
@@ -65,6 +67,7 @@ class Leader:
         self.term_start_index = self._settle_index = state.terms.last_index + 1
         self.peers = {peer: PeerProgress(self.term_start_index, state.now_ms) for peer in state.settings.others}
         self.prefer_due_ms = state.now_ms + state.settings.prefer_interval_ms
+        self.declined: dict[str, int] = {}
         self._sequence = 1
         self._state_count = 0
         self._rounds = deque([(1, state.now_ms)])

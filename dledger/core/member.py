@@ -152,7 +152,7 @@ class Member:
 
     def on_transfer_request(self, peer: str, request: TransferRequest) -> None:
         """Campaign at once without a pre-vote, since the leader hands over, unless this node is not fit to lead."""
-        is_fit = not self.state.recovering and not self.state.stalled
+        is_fit = not (self.state.recovering or self.state.stalled or self.state.is_full)
         is_waiting = self.role in (RaftRole.FOLLOWER, RaftRole.PRE_CANDIDATE)
         if request.term == self.state.term and request.leader_id == peer and is_fit and is_waiting:
             self._become_candidate(is_transfer=True)

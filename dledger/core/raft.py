@@ -421,6 +421,7 @@ class Raft:
             self.member.become_follower(self.state.term, None)
             return
         if self.member.handover is not None and self.member.handover.is_overdue:
+            self.member.handover.give_up(leader)
             self.member.handover = None
         if self.state.now_ms >= leader.prefer_due_ms:
             leader.prefer_due_ms = self.state.now_ms + self.settings.prefer_interval_ms

@@ -50,6 +50,7 @@ class NodeState:
         commit_index: entries up to here are committed; in the same range, and it never falls.
         lost_links: members to which no connection is known to stand.
         stalled: the disk does not answer, so this node must not campaign.
+        is_full: there is no room for messages, so this node does not take over from a leader that hands over.
         messages: may be sent now. `held`: depend on a hard state that is not durable yet, and follow when it is.
         writes, reads: for the next `Ready`.
         snapshot: returns the bytes of the state machine, for a follower that needs an install.
@@ -61,6 +62,7 @@ class NodeState:
         "durable_index",
         "forgot_votes",
         "held",
+        "is_full",
         "jitter",
         "lost_links",
         "messages",
@@ -109,7 +111,7 @@ class NodeState:
         self.voted_for = "" if is_behind else hard_state.voted_for
         self.unsaved = is_behind
         self.lost_links: set[str] = set()
-        self.stalled = False
+        self.stalled = self.is_full = False
         self.messages: list[tuple[str, Message]] = []
         self.held: list[tuple[str, Message]] = []
         self.writes: list[Write] = []

@@ -269,6 +269,22 @@ async def test_leadership_is_handed_over(raft_cluster: Make) -> None:
     await until(lambda: cluster.leader() == target, f"{target} leads")
 
 
+async def test_a_leader_without_room_hands_over_to_a_member_that_has_some(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dledger.pulse._HAND_OVER_S", 0.1)
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    await cluster.append(leader, b"x")
+    await cluster.caught_up()
+    full, target = followers(cluster, leader)
+    for name in (full, leader):
+        cluster.logs[name].watch_room(lambda: "the disk is full")
+    await until(lambda: cluster.leader() == target, f"{target} leads")
+    assert isinstance(await cluster.append(target, b"y"), AppendReceipt)
+
+
 async def test_a_batch_that_fits_into_no_file_is_refused_and_the_log_goes_on(raft_cluster: Make) -> None:
     cluster = raft_cluster()
     await cluster.start()
