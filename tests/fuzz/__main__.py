@@ -17,9 +17,10 @@ from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import Failure
 from tests.fuzz.groups import GroupCampaign
 from tests.fuzz.nodes import Group, NodePair, TlsPair
+from tests.fuzz.rights import RightsCampaign, RightsPair
 from tests.fuzz.tls import TlsCampaign
 
-LEVELS = ("decoders", "nodes", "tls", "peers", "group")
+LEVELS = ("decoders", "nodes", "tls", "peers", "group", "rights")
 _FOREVER_S = 1e9
 
 
@@ -73,6 +74,9 @@ def _campaign(level: str, folder: Path, conf: dict[str, str], seed: int) -> Iter
     elif level == "group":
         with Group(folder, conf) as group:
             yield GroupCampaign(group, seed)
+    elif level == "rights":
+        with RightsPair(folder, conf) as pair:
+            yield RightsCampaign(pair, seed)
     else:
         with NodePair(folder, conf) as nodes:
             yield Campaign(nodes, seed)

@@ -116,7 +116,7 @@ class Campaign:
             peer.sendall(probe)
             if is_broken and values.chance(0.5):
                 peer.shutdown(socket.SHUT_WR)
-            self._read(values, peer, set() if is_broken else {_PROBE_OPAQUE, *_owed(commands)}, is_broken)
+            self._read(values, peer, set() if is_broken else {_PROBE_OPAQUE, *owed(commands)}, is_broken)
 
     def _write(self, values: Values, peer: socket.socket, data: bytes) -> None:
         cuts = sorted(values.random.randrange(len(data) + 1) for _ in range(values.random.choice((0, 0, 0, 1, 4))))
@@ -232,6 +232,6 @@ def _is_within_limits(command: Command) -> bool:
     return len(command.ext) <= FIELDS_MAX and len(command.body) < (1 << 20)
 
 
-def _owed(commands: list[Command]) -> set[int]:
+def owed(commands: list[Command]) -> set[int]:
     """Opaques of requests that must be answered at once: not one-way, no answers themselves, asking no third party."""
     return {c.opaque for c in commands if not c.flag & (ONEWAY_FLAG | RESPONSE_FLAG) and c.code not in _ANSWERED_LATER}

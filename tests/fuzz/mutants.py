@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from broker.auth import guard
 from broker.groups.offset_requests import OffsetRequests
 from cli.main import main
 from dledger.peers import wire
@@ -77,6 +78,10 @@ async def tls_error(door: FrontDoor, visitor: socket.socket, is_tls: bool) -> No
         await _let_in(door, visitor, is_tls)
 
 
+def every_right(*_: object) -> None:
+    """Whoever is known has every right."""
+
+
 def plant(fault: str) -> None:
     """Put it in."""
     if fault == "peer-error":
@@ -86,7 +91,7 @@ def plant(fault: str) -> None:
         setattr(owner, name, planted)
 
 
-FAULTS: Final[dict[str, tuple[type[Any], str, Callable[..., Any]]]] = {
+FAULTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "key-error": (OffsetRequests, "min_offset", key_error),
     "no-answer": (OffsetRequests, "min_offset", no_answer),
     "two-answers": (OffsetRequests, "min_offset", two_answers),
@@ -94,8 +99,9 @@ FAULTS: Final[dict[str, tuple[type[Any], str, Callable[..., Any]]]] = {
     "growth": (Connection, "respond", growth),
     "route-error": (ClientRequests, "answer_route", route_error),
     "tls-error": (FrontDoor, "_let_in", tls_error),
+    "every-right": (guard, "check", every_right),
 }
-NODE_FAULTS: Final = tuple(name for name in FAULTS if name != "tls-error")
+NODE_FAULTS: Final = tuple(name for name in FAULTS if name not in ("tls-error", "every-right"))
 
 if __name__ == "__main__":
     plant(sys.argv[1])

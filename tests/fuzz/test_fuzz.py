@@ -22,6 +22,7 @@ from tests.fuzz.cases import FuzzError
 from tests.fuzz.groups import GroupCampaign
 from tests.fuzz.mutants import NODE_FAULTS
 from tests.fuzz.nodes import Group, NodePair, TlsPair
+from tests.fuzz.rights import RightsCampaign, RightsPair
 from tests.fuzz.tls import TlsCampaign
 
 _FRESH: Final = secrets.randbits(32)
@@ -85,11 +86,23 @@ def test_no_input_makes_a_formed_group_fail_hang_or_grow(tmp_path: Path) -> None
 
 
 @pytest.mark.cluster
+def test_nobody_reads_or_changes_what_belongs_to_another(tmp_path: Path) -> None:
+    with RightsPair(tmp_path) as pair:
+        count, failures = RightsCampaign(pair, _FRESH).run(300, 90)
+    print(f"seed {_FRESH}: {count} cases")
+    if failures:
+        raise FuzzError(failures)
+
+
+@pytest.mark.cluster
 @pytest.mark.skipif(os.environ.get("FUZZ") != "all", reason="FUZZ=all: the faults of nodes take some minutes")
-def test_a_fault_planted_in_a_handshake_or_in_a_group_is_found(tmp_path: Path) -> None:
+def test_a_fault_planted_in_a_handshake_in_a_group_or_in_the_checks_of_rights_is_found(tmp_path: Path) -> None:
     found = {}
     (tmp_path / "tls").mkdir()
     (tmp_path / "group").mkdir()
+    (tmp_path / "rights").mkdir()
+    with RightsPair(tmp_path / "rights", python=("-m", "tests.fuzz.mutants", "every-right")) as pair:
+        _, found["every-right"] = RightsCampaign(pair, 1, limit_s=8).run(3000, 90)
     with TlsPair(tmp_path / "tls", python=("-m", "tests.fuzz.mutants", "tls-error")) as pair:
         _, found["tls-error"] = TlsCampaign(pair, 1, limit_s=8).run(3000, 90)
     with Group(tmp_path / "group", python=("-m", "tests.fuzz.mutants", "peer-error")) as group:
