@@ -20,6 +20,7 @@ from nameserver.server import NameServer
 from node.broker_assembly import Broker
 from store.errors import StoreFormatError, StoreLockedError
 from tests.broker.conftest import eventually, pull_fields, send_fields, small_config, topic_fields
+from tests.limits import WAIT_S
 from tests.ports import free_ports
 
 
@@ -44,7 +45,7 @@ async def remoting() -> AsyncIterator[RemotingClient]:
 
 
 async def ask(client: RemotingClient, broker: Broker, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
-    return await client.request(broker.address, Command(code, ext=fields, body=body), 5)
+    return await client.request(broker.address, Command(code, ext=fields, body=body), WAIT_S)
 
 
 async def test_messages_survive_a_stop_and_a_start(tmp_path: Path, remoting: RemotingClient) -> None:
@@ -99,10 +100,15 @@ async def test_health_says_when_it_serves_and_what_it_counts(broker: Broker, rem
 async def test_stopping_answers_held_pulls_and_takes_no_time(broker: Broker, remoting: RemotingClient) -> None:
     assert (await ask(remoting, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))).code == 0
     held = asyncio.ensure_future(
-        ask(remoting, broker, RequestCode.PULL_MESSAGE, pull_fields(sysFlag=6, suspendTimeoutMillis=20_000))
+        ask(
+            remoting,
+            broker,
+            RequestCode.PULL_MESSAGE,
+            pull_fields(sysFlag=6, suspendTimeoutMillis=round(10_000 * WAIT_S)),
+        )
     )
     await eventually(lambda: len(broker.parts.pull.held) == 1)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(WAIT_S):
         await broker.close()
     assert (await held).code == 19
 
@@ -143,7 +149,7 @@ async def test_bytes_that_are_no_frame_end_their_connection_and_nothing_else(
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(garbage)
     writer.write_eof()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         await reader.read()
     writer.close()
     await writer.wait_closed()

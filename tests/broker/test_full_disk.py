@@ -21,6 +21,7 @@ from store.files import disk
 from store.log.flusher import FlushMode
 from tests.broker.conftest import send_fields, topic_fields
 from tests.broker.test_broker import broker_config
+from tests.limits import WAIT_S
 
 FILE_SIZE = 1 << 20
 RAFT = {
@@ -86,7 +87,7 @@ async def test_a_full_disk_is_seen_by_whoever_looks_until_there_is_room(
         ballast.unlink()
         assert (await page("readyz"))[0] == 200
         assert any("has room again" in line for line in caplog.messages)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while (await send()).code != 0:
             await asyncio.sleep(0.1)
     await client.close()

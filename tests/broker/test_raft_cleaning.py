@@ -25,6 +25,7 @@ from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fi
 from tests.broker.groups.test_offsets import key
 from tests.broker.test_broker import ask, broker_config
 from tests.broker.test_raft_brokers import Group
+from tests.limits import WAIT_S
 from tests.ports import free_ports
 
 BATCH = encode_batch([(0, b"in", b""), (0, b"side", b"")])
@@ -50,6 +51,8 @@ def config_of(root: Path, node_id: str, peers: tuple[PeerAddress, ...], **more: 
         mappedFileSizeCommitLog=FILE_SIZE,
         max_message_size_bytes=8000,
         mappedFileSizeConsumeQueue=200,
+        flushConsumeQueueThoroughInterval=100,
+        cleanResourceInterval=100,
         deleteCommitLogFilesInterval=0,
         deleteConsumeQueueFilesInterval=0,
         consumer_offset_persist_interval_ms=50,
@@ -92,7 +95,7 @@ async def newest_of_keys(group: Group, broker: Broker) -> dict[str, bytes]:
 
 async def hand_over(group: Group, to: Broker, node_id: str) -> None:
     """Let a member lead; it is asked for again while it recovers, or its log is not level yet."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while not to.parts.context.role.writable:
             if any(broker.parts.context.role.writable for broker in group.brokers):
                 answer = await ask(group.client, group.leader, TRANSFER_LEADERSHIP, {"target": node_id})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.cluster.child import Child, ChildState, program
+from tests.limits import WAIT_S
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
@@ -30,7 +31,7 @@ def process_state(pid: int) -> str:
 
 
 async def until_it_printed(child: Child) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not child.log_path.exists() or "up" not in child.log_path.read_text():
             await asyncio.sleep(0.01)
 
@@ -70,7 +71,7 @@ async def test_a_paused_child_sleeps_and_can_still_be_stopped_in_order(tmp_path:
     await until_it_printed(child)
     child.pause()
     assert child.pid is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while process_state(child.pid) != "T":
             await asyncio.sleep(0.01)
     assert child.state is ChildState.PAUSED
@@ -103,7 +104,7 @@ def test_a_child_dies_with_its_parent_even_when_the_parent_is_killed(tmp_path: P
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while process_state(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert process_state(pid) == ""

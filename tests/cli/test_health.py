@@ -7,6 +7,7 @@ import pytest
 
 from cli.health import check_health
 from node.errors import CommandError, UsageError
+from tests.limits import WAIT_S
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8088", "", "ftp://h/", "file:///etc/hosts"])
@@ -36,4 +37,4 @@ def test_a_port_that_speaks_no_http_is_an_error_of_one_line() -> None:
         answering.start()
         with pytest.raises(CommandError, match="does not answer like a health port"):
             check_health(f"http://127.0.0.1:{port}/readyz")
-        answering.join(10)
+        answering.join(WAIT_S)

@@ -19,6 +19,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 from node import run
 from node.errors import CommandError
+from tests.limits import WAIT_S
 from tests.ports import free_ports
 
 
@@ -87,7 +88,7 @@ async def test_a_nameserver_holds_more_connections_than_the_soft_limit_of_descri
     client, newcomer = RemotingClient(), RemotingClient()
     with contextlib.ExitStack() as held:
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WAIT_S):
                 await _answers(client, port)
                 for _ in range(100):
                     held.enter_context(socket.create_connection(("127.0.0.1", port)))
@@ -96,7 +97,7 @@ async def test_a_nameserver_holds_more_connections_than_the_soft_limit_of_descri
             await client.close()
             await newcomer.close()
             process.terminate()
-            process.wait(20)
+            process.wait(WAIT_S)
 
 
 async def _answers(client: RemotingClient, port: int) -> None:

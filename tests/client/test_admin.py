@@ -8,6 +8,7 @@ from ledgermq.client import Admin, Consumer, MessageQueue, Producer
 from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError, NoRouteError, NotFoundError
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, refuse
+from tests.limits import WAIT_S
 
 
 async def test_a_topic_is_created_at_every_leader_and_routed_when_the_call_returns(cluster: FakeCluster) -> None:
@@ -87,7 +88,7 @@ async def test_a_message_is_found_by_its_offset_id_though_its_storing_broker_is_
 async def test_what_is_asked_while_nobody_leads_is_answered_by_the_next_leader(cluster: FakeCluster) -> None:
     first, second = await cluster.add(nodes=2, topics={"T": 1})
     record = first.ledger.append("T", 0, b"x", b"")
-    async with Admin(cluster.namesrv) as admin, asyncio.timeout(8):
+    async with Admin(cluster.namesrv) as admin, asyncio.timeout(WAIT_S):
         await cluster.kill(first)
         read = asyncio.ensure_future(admin.read(MessageQueue("T", "b", 0), 0, 1))
         view = asyncio.ensure_future(admin.view_message(record.offset_message_id))
@@ -99,7 +100,7 @@ async def test_what_is_asked_while_nobody_leads_is_answered_by_the_next_leader(c
 
 async def test_a_nameserver_that_comes_back_in_time_is_waited_for(cluster: FakeCluster) -> None:
     await cluster.add(topics={"T": 1})
-    async with Admin(cluster.namesrv) as admin, asyncio.timeout(8):
+    async with Admin(cluster.namesrv) as admin, asyncio.timeout(WAIT_S):
         await cluster.nameserver.kill()
         info, route = asyncio.ensure_future(admin.cluster()), asyncio.ensure_future(admin.route("T"))
         await asyncio.sleep(0.1)

@@ -8,6 +8,7 @@ import pytest
 from ledgermq.client import Admin
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.cluster.raw_desk import QUEUES, Desk, now_ms
+from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 FORGOTTEN_MS_MAX = 1000
@@ -45,7 +46,7 @@ async def test_a_group_reads_again_at_most_what_it_reported_in_the_last_second(g
     told: list[tuple[int, int]] = []
     (leader,) = await asyncio.to_thread(cluster.nodes, "master")
     reporter = asyncio.create_task(report(desk, topic, told))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         while len(told) < REPORTS:
             await asyncio.sleep(REPORT_EVERY_S)
     fault_at = now_ms()

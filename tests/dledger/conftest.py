@@ -301,7 +301,7 @@ class RaftCluster:
         answer: asyncio.Future[AppendReceipt | Refusal] = asyncio.get_running_loop().create_future()
         self.logs[node_id].append([make_draft(body) for body in bodies], answer.set_result)
         assert not answer.done(), "done was called inside append"
-        return await asyncio.wait_for(answer, 10)
+        return await asyncio.wait_for(answer, WAIT_S)
 
     def bodies(self, node_id: str) -> list[bytes]:
         """Bodies of the confirmed messages, in the log's order."""

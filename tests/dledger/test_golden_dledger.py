@@ -32,6 +32,12 @@ def entry_bytes(opened: OpenedLog, index: int) -> memoryview:
     return opened.data.slice(position, size)
 
 
+def _begin_of(path: Path, count: int) -> bytes:
+    """The first bytes of a file that may be long, and sparse."""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 @pytest.mark.parametrize("base", BASES)
 def test_every_entry_and_index_unit_equals_the_manifest(
     base: str, golden_log: Callable[..., Any], open_java_log: Opener
@@ -57,8 +63,9 @@ def test_every_entry_and_index_unit_equals_the_manifest(
 def test_encoding_again_gives_java_s_bytes(base: str, golden_log: Callable[..., Any], open_java_log: Opener) -> None:
     log = golden_log(base)
     opened = open_java_log(log)
-    index_file = (log.directory / "index").iterdir()
-    units = b"".join(path.read_bytes()[: len(log.entries) * INDEX_UNIT_SIZE] for path in sorted(index_file))
+    units = b"".join(
+        _begin_of(path, len(log.entries) * INDEX_UNIT_SIZE) for path in sorted((log.directory / "index").iterdir())
+    )
     for entry in log.entries:
         raw = bytes(entry_bytes(opened, entry["index"]))
         again = encode_entry(entry["index"], entry["term"], entry["pos"], raw[HEADER_SIZE:], body_crc=0)
@@ -99,8 +106,8 @@ def test_appending_java_s_entries_as_spans_makes_java_s_files(
         used = min(max(end - int(path.name), 0), log.data_file_size)
         assert (copy / "data" / path.name).read_bytes()[:used] == path.read_bytes()[:used]
     for path in sorted((log.directory / "index").iterdir()):
-        used = (target.last_index + 1) * INDEX_UNIT_SIZE - int(path.name)
-        assert (copy / "index" / path.name).read_bytes()[: max(used, 0)] == path.read_bytes()[: max(used, 0)]
+        used = max((target.last_index + 1) * INDEX_UNIT_SIZE - int(path.name), 0)
+        assert _begin_of(copy / "index" / path.name, used) == _begin_of(path, used)
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if "bad-length" not in name])

@@ -25,6 +25,7 @@ from store.errors import DiskFailedError, DiskFullError, RecordUnavailableError
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import MemoryMachine, RaftCluster, make_draft, until
+from tests.limits import WAIT_S
 
 Make = Callable[..., RaftCluster]
 STATE = b"topics, groups, offsets"
@@ -119,7 +120,7 @@ async def test_a_term_is_reported_when_it_is_written_and_not_before(
 
     def slow(path: Path, content: bytes) -> None:
         begun.set()
-        assert allowed.wait(10)
+        assert allowed.wait(WAIT_S)
         write(path, content)
 
     monkeypatch.setattr(hard_state, "write_durably", slow)
@@ -379,7 +380,7 @@ async def test_a_slow_allocation_holds_the_loop_for_less_than_the_lease(
     fallocate, released = os.posix_fallocate, threading.Event()
 
     def slow(descriptor: int, start: int, size: int) -> None:
-        released.wait(10)
+        released.wait(WAIT_S)
         fallocate(descriptor, start, size)
 
     monkeypatch.setattr("os.posix_fallocate", slow)

@@ -24,6 +24,7 @@ from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
 from tests.descriptors import limited_descriptors
 from tests.dledger.conftest import RaftCluster, make_draft, until
+from tests.limits import WAIT_S
 
 Make = Callable[..., RaftCluster]
 
@@ -223,7 +224,7 @@ async def test_a_stalled_disk_deposes_the_leader_and_is_forgiven(
 
     def slow(descriptor: int) -> None:
         if descriptor in own:
-            released.wait(30)
+            released.wait(WAIT_S)
         sync(descriptor)
 
     monkeypatch.setattr("os.fdatasync", slow)
@@ -261,7 +262,7 @@ async def test_a_full_disk_refuses_and_the_log_goes_on_when_there_is_room(
         assert refused.value.cause is Cause.DISK_FULL
         assert log.max_offset == before
         assert isinstance(await cluster.append(leader, b"small fits"), AppendReceipt)
-    later = asyncio.get_running_loop().time() + 10
+    later = asyncio.get_running_loop().time() + WAIT_S
 
     async def appended() -> bool:
         try:
@@ -291,7 +292,7 @@ async def test_members_without_descriptors_refuse_and_go_on_when_there_are_some_
         await asyncio.sleep(0.3)
     assert "Traceback" not in caplog.text
     assert not [log.status() for log in cluster.logs.values() if not log._pulse.is_running]
-    deadline = asyncio.get_running_loop().time() + 10
+    deadline = asyncio.get_running_loop().time() + WAIT_S
     while True:
         assert asyncio.get_running_loop().time() < deadline
         try:

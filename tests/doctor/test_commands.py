@@ -15,6 +15,7 @@ from doctor.read.directory import open_layout
 from doctor.read.progress import ProgressBar
 from doctor.read.tail import follow
 from tests.doctor.doctor_support import run_json, write_store
+from tests.limits import WAIT_S
 from tests.store.support import GOLDEN, fast_directory, golden
 
 ROOT = Path(__file__).parents[2]
@@ -232,7 +233,7 @@ def test_all_of_it_works_beside_a_process_that_writes(place: Path, capsys: pytes
         assert f"process {writer.pid} has the store open" in capsys.readouterr().err
         assert main(["store", "tail", str(root)]) == 0
         writer.stdin.close()
-        assert writer.wait(30) == 0
+        assert writer.wait(WAIT_S) == 0
     capsys.readouterr()
     assert run_json(capsys, ["check", root], 0)["records"] >= records
 

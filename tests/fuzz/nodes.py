@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.fuzz.cases import kept_bytes
+from tests.limits import WAIT_S
 from tests.ports import free_ports
 from tests.remoting.certificates import make_identity
 
@@ -97,10 +98,10 @@ class Node:
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(15)
+            self.process.wait(WAIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(5)
+            self.process.wait(WAIT_S)
         self._out.close()
 
 

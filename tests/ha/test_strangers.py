@@ -15,6 +15,7 @@ from ha.core.handshake import seal
 from ha.core.stream import CLASSIC, OPENER, OURS, Report
 from ledgermq.message.crc import crc32
 from tests.ha.nodes import GROUP, LOCAL, Node, copied, in_sync, master, slave
+from tests.limits import WAIT_S
 from tests.store.support import eventually
 
 SYNC = CopyRules(wanted=2)
@@ -36,7 +37,7 @@ async def connected(node: Node) -> AsyncIterator[tuple[asyncio.StreamReader, asy
 async def is_closed(reader: asyncio.StreamReader) -> bool:
     """Whether the other end closes within the limit, whatever it sends before."""
     with contextlib.suppress(ConnectionError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             while await reader.read(1 << 16):
                 pass
     return True

@@ -15,6 +15,7 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
+from tests.limits import WAIT_S
 from tests.remoting.peers import Handler, Serve, eventually
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -169,7 +170,7 @@ def test_an_attempt_that_ends_just_when_it_is_connected_leaves_no_connection_beh
         async with server:
             with pytest.raises(ConnectError):
                 await client.connection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-            async with asyncio.timeout(10):  # it waited for that connection for ever
+            async with asyncio.timeout(WAIT_S):  # it waited for that connection for ever
                 await client.close()
         return handler.connected_count, handler.closed_count
 
@@ -185,7 +186,7 @@ async def test_closing_does_not_wait_for_ever_for_a_connection_whose_end_is_not_
     connection = Connection(NoRequests(), Limits(), connections.admit, connections.forget)
     connection.address = "10.0.0.1:10911"
     assert connections.admit(connection) is None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await connections.close("the client closes")
     assert "have not ended 0.05 s after they were aborted: 10.0.0.1:10911" in caplog.text
 

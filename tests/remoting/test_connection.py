@@ -10,6 +10,7 @@ from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectionLostError, RemotingError, RequestTimeoutError
 from ledgermq.remoting.limits import Limits
+from tests.limits import WAIT_S
 from tests.remoting.peers import Handler, turns
 from tests.wire import encode_response
 
@@ -265,7 +266,7 @@ async def test_requests_that_a_late_loop_finds_timed_out_fail_in_the_order_of_th
     connection.call(Command(12), 0.02, outcomes.append)
     connection.call(Command(13), 0.01, outcomes.append)
     time.sleep(0.05)  # noqa: ASYNC251  # both are due when the loop runs again
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while len(outcomes) < 2:
             await asyncio.sleep(0.001)
     assert [str(outcome).split()[4] for outcome in outcomes] == ["13", "QUERY_MESSAGE"]

@@ -13,6 +13,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
 from tests.fuzz.nodes import NodePair, dial
+from tests.limits import WAIT_S
 from tests.remoting.golden_replay import Exchange, client_answer, differences, exchanges
 
 _LIMIT_S: Final = 20.0
@@ -99,7 +100,7 @@ class Replay:
 
     def ask(self, exchange: Exchange) -> Command:
         """Our answer; asked again for a moment while it says what the recorded one does not, as queues fill behind."""
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + WAIT_S
         while True:
             request = self._fitted(exchange)
             ours = self._peers[exchange.server].ask(request)

@@ -226,7 +226,7 @@ async def test_a_peer_that_never_reads_is_closed_at_the_hard_limit(serve: Serve,
     await eventually(lambda: bool(handler.connections))
     connection = handler.connections[0]
     push = encode(Command(40, 1, ONEWAY_FLAG, body=bytes(MIB)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not connection.is_closed:
             connection.send(push)
             await asyncio.sleep(0)
@@ -296,7 +296,7 @@ async def test_closing_does_not_wait_for_a_peer_that_does_not_read(serve: Serve,
     await eventually(lambda: bool(handler.connections))
     handler.connections[0].send(bytes(32 * MIB))
     await turns(5)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await server.close()
     assert len(handler.closed) == 1
 

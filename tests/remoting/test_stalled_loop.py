@@ -58,7 +58,7 @@ def test_an_answer_that_came_while_the_loop_stood_still_is_taken(run: Runner) ->
         thread = threading.Thread(target=serve, args=(listener, 1, sent), daemon=True)
         thread.start()
         answered, unanswered = run(stalled(f"127.0.0.1:{listener.getsockname()[1]}", sent))
-        thread.join(10)
+        thread.join(WAIT_S)
     assert isinstance(answered, Command)
     assert isinstance(unanswered, RequestTimeoutError)
 
@@ -77,5 +77,5 @@ def test_a_request_whose_time_is_already_over_times_out_as_does_the_one_after_it
         thread = threading.Thread(target=serve, args=(listener, 0, threading.Event()), daemon=True)
         thread.start()
         outcomes = run(two_late_ones(f"127.0.0.1:{listener.getsockname()[1]}"))
-        thread.join(10)
+        thread.join(WAIT_S)
     assert [type(outcome) for outcome in outcomes] == [RequestTimeoutError, RequestTimeoutError]

@@ -18,6 +18,7 @@ from ledgermq.remoting.front_door import FrontDoor
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
 from ledgermq.remoting.tls import LOOK_INTERVAL_S, ClientAuth, ClientTls, ReloadedContext, ServerTls
+from tests.limits import WAIT_S
 from tests.remoting.certificates import Identity, make_identity
 from tests.remoting.peers import Dial, Handler, RawPeer, eventually
 
@@ -243,7 +244,7 @@ async def test_unfinished_handshakes_from_one_address_count_together(
         finally:
             again.writer.close()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not await is_let_in():
             await asyncio.sleep(0.01)
 

@@ -9,6 +9,7 @@ import pytest
 from store.errors import AllocationPendingError, DiskFullError
 from store.files.allocator import FULL_RETRY_S, FileAllocator
 from store.files.mapped_file import MappedFile, file_name
+from tests.limits import WAIT_S
 from tests.store.test_mapped_file import refuse_allocation
 
 SIZE = 4096
@@ -69,7 +70,7 @@ def test_a_disk_that_is_too_slow_is_a_typed_error_and_the_file_is_there_later(
     allocate = os.posix_fallocate
 
     def slow(descriptor: int, start: int, size: int) -> None:
-        gate.wait(20)
+        gate.wait(WAIT_S)
         allocate(descriptor, start, size)
 
     monkeypatch.setattr(os, "posix_fallocate", slow)

@@ -19,6 +19,7 @@ from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
 from store.opening import OpenStore
 from store.queues.consume_queue import BLANK_SIZE
+from tests.limits import WAIT_S
 from tests.store.support import Outcomes, fast_directory, open_classic, put_all, queued
 
 SECTOR = 512
@@ -114,7 +115,7 @@ async def test_nothing_acknowledged_is_lost(seed: int, monkeypatch: pytest.Monke
         acknowledged, flushed = writer.number, log.flushed_offset
         gate = threading.Event()
         with monkeypatch.context() as patch:
-            patch.setattr(MappedFile, "sync", lambda _: gate.wait(20))
+            patch.setattr(MappedFile, "sync", lambda _: gate.wait(WAIT_S))
             for _ in range(dice.randrange(6)):
                 store.store.put(writer.drafts(), Outcomes())
             shutil.copytree(directory / "root", cached)

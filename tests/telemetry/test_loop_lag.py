@@ -2,6 +2,7 @@ import asyncio
 
 from telemetry.loop_lag import LoopLagMonitor
 from telemetry.metrics import Registry
+from tests.limits import WAIT_S
 
 
 class Clock:
@@ -16,7 +17,7 @@ async def next_beat(registry: Registry, monitor: LoopLagMonitor) -> None:
     """Wait until the monitor has observed once more."""
     histogram = registry.histogram("ledgermq_loop_lag_seconds", "How late the event loop ran a due timer.")
     seen = histogram.count
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while histogram.count == seen:
             await asyncio.sleep(0)
 

@@ -27,6 +27,8 @@ SMALL_FILES = {
     "mappedFileSizeCommitLog": 8192,
     "max_message_size_bytes": 4000,
     "mappedFileSizeConsumeQueue": 200,
+    "flushConsumeQueueThoroughInterval": 100,
+    "cleanResourceInterval": 100,
     "deleteCommitLogFilesInterval": 0,
     "flushIntervalCommitLog": 10,
 }

@@ -14,6 +14,7 @@ from tests.broker.pop.support import handle_fields, handles, pop_fields
 from tests.broker.pop.test_pop_assignment import mode_body
 from tests.broker.test_broker import ask
 from tests.broker.test_raft_brokers import Group, group
+from tests.limits import WAIT_S
 
 __all__ = ["group"]
 
@@ -27,7 +28,7 @@ async def pop(group: Group, **changes: object) -> Command:
 async def pop_until(group: Group, count: int, **changes: object) -> dict[bytes, int]:
     """Bodies of the next messages, and when each was taken (ms)."""
     taken: dict[bytes, int] = {}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while len(taken) < count:
             answer = await pop(group, pollTime=1000, **changes)
             for record in decode_records(answer.body) if answer.code == 0 else ():

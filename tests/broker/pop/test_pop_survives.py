@@ -11,6 +11,7 @@ from broker.state.tables import ReplicatedState, StateChange
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config
 from tests.broker.groups.test_offsets import make_group
 from tests.broker.pop.support import CODE, ack, bodies, handles, pop, pop_again, records
+from tests.limits import WAIT_S
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ async def test_a_restart_knows_what_was_taken_and_what_was_acknowledged(tmp_path
         client = desk.client()
         assert desk.parts.context.offsets.get("T", "g", 0) == 3
         taken: list[bytes] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             while len(taken) < 2:
                 taken += bodies(await pop_again(client))
         assert taken == [b"m0", b"m2"]

@@ -21,6 +21,7 @@ from tests.broker.conftest import Desk, eventually, make_topic, send
 from tests.broker.groups.test_offsets import key, make_group
 from tests.broker.pop.support import pop
 from tests.broker.transactions.test_transactions import COMMIT, end_fields, send_half
+from tests.limits import WAIT_S
 
 SMALL = {"mappedFileSizeCommitLog": 1 << 16, "transaction_op_interval_ms": 10}
 
@@ -63,7 +64,7 @@ async def test_a_save_under_way_does_not_undo_an_install(tmp_path: Path, monkeyp
         if not go_on.is_set():
             is_writing.set()
             threading.Timer(0.1, go_on.set).start()
-            go_on.wait(5)
+            go_on.wait(WAIT_S)
         write_config(path, content)
 
     monkeypatch.setattr("broker.state.files.write_config", slow)
@@ -217,7 +218,7 @@ async def test_the_read_time_of_timers_waits_for_their_deliveries_to_be_durable(
     await make_topic(desk.client())
     if log.flushed_offset < log.max_offset:
         assert await flush() <= 1000
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while await flush() != 2000:
             await asyncio.sleep(0.05)
 
@@ -227,7 +228,7 @@ async def test_no_file_of_the_timer_log_is_deleted_while_a_thread_syncs_its_file
 ) -> None:
     index, may_go_on, deleted = open_index(desk.config, lambda: 0), threading.Event(), list[int]()
     delivery_files = DeliveryFiles(desk.config, index, open_counts(desk.config, lambda: 0), desk.store)
-    monkeypatch.setattr(index, "prepare_flush", lambda _: lambda: may_go_on.wait(30))
+    monkeypatch.setattr(index, "prepare_flush", lambda _: lambda: may_go_on.wait(WAIT_S))
     monkeypatch.setattr(index, "forget_before", deleted.append)
     delivery_files.flush_index()
     delivery_files.clean()

@@ -19,6 +19,7 @@ from ledgermq.message.batch import encode_batch
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, refuse
 from tests.client.reading import read
+from tests.limits import WAIT_S
 from tests.wire import split_batch
 
 BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
@@ -50,7 +51,7 @@ async def test_a_batch_leaves_when_it_is_full_or_its_time_is_over(cluster: FakeC
     for command in broker.seen:
         if command.code == BATCH:
             assert len(command.body) <= 10_000
-    async with Producer(cluster.namesrv, linger_s=0.05) as producer, asyncio.timeout(10):
+    async with Producer(cluster.namesrv, linger_s=0.05) as producer, asyncio.timeout(WAIT_S):
         await asyncio.gather(producer.send("T", b"a"), producer.send("T", b"b"))
 
 
@@ -95,7 +96,7 @@ async def test_a_batch_that_is_lost_fails_for_each_with_an_error_of_its_own(clus
 
 async def test_a_batch_that_waits_for_another_still_ends_at_its_deadline(cluster: FakeCluster) -> None:
     (broker,) = await cluster.add(topics={"T": 1})
-    async with Producer(cluster.namesrv, linger_s=0.0, attempt_timeout_s=0.5) as producer, asyncio.timeout(10):
+    async with Producer(cluster.namesrv, linger_s=0.0, attempt_timeout_s=0.5) as producer, asyncio.timeout(WAIT_S):
         (queue,) = await producer.queues("T")
         broker.silent = True
         first = await producer.send_soon("T", b"1", queue=queue, deadline_s=1.0)
@@ -137,7 +138,7 @@ async def test_closing_hurries_those_that_still_wait_for_room(cluster: FakeClust
     await producer.start()
     sends = [asyncio.ensure_future(producer.send("T", b"%d" % n)) for n in range(3)]
     await asyncio.sleep(0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         await producer.close()
         await asyncio.gather(*sends)
     assert broker.ledger.bodies("T") == [b"0", b"1", b"2"]
@@ -228,7 +229,7 @@ async def test_sends_cancelled_at_any_moment_give_their_room_back(cluster: FakeC
                 send.cancel()
             outcomes = await asyncio.gather(*(send for send in sends if send not in cancelled))
             assert len(outcomes) == 10
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             await producer.flush()
             await producer._in_flight.wait_idle()
         assert len(producer._opened().sender.lanes) == 0

@@ -26,6 +26,7 @@ from ledgermq.message.properties import decode_properties
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.conftest import StartCluster
 from tests.client.fake import FakeCluster, eventually, hang_up, ignore, refuse, store_and_hang_up
+from tests.limits import WAIT_S
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -101,7 +102,7 @@ async def test_sends_leave_a_leader_that_is_silent_once_another_leads(cluster: F
         send = asyncio.ensure_future(producer.send("T", b"x"))
         await eventually(lambda: old.count(SEND) == 2)
         cluster.lead(new)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             assert (await send).attempts == 2
 
 

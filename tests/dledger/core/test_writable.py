@@ -14,6 +14,7 @@ from store.message_store import MessageStore
 from store.queues.queue_table import QueueTable
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import RaftCluster, until
+from tests.limits import WAIT_S
 from tests.store.support import Outcomes, queued
 
 Make = Callable[..., RaftCluster]
@@ -29,7 +30,7 @@ class Sync:
 
         def held_up(file: MappedFile) -> None:
             if any(f"dledger-{node_id}/data/" in str(file.path) for node_id in self._slow):
-                self._may_go.wait(30)
+                self._may_go.wait(WAIT_S)
             sync(file)
 
         monkeypatch.setattr(MappedFile, "sync", held_up)

@@ -155,11 +155,16 @@ class Replica:
 
 @contextlib.asynccontextmanager
 async def replica(
-    directory: Path, court: Court, broker_id: int, flush_mode: FlushMode = FlushMode.ASYNC, boot: str = "boot-1"
+    directory: Path,
+    court: Court,
+    broker_id: int,
+    flush_mode: FlushMode = FlushMode.ASYNC,
+    boot: str = "boot-1",
+    catch_up_s: float = 15.0,
 ) -> AsyncIterator[Replica]:
     """A process of the broker with this id, in its folder; unclean if the store's `abort` is there."""
     group = replace(GROUP, broker_id=broker_id, client_address=f"s:{broker_id}", inside_address=f"i:{broker_id}")
-    rules = CopyRules(counts_durable=flush_mode is FlushMode.SYNC)
+    rules = CopyRules(counts_durable=flush_mode is FlushMode.SYNC, catch_up_s=catch_up_s)
     master = MasterConfig(group=group, listen_host="127.0.0.1", listen_port=0, rules=rules, limit_s=1.0,
                           plain_slaves=LOCAL)  # fmt: skip
     root = directory / str(broker_id)

@@ -16,6 +16,7 @@ from store.errors import DiskFailedError, DiskFullError
 from store.log.flusher import FlushMode
 from store.replicated_log import PLACED, AppendReceipt, LogRole
 from tests.ha.elected.group import Court, in_sync, leads, replica, same, without_lease
+from tests.limits import WAIT_S
 from tests.store.support import eventually
 
 
@@ -321,7 +322,7 @@ async def test_a_slave_with_sync_flush_reports_to_any_master_only_what_is_durabl
             await same(first, second)
             assert queue.flushed_offset == queue.max_offset
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(os, "fdatasync", lambda descriptor: (may_flush.wait(10), sync(descriptor)))
+                patch.setattr(os, "fdatasync", lambda descriptor: (may_flush.wait(WAIT_S), sync(descriptor)))
                 first.put(200)
                 await eventually(lambda: queue.max_offset == first.log.max_offset)
                 assert second.member.slave.report() == Report(queue.flushed_offset, queue.flushed_offset)
@@ -370,7 +371,7 @@ async def test_a_master_whose_resignation_was_lost_asks_for_an_election(tmp_path
 
 async def test_a_hand_over_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     court = Court(2)
-    async with replica(tmp_path, court, 1) as first:
+    async with replica(tmp_path, court, 1, catch_up_s=2.0) as first:
         await leads(first)
         async with replica(tmp_path, court, 2) as second:
             await in_sync(court, 1, 2)

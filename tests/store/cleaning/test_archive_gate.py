@@ -15,6 +15,7 @@ from store.cleaning.cleaner import Cleaner
 from store.cleaning.config import CleaningConfig
 from store.cleaning.disk_space import DiskSpace, StoreSpace
 from store.log.flusher import FlushMode
+from tests.limits import WAIT_S
 from tests.store.support import open_classic, put_all, queued
 
 
@@ -123,7 +124,7 @@ async def test_an_archive_that_does_not_answer_keeps_no_round_from_its_end(tmp_p
     )
     cleaner = Cleaner(config, opened.store, measure=measure)
     task = asyncio.create_task(cleaner.run_round())
-    done, _ = await asyncio.wait([task], timeout=30)
+    done, _ = await asyncio.wait([task], timeout=WAIT_S)
     percent = 91
     if done:
         await cleaner.run_round()

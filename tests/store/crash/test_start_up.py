@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,13 @@ from store.queues.queue_file import QueueFile
 from tests.store.support import bodies_of, fast_directory, killed_image, open_classic, put_all, queued
 
 GIB = 1 << 30
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory: a disk's file system takes seconds to make and remove thousands of queues."""
+    with fast_directory() as directory:
+        yield directory
 
 
 @pytest.fixture

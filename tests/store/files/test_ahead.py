@@ -8,6 +8,7 @@ import pytest
 from store.files.allocator import FileAllocator
 from store.files.mapped_file import MappedFile, file_name
 from store.files.mapped_file_queue import MappedFileQueue
+from tests.limits import WAIT_S
 
 SIZE = 4096
 
@@ -66,12 +67,12 @@ def test_a_file_that_is_being_made_when_nobody_needs_it_any_more_goes_without_a_
 
     def make(path: Path, start_offset: int, size_bytes: int) -> MappedFile:
         begun.set()
-        assert gate.wait(20)
+        assert gate.wait(WAIT_S)
         return MappedFile(path, start_offset, size_bytes)
 
     allocator = FileAllocator(make=make)
     allocator.request(tmp_path / file_name(0), 0, SIZE)
-    assert begun.wait(20)
+    assert begun.wait(WAIT_S)
     allocator.discard(tmp_path)  # would wait for ever
     allocator.request(tmp_path / file_name(0), 0, SIZE)  # and now it is needed again
     gate.set()

@@ -21,6 +21,7 @@ from store.log import committer
 from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
+from tests.limits import WAIT_S
 from tests.store.support import HOST, Outcomes, bodies_of, eventually, make_draft, open_classic
 
 SIZE = 4096
@@ -39,7 +40,7 @@ class Gate:
 
     def write_at(self, descriptor: int, path: Path, data: memoryview, position: int) -> None:
         self.writes += 1
-        assert self.open.wait(20)
+        assert self.open.wait(WAIT_S)
         if self.error is not None:
             raise self.error
         disk.write_at(descriptor, path, data, position)

@@ -12,6 +12,7 @@ from store.errors import DiskFailedError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.flusher import Flusher
+from tests.limits import WAIT_S
 from tests.store.support import eventually
 from tests.store.test_mapped_file_queue import write
 
@@ -29,7 +30,7 @@ class Disk:
 
     def sync(self, _file: MappedFile) -> None:
         self.syncs += 1
-        assert self.gate.wait(20)
+        assert self.gate.wait(WAIT_S)
         if self.error is not None:
             raise self.error
 
