@@ -13,7 +13,6 @@ from dledger.core.messages import (
     NO_INDEX,
     NO_TERM,
     AppendRequest,
-    AppendResponse,
     InstallRequest,
     InstallResponse,
     Span,
@@ -180,35 +179,11 @@ class Follower:
 
     def _accept(self, request: AppendRequest) -> None:
         self._recover()
-        state, matched = self._state, self.matched_index
-        state.send(
-            request.leader_id,
-            AppendResponse(
-                state.term,
-                True,
-                request.prev_index,
-                matched,
-                min(state.durable_index, matched),
-                request.sequence,
-                state.recovering,
-            ),
-        )
+        self._state.answer_append(request.leader_id, request, self.matched_index)
 
     def _reject(self, request: AppendRequest) -> None:
         state = self._state
-        state.send(
-            request.leader_id,
-            AppendResponse(
-                state.term,
-                False,
-                request.prev_index,
-                state.terms.last_index,
-                state.durable_index,
-                request.sequence,
-                state.recovering,
-                state.terms.runs_from(state.commit_index),
-            ),
-        )
+        state.answer_append(request.leader_id, request, None, state.terms.runs_from(state.commit_index))
 
     def _recover(self) -> None:
         state, target = self._state, self.recover_target

@@ -365,7 +365,7 @@ class Raft:
     def _on_append_request(self, peer: str, request: AppendRequest) -> None:
         if not self.member.follows(peer, request.leader_id, request.term):
             if request.term < self.state.term:
-                self._answer_with_term(peer, request)
+                self.state.answer_append(peer, request, None)  # with our term
             return
         self.member.follower.on_append(request)
 
@@ -388,21 +388,6 @@ class Raft:
         terms = self.state.terms
         request = VoteRequest(NO_TERM, self.settings.node_id, terms.last_index, terms.last_term, pre_vote=True)
         self.state.messages.append((peer, request))
-
-    def _answer_with_term(self, peer: str, request: AppendRequest) -> None:
-        state = self.state
-        state.send(
-            peer,
-            AppendResponse(
-                state.term,
-                False,
-                request.prev_index,
-                state.terms.last_index,
-                state.durable_index,
-                request.sequence,
-                state.recovering,
-            ),
-        )
 
     def _on_append_response(self, peer: str, response: AppendResponse) -> None:
         if self.member.is_of_this_term(response.term) and self.member.leader is not None:

@@ -7,7 +7,7 @@ held       depend on a term or vote that is not durable yet; `persisted` release
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dledger.core.messages import HardState, Message, Span, TermRun, VoteRequest
+from dledger.core.messages import AppendRequest, AppendResponse, HardState, Message, Span, TermRun, VoteRequest
 from dledger.core.ready import ReadResult, Write
 from dledger.core.settings import RaftSettings
 from dledger.core.terms import TermRuns
@@ -149,6 +149,25 @@ class NodeState:
     def knows_its_votes(self) -> bool:
         """Whether this node has given no vote in a term above its own."""
         return not self.unheard
+
+    def answer_append(
+        self, peer: str, request: AppendRequest, matched_index: int | None, runs: tuple[TermRun, ...] = ()
+    ) -> None:
+        """Accept an append request up to `matched_index`; None: reject it, with this log's newest `runs`."""
+        received_index = self.terms.last_index if matched_index is None else matched_index
+        self.send(
+            peer,
+            AppendResponse(
+                self.term,
+                matched_index is not None,
+                request.prev_index,
+                received_index,
+                min(self.durable_index, received_index),
+                request.sequence,
+                self.recovering,
+                runs,
+            ),
+        )
 
     def vote_for(self, peer: str) -> None:
         """Give the vote of this term."""
