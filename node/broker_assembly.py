@@ -82,7 +82,7 @@ class Broker:
             {
                 "cluster": broker.cluster_name,
                 "broker": broker.broker_name,
-                "node": broker.node_id or str(broker.broker_id),
+                "node": config.replica_label,
             }
         )
         register_process_metrics(self.registry)

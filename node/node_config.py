@@ -176,6 +176,14 @@ class NodeConfig:
         return LogMode.STANDALONE if self.ha_port is None else LogMode.MASTER
 
     @property
+    def replica_label(self) -> str:
+        """Tells this replica from the others of its broker name in metrics; an elected one gets its id later."""
+        broker = self.broker
+        if self.elected.enable:
+            return f"{broker.advertised_host}:{broker.advertised_port or broker.listen_port}"
+        return broker.node_id or str(broker.broker_id)
+
+    @property
     def polls_master(self) -> bool:
         """Whether this may be a slave of a master whose log lacks topics, groups and offsets: RocketMQ's."""
         return self.mode in (LogMode.SLAVE, LogMode.ELECTED) and self.ha.master_protocol == "rocketmq"

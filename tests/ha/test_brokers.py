@@ -164,3 +164,12 @@ async def test_a_slave_that_begins_anew_serves_what_the_master_kept_by_key(pair:
     await eventually(lambda: slave.compaction is not None and not slave.compaction.missing, "nothing is lacking")
     assert slave.log.min_offset == store.log.min_offset
     assert await pair.pull(pair.slave, topic="C") == [b"0", b"1", b"2", b"3"]
+
+
+def test_the_replicas_of_a_name_have_different_labels_in_metrics(tmp_path: Path) -> None:
+    """An elected one has no id before the controllers answer."""
+    common = {"storePathRootDir": tmp_path, "advertised_host": "10.0.0.7", "listen_port": 10911}
+    elected = node_config(**common, enableControllerMode=True, controllerAddr=("c:1",))
+    assert Broker(elected).registry.labels["node"] == "10.0.0.7:10911"
+    slave = node_config(**common, brokerRole="SLAVE", broker_id=2, haMasterAddress="127.0.0.1:1")
+    assert Broker(slave).registry.labels["node"] == "2"
