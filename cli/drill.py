@@ -171,8 +171,9 @@ def _drill(arguments: argparse.Namespace) -> int:
     from chaos.drills.run import Order
 
     drill, fabric = CATALOGUE[arguments.kind], attached(arguments)
-    if arguments.mode not in drill.modes:
-        raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(drill.modes))}, not {arguments.mode}")
+    modes = drill.modes_on(arguments.fabric)
+    if arguments.mode not in modes:
+        raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(modes))}, not {arguments.mode}")
     order = Order(
         name=drill.name,
         drills=[(drill, arguments.hold)],

@@ -12,6 +12,7 @@ _REPLICATED = frozenset({"raft", "sync", "async", "controller"})
 _ALL = _REPLICATED | {"standalone"}
 _WITH_LINKS = frozenset({"raft", "sync", "async"})
 _RAFT = frozenset({"raft"})
+_CONTROLLER = frozenset({"controller"})
 _ELECTED = frozenset({"raft", "controller"})
 _SLOW_MS = "100"
 _SLOW_SYNC_MS = "200"
@@ -59,6 +60,7 @@ class Drill:
         equipment: options of `cluster up` for what the fault needs beside the nodes.
         settings: properties of the brokers, `KEY=VALUE`.
         keeps_leader: an election would have no reason.
+        in_namespaces: further modes, where every two nodes can be cut from each other.
     """
 
     name: str
@@ -72,6 +74,11 @@ class Drill:
     equipment: frozenset[str] = frozenset()
     settings: tuple[str, ...] = ()
     keeps_leader: bool = False
+    in_namespaces: frozenset[str] = frozenset()
+
+    def modes_on(self, fabric: str) -> frozenset[str]:
+        """Return the modes that allow the drill on a fabric, `processes` or `namespaces`."""
+        return self.modes | self.in_namespaces if fabric == "namespaces" else self.modes
 
 
 def _leader(view: ClusterView) -> str:
@@ -232,7 +239,7 @@ _DRILLS = (
     Drill(
         "isolate-leader", "cut the leader from all other brokers; clients still reach it",
         "the old side stops acknowledging, the new side serves",
-        _WITH_LINKS, "network", 4.0, _isolate_leader, equipment=_LINKS,
+        _WITH_LINKS, "network", 4.0, _isolate_leader, equipment=_LINKS, in_namespaces=_CONTROLLER,
     ),
     Drill(
         "minority", "SIGKILL as many followers as the group can spare (at least one)",
@@ -246,7 +253,7 @@ _DRILLS = (
     Drill(
         "one-way", "drop what the leader sends to the other brokers, not what they send",
         "half a connection does not keep a leader that cannot replicate",
-        _WITH_LINKS, "network", 4.0, _one_way, equipment=_LINKS,
+        _WITH_LINKS, "network", 4.0, _one_way, equipment=_LINKS, in_namespaces=_CONTROLLER,
     ),
     Drill(
         "bridge", "cut two halves that still see each other through one node",
@@ -256,7 +263,7 @@ _DRILLS = (
     Drill(
         "flapping", "cut and heal one link of the leader every half second",
         "a bad link causes no series of elections",
-        _WITH_LINKS, "network", 4.0, _flapping, equipment=_LINKS,
+        _WITH_LINKS, "network", 4.0, _flapping, equipment=_LINKS, in_namespaces=_CONTROLLER,
     ),
     Drill(
         "slow-link", f"delay one link of the leader by {_SLOW_MS} ms each way",

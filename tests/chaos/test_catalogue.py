@@ -77,6 +77,7 @@ def test_a_bridge_leaves_one_node_that_sees_all_and_halves_that_see_only_it(coun
 
 def test_a_drill_that_a_mode_cannot_do_is_not_in_its_list() -> None:
     assert "controller" not in CATALOGUE["isolate-leader"].modes
+    assert "controller" in CATALOGUE["isolate-leader"].modes_on("namespaces")
     assert CATALOGUE["transfer"].modes == {"raft", "controller"}
     assert "standalone" in CATALOGUE["kill-leader"].modes
 
