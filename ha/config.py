@@ -52,6 +52,7 @@ class HaGroupConfig:
             file_size=self.file_size,
             nonce=nonce.hex(),
             client_address=self.client_address,
+            inside_address=self.inside_address,
             broker_id=self.broker_id,
             min_offset=min_offset,
             tail_start=tail.start,

@@ -201,7 +201,8 @@ class Master:
     def replicas(self) -> Sequence[Replica]:
         """See `Part`: the connected slaves."""
         return [
-            Replica(copy.address, copy.received, copy.durable, copy.in_sync) for copy in self._copies.slaves.values()
+            Replica(copy.address, copy.received, copy.durable, copy.in_sync, copy.serves_at)
+            for copy in self._copies.slaves.values()
         ]
 
     def metrics(self) -> Iterator[Family]:

@@ -356,6 +356,7 @@ class SlaveLink(asyncio.Protocol):
             window_bytes=config.window_bytes,
             batch_bytes=config.batch_bytes,
             is_learner=self._handshake is not None and self._handshake.is_learner,
+            serves_at="" if self.hello is None else self.hello.inside_address or self.hello.client_address,
         )
         self._phase = _Phase.STREAMING
         self._owner.joined(self, self.copy)

@@ -63,6 +63,7 @@ class Copy:
         window_bytes: most bytes that are sent and not reported.
         batch_bytes: most bytes of a frame.
         is_learner: it copies, and never counts.
+        serves_at: where it serves brokers of the group, `host:port`; empty where that is not known.
 
     Attributes:
         sent: end of what was sent.
@@ -83,6 +84,7 @@ class Copy:
         window_bytes: int,
         batch_bytes: int,
         is_learner: bool = False,
+        serves_at: str = "",
     ) -> None:
         self.name = name
         self.address = address
@@ -91,6 +93,7 @@ class Copy:
         self.reported_s = self.caught_up_s = self.moved_s = now_s
         self.in_sync = False
         self.is_learner = is_learner
+        self.serves_at = serves_at
         self._window_bytes = window_bytes
         self._batch_bytes = min(batch_bytes, FRAME_LIMIT_BYTES)
         self._mark: tuple[int, float] = (-1, now_s)  # an end of the master's that it is to reach, and since when

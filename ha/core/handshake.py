@@ -50,6 +50,7 @@ class _Said:
         file_size: of the log's files, in bytes: offsets are the same on both only if their files are.
         nonce: drawn by the speaker for this connection, hexadecimal.
         client_address: `host:port` at which the speaker serves clients.
+        inside_address: `host:port` at which it serves the brokers of the group; empty: the same.
     """
 
     MUST_AGREE: ClassVar[Mapping[str, str]] = {
@@ -65,6 +66,7 @@ class _Said:
     file_size: int
     nonce: str
     client_address: str
+    inside_address: str
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -130,7 +132,6 @@ class MasterWelcome(_Said):
     Attributes:
         epoch: of the master; 0 where it was appointed.
         epochs: of its log, see `ha.core.epochs.to_text`; empty where it was appointed.
-        inside_address: `host:port` at which brokers of the group pass requests of clients on to it.
         start: offset of the first byte that it will send. If that is not the slave's end, or if a snapshot comes, the
             slave begins anew there; under an elected master it cuts its log there, if it lies in it.
         snapshot_size: bytes of state (topics, groups, offsets) that follow this message, before the stream; for a
@@ -141,7 +142,6 @@ class MasterWelcome(_Said):
 
     epoch: int
     epochs: str
-    inside_address: str
     start: int
     snapshot_size: int
     wants_durable: bool

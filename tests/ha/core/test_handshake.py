@@ -18,13 +18,19 @@ from ha.core.handshake import (
 )
 from ha.errors import DivergedLogError, HaProtocolError, MasterRefusedError, WrongGroupError
 
-WHO: dict[str, Any] = {"cluster": "c", "name": "b", "file_size": 1000, "nonce": "0a" * 32, "client_address": "h:1"}
+WHO: dict[str, Any] = {
+    "cluster": "c",
+    "name": "b",
+    "file_size": 1000,
+    "nonce": "0a" * 32,
+    "client_address": "h:1",
+    "inside_address": "i:1",
+}
 HELLO = SlaveHello(**WHO, broker_id=1, min_offset=0, tail_start=100, end=200, tail_crc=7, epoch=0, epochs="")
 WELCOME = MasterWelcome(
     **WHO,
     epoch=0,
     epochs="",
-    inside_address="i:1",
     start=0,
     snapshot_size=0,
     wants_durable=False,

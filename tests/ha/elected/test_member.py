@@ -36,6 +36,8 @@ async def test_slaves_join_and_another_one_takes_over_with_everything_acknowledg
         master.put(100, 200)
         await eventually(lambda: len(master.outcomes.all) == 1)
         assert isinstance(master.outcomes.all[0], AppendReceipt)
+        serving = {replica.serves_at for replica in master.log.replicas()}
+        assert serving == {f"i:{one.broker_id}" for one in (first, second, third) if one is not master}
         await same(master, first, second, third)
         successor = second if master is not second else third
         court.elect(successor.broker_id, designated=True)
