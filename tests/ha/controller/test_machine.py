@@ -534,6 +534,22 @@ def test_a_command_comes_back_from_its_bytes(command: StateCommand) -> None:
     assert decode_command(encode_command(("n0-ab", 7), command)) == (("n0-ab", 7), command)
 
 
+def test_the_largest_commands_are_far_shorter_than_what_followers_would_be_sent_in_parts() -> None:
+    """PySyncObj makes parts of entries of 64 KiB and more, which `ha.controller.quorum.appends` does not take."""
+    most, name, address = (1 << 63) - 1, "\U0001f4e6" * 255, "\U0001f4e6" * 512
+    ids = frozenset(range(most - REPLICAS_MAX, most))
+    commands: list[StateCommand] = [
+        Elect(name=name, asker=most, designated=True, unclean=True, seen_epoch=most, new_process=True,
+              alive=tuple(Candidate(one, most, most, most, most) for one in ids)),
+        AlterSet(name=name, master_id=most, master_epoch=most, set_epoch=most, wanted=ids, alive=ids, renew=True),
+        Clean(name=name, ids=ids, even_living=True, alive=ids),
+        GrantId(name=name, cluster=name, broker_id=most, check_code=address),
+        Register(name=name, broker_id=most, address=address),
+    ]  # fmt: skip
+    for command in commands:
+        assert len(encode_command(("n" * 255, most), command)) < 32 << 10
+
+
 @pytest.mark.parametrize(
     "data",
     [
