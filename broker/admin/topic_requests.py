@@ -15,7 +15,7 @@ from broker.state import names
 from broker.state.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
-from broker.state.settings import QUEUES_MAX, DataVersion, TopicConfig
+from broker.state.settings import QUEUES_MAX, DataVersion, TopicConfig, check_extra
 from broker.state.tables import ChangeDone, ReplicatedState
 from broker.subsystem import Steps
 from broker.timers import Spawn
@@ -91,6 +91,7 @@ class TopicRequests:
         """Return one topic of the list; its attributes are changes, as with 17."""
         topic = TopicConfig.from_json(entry)
         names.check_topic_name(topic.name, self._config.max_topic_length)
+        check_extra(topic)
         if names.is_system_topic(topic.name):
             raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{topic.name}] is conflict with system topic.")
         self._check_type(topic.attributes)

@@ -11,7 +11,7 @@ from broker.state import names
 from broker.state.attributes import GROUP_ATTRIBUTES, change_attributes
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
-from broker.state.settings import DataVersion, GroupConfig
+from broker.state.settings import DataVersion, GroupConfig, check_extra
 from broker.state.tables import ReplicatedState
 from broker.subsystem import Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -45,6 +45,7 @@ class GroupRequests:
         """Return a group as a body describes it; its attributes are changes to the present ones."""
         group = GroupConfig.from_json(entry)
         names.check_group_name(group.name)
+        check_extra(group)
         before = self._metadata.group(group.name)
         attributes = change_attributes(GROUP_ATTRIBUTES, before.attributes if before else None, group.attributes)
         return replace(group, attributes=attributes)

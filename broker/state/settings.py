@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.refusal import Cause, Refusal
 
 PERM_INHERIT = 1
@@ -15,6 +16,7 @@ PERM_READ = 4
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 
 QUEUES_MAX = 65536
+EXTRA_MAX_BYTES = 16 << 10
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -190,6 +192,17 @@ _GROUP_FIELDS = frozenset(
         "whichBrokerWhenConsumeSlowly",
     }
 )
+
+
+def check_extra(config: TopicConfig | GroupConfig) -> None:
+    """Check that what a request says beyond the settings known here is short enough to be kept.
+
+    Raises:
+        Refusal: INVALID_PARAMETER, it has more than `EXTRA_MAX_BYTES` as JSON.
+    """
+    if config.extra and (size := len(dumps(config.extra))) > EXTRA_MAX_BYTES:
+        text = f"{config.name} has {size} bytes of further settings, more than {EXTRA_MAX_BYTES}"
+        raise Refusal(Cause.INVALID_PARAMETER, text)
 
 
 def _is_extra(name: str, value: Any) -> bool:

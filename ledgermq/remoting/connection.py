@@ -32,6 +32,7 @@ _log: Final = logging.getLogger(__name__)
 
 Buffer = bytes | memoryview
 _REMARK_LENGTH_MAX: Final = 500
+_REFUSAL_LENGTH_MAX: Final = 8192
 _JOIN_MAX_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 16 << 10
 UNFINISHED_FREE_BYTES: Final = 64 * 1024
@@ -229,8 +230,8 @@ class Connection(asyncio.Protocol):
         self.answer([head, *pieces] if length else head, size=len(head) + length)
 
     def refuse(self, command: Command, refusal: Refusal) -> None:
-        """Answer with a refusal's code, remark and hints."""
-        self.respond(command, refusal.code, refusal.ext, remark=refusal.remark)
+        """Answer with a refusal's code, remark and hints; of a long remark, which shows a value, with the beginning."""
+        self.respond(command, refusal.code, refusal.ext, remark=refusal.remark[:_REFUSAL_LENGTH_MAX])
 
     def fail(self, command: Command, error: Exception) -> None:
         """Answer with the exception that serving the request raised; call it inside `except`."""

@@ -65,6 +65,25 @@ async def test_there_are_at_most_so_many_groups(desk: Desk, client: MemoryClient
     assert refused.remark == "group h cannot be created: there are 3, and 3 are the most (maxGroups)"
 
 
+async def test_settings_that_are_kept_unread_are_short(desk: Desk, client: MemoryClient) -> None:
+    """12 MB of them in one group were taken, written to the log and kept in memory."""
+    for size, code in ((100, ResponseCode.SUCCESS), (1 << 20, ResponseCode.INVALID_PARAMETER)):
+        extra = {"groupRetryPolicy": {"note": "x" * size}}
+        group, topic = {"groupName": "g", **extra}, {"topicName": "t", **extra}
+        body = json.dumps(group).encode()
+        assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)).code == code
+        body = json.dumps({"topicConfigList": [topic]}).encode()
+        assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body)).code == code
+    kept = desk.parts.context.state.groups["g"].extra
+    assert len(json.dumps(kept)) < 1000
+
+
+async def test_a_refusal_shows_the_beginning_of_a_long_value(client: MemoryClient) -> None:
+    body = json.dumps({"topicConfigList": [{"topicName": "t" * 1_000_000}]}).encode()
+    refused = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body)
+    assert refused.code != 0 and len(refused.remark or "") == 8192, "a client's parser takes headers of 256 KiB"
+
+
 async def test_a_long_list_is_many_records_and_answered_after_the_last(desk: Desk, client: MemoryClient) -> None:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     assert (await client.ask(code, None, group_list(250))).code == 0
