@@ -93,7 +93,7 @@ class Parts:
     def totals(self) -> Totals:
         """Counts since the start."""
         counting, pulls = self.context.counting, self.pull.processor
-        counting.settle()
+        counting.calls.settle()
         return Totals(
             counting.arrivals.messages,
             counting.arrivals.size_bytes,

@@ -3,22 +3,21 @@
     committed batch -> draft.tally.append(draft.size)              per message: two look-ups, one append
     tick (SETTLE_SECONDS) -> sorted sizes -> counts, bytes, buckets of sizes -> `Statistics`, /metrics
 
-A tally is a list of sizes in bytes that are not summed up yet. Refused messages, and records that the broker writes for
-itself, are not counted.
+A tally is a list of sizes in bytes that are not summed up yet. Where messages spread over thousands of queues, summing
+up a tally for each message would cost more than placing it: a tick leaves tallies alone while they have few sizes, for
+some seconds at most. Refused messages, and records that the broker writes for itself, are not counted.
 
 Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java` (getMessageType), `store/.../BrokerStatsManager`.
 """
 
 import enum
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from broker.counting.statistics import (
     BROKER_PUT_NUMS,
-    QUEUE_PUT_NUMS,
     QUEUE_PUT_SIZE,
-    TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
     RateCounter,
     Statistics,
@@ -31,6 +30,14 @@ from telemetry.families import Buckets
 SETTLE_SECONDS: Final = 0.05
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 _SETTLE_MAX: Final = 1000
+_SIZES_WORTH: Final = 8
+"""Sizes that the tallies have on average when they are worth summing up."""
+
+_SIZES_MAX: Final = 1 << 16
+"""Sizes that wait, of all tallies, before some are summed up however few each has."""
+
+_TICKS_OF_ALL: Final = 100
+"""After so many ticks, 5 s, every tally is summed up."""
 
 
 class MessageKind(enum.StrEnum):
@@ -58,15 +65,13 @@ class SizeTally(list[int]):
 
     Attributes:
         series: the distribution to which they are added.
-        counters: of numbers and of bytes, by topic and by queue.
+        counters: of bytes, by topic and by queue.
         fifo: the tally of messages with a sharding key, once there was one.
     """
 
     __slots__ = ("counters", "fifo", "place", "series")
 
-    def __init__(
-        self, place: Place, series: Distribution, counters: tuple[tuple[RateCounter, RateCounter], ...]
-    ) -> None:
+    def __init__(self, place: Place, series: Distribution, counters: tuple[RateCounter, ...]) -> None:
         super().__init__()
         self.place = place
         self.series = series
@@ -83,7 +88,7 @@ class Arrivals:
         limit: largest number of pairs of topic and kind that are counted apart.
 
     Attributes:
-        messages, size_bytes: sums of everything, as of the last `settle`.
+        messages, size_bytes: sums of everything.
     """
 
     def __init__(self, statistics: Statistics, cluster: str, limit: int) -> None:
@@ -95,6 +100,9 @@ class Arrivals:
         self._tallies: dict[Place, SizeTally] = {}
         self._series: dict[tuple[str, MessageKind] | None, Distribution] = {}
         self._open: list[SizeTally] = []
+        self._waiting = 0  # sizes in open tallies
+        self._ticks = 0
+        self._due = 0  # open tallies that the next ticks sum up
 
     def tally(self, topic: str, queue_id: int) -> SizeTally:
         """Return the tally of messages that senders put into a queue."""
@@ -117,21 +125,41 @@ class Arrivals:
             found = self._tallies[place] = self._made(place)
         return found
 
-    def count(self, drafts: Iterable[QueuedDraft]) -> int:
+    def count(self, drafts: Sequence[QueuedDraft]) -> int:
         """Count committed drafts; return how many messages more than drafts were counted. The hot path."""
         opened = self._open
-        more = 0
+        more = size_bytes = uncounted = 0
         for draft in drafts:
             tally = draft.tally
-            if tally is not None:
-                if not tally:
-                    opened.append(tally)
-                if draft.messages == 1:
-                    tally.append(draft.size)
-                else:
-                    tally += draft.sizes_of_records()
-                    more += draft.messages - 1
+            if tally is None:
+                uncounted += 1
+                continue
+            if not tally:
+                opened.append(tally)
+            if draft.messages == 1:
+                size = draft.size
+                tally.append(size)
+            else:
+                sizes = draft.sizes_of_records()
+                tally += sizes
+                size = sum(sizes)
+                more += draft.messages - 1
+            size_bytes += size
+        if count := len(drafts) + more - uncounted:
+            self._waiting += count
+            self.messages += count
+            self.size_bytes += size_bytes
+            self._broker_counter.add(count, count)
         return more
+
+    def tick(self) -> None:
+        """Sum up some tallies, if that is worth the time; call it every `SETTLE_SECONDS`."""
+        self._ticks += 1
+        if self._ticks % _TICKS_OF_ALL == 0:
+            self._due = len(self._open)
+        if self._due or self._waiting >= min(_SIZES_WORTH * len(self._open), _SIZES_MAX):
+            self._due = max(self._due - _SETTLE_MAX, 0)
+            self.settle()
 
     def settle(self) -> bool:
         """Sum up at most `_SETTLE_MAX` tallies; return whether some are left."""
@@ -140,12 +168,9 @@ class Arrivals:
             count, size = len(tally), sum(tally)
             _add_sizes(tally.series, tally, size)
             tally.clear()
-            for nums, sizes in tally.counters:
-                nums.add(count, count)
-                sizes.add(size, count)
-            self._broker_counter.add(count, count)
-            self.messages += count
-            self.size_bytes += size
+            self._waiting -= count
+            for counter in tally.counters:
+                counter.add(size, count)
         return bool(self._open)
 
     def series(self) -> Iterator[tuple[tuple[str, MessageKind] | None, Buckets]]:
@@ -165,9 +190,8 @@ class Arrivals:
     def _made(self, place: Place) -> SizeTally:
         topic, queue_id, kind = place
         counter, key = self._statistics.counter, f"{topic}@{queue_id}"
-        by_topic = counter(TOPIC_PUT_NUMS, topic), counter(TOPIC_PUT_SIZE, topic)
-        by_queue = counter(QUEUE_PUT_NUMS, key), counter(QUEUE_PUT_SIZE, key)
-        return SizeTally(place, self._distribution(topic, kind), (by_topic, by_queue))
+        counters = counter(TOPIC_PUT_SIZE, topic), counter(QUEUE_PUT_SIZE, key)
+        return SizeTally(place, self._distribution(topic, kind), counters)
 
     def _distribution(self, topic: str, kind: MessageKind) -> Distribution:
         found = self._series.get((topic, kind))

@@ -54,9 +54,9 @@ class Counting:
         messages = len(drafts) + self.arrivals.count(drafts)
         calls.appends.waiting[ticks] = calls.appends.waiting.get(ticks, 0) + messages
 
-    def settle(self) -> None:
+    def tick(self) -> None:
         """Sum up what was noted; call it every `arrivals.SETTLE_SECONDS`."""
-        self.arrivals.settle()
+        self.arrivals.tick()
         self.calls.settle()
 
     def forget_topic(self, topic: str) -> None:

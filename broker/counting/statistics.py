@@ -32,6 +32,9 @@ DEAD_LETTER_NUMS: Final = "DLQ_PUT_NUMS"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
+_TIMES_OF: Final = {TOPIC_PUT_NUMS: TOPIC_PUT_SIZE, QUEUE_PUT_NUMS: QUEUE_PUT_SIZE}
+"""Names without counters of their own: the additions to another name's counters are what they count."""
+
 _OF_GROUPS: Final = frozenset(
     {QUEUE_GET_NUMS, QUEUE_GET_SIZE, GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_GET_LATENCY, GROUP_ACK_NUMS}
     | {SEND_BACK_NUMS, DEAD_LETTER_NUMS}
@@ -132,16 +135,17 @@ class Statistics:
         found = self._found(name, key)
         if found is None or not found.times:
             return None
-        return {name: self._span(found, number) for number, (name, _, _) in enumerate(_SPANS)}
+        is_times = name in _TIMES_OF
+        return {span: self._span(found, number, is_times=is_times) for number, (span, _, _) in enumerate(_SPANS)}
 
     def rate(self, name: str, key: str) -> float:
         """Return the rate per second over the last minute; 0 if the counter does not exist."""
         found = self._found(name, key)
-        return self._span(found, 0)["tps"] if found is not None else 0.0
+        return self._span(found, 0, is_times=name in _TIMES_OF)["tps"] if found is not None else 0.0
 
     def keys(self, name: str) -> list[str]:
         """Return the keys under a name."""
-        return list(self._counters.get(name, ()))
+        return list(self._counters.get(_TIMES_OF.get(name, name), ()))
 
     def sample(self) -> None:
         """Call it every `SLICE_SECONDS`: a round begins every `SAMPLE_SECONDS`, and each call does a part of it."""
@@ -172,7 +176,7 @@ class Statistics:
                 del counters[key]
 
     def _found(self, name: str, key: str) -> RateCounter | None:
-        counters = self._counters.get(name)
+        counters = self._counters.get(_TIMES_OF.get(name, name))
         return None if counters is None else counters.get(key)
 
     def _begin_round(self) -> None:
@@ -187,12 +191,16 @@ class Statistics:
         self._sampling = iter(self._changed.copy())
         self._changed.clear()  # the counters know this list
 
-    def _span(self, counter: RateCounter, number: int) -> dict[str, float]:
-        """Return the sum, rate and average since the span's first sample, or since the counter was made."""
+    def _span(self, counter: RateCounter, number: int, *, is_times: bool) -> dict[str, float]:
+        """Return the sum, rate and average since the span's first sample, or since the counter was made.
+
+        With `is_times`, those of the number of additions.
+        """
         total, step_count, back = counter.oldest(number, self._round)
         times = self._times[number]
         began = max(times[-back] if back <= len(times) else times[0], counter.began)
-        amount, steps, seconds = counter.total - total, counter.times - step_count, self._clock() - began
+        steps, seconds = counter.times - step_count, self._clock() - began
+        amount = steps if is_times else counter.total - total
         return {
             "avgpt": amount / steps if steps else 0.0,
             "sum": amount,

@@ -16,7 +16,7 @@ class CountingSubsystem(Subsystem):
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
         """Sample rates and sum up counts."""
-        return (SLICE_SECONDS, self._counting.statistics.sample), (SETTLE_SECONDS, self._counting.settle)
+        return (SLICE_SECONDS, self._counting.statistics.sample), (SETTLE_SECONDS, self._counting.tick)
 
     def forget_topic(self, topic: str) -> None:
         """Drop its counters."""

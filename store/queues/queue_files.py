@@ -164,9 +164,12 @@ class QueueFiles:
         """Return the files that hold units of `[start, end)`."""
         if start >= end:
             return []
+        files = self._files
+        if len(files) < 2:
+            return files.copy()  # most queues of many topics
         first = max((start - self.start) // self.file_units, 0)
         last = (end - 1 - self.start) // self.file_units
-        return self._files[first : last + 1]
+        return files[first : last + 1]
 
     def cut(self, end: int) -> None:
         """Delete the files that begin at or behind unit `end`, and clear the rest of the file that holds it.

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.counting.arrivals import MessageKind
 from broker.counting.counting import Counting
 from broker.counting.statistics import (
     GROUP_GET_LATENCY,
@@ -13,6 +14,7 @@ from broker.counting.statistics import (
     RateCounter,
     Statistics,
 )
+from store.log.drafts import QueuedDraft
 
 
 class Clock:
@@ -126,3 +128,48 @@ def test_events_go_with_their_topic_or_group() -> None:
     assert list(events.revive_in.items()) == [(("g", "U", "CK", "PUT_OK"), 1)]
     assert list(events.commits.items()) == [(("U",), 1)]
     assert [key for key, _ in events.delay_s.items()] == [("U",)]
+
+
+def draft_of(counting: Counting, queue_id: int, size: int) -> QueuedDraft:
+    draft = QueuedDraft()
+    draft.messages, draft.size = 1, size
+    draft.tally = counting.arrivals.tally("T", queue_id)
+    return draft
+
+
+def test_queues_that_few_messages_have_reached_are_not_summed_up_at_every_tick() -> None:
+    counting = Counting("cluster", 100, Clock())
+    arrivals = counting.arrivals
+    drafts = [draft_of(counting, queue_id, 100 + queue_id) for queue_id in range(50)]
+    size_bytes = sum(draft.size for draft in drafts)
+    for tick in range(1, 8):
+        assert arrivals.count(drafts) == 0
+        arrivals.tick()
+        assert [len(draft.tally or ()) for draft in drafts] == [tick] * 50
+    assert (arrivals.messages, arrivals.size_bytes) == (350, 7 * size_bytes)
+    arrivals.count(drafts)
+    arrivals.tick()  # each queue has eight: now it is worth it
+    assert not any(draft.tally for draft in drafts)
+    assert {place: buckets.sum for place, buckets in arrivals.series()} == {("T", MessageKind.NORMAL): 8 * size_bytes}
+    numbers, sizes = (counting.statistics.find(name, "T") for name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"))
+    assert numbers is not None
+    assert numbers["statsDay"]["sum"] == 400
+    assert numbers["statsDay"]["avgpt"] == 1.0
+    assert sizes is not None
+    assert sizes["statsDay"]["sum"] == 8 * size_bytes
+    assert counting.statistics.keys("QUEUE_PUT_NUMS") == [f"T@{queue_id}" for queue_id in range(50)]
+
+
+def test_after_some_seconds_every_queue_is_summed_up_however_many_there_are() -> None:
+    counting = Counting("cluster", 100, Clock())
+    arrivals = counting.arrivals
+    for queue_id in range(2500):
+        arrivals.count([draft_of(counting, queue_id, 1)])
+        if queue_id % 1000 == 0:
+            arrivals.tick()
+    ticks = 0
+    while sum(buckets.sum for _, buckets in arrivals.series()) < 2500:
+        arrivals.tick()
+        ticks += 1
+    assert ticks == 99
+    assert not any(arrivals.tally("T", queue_id) for queue_id in range(2500))

@@ -103,11 +103,11 @@ async def test_one_bad_message_among_good_ones_refuses_the_whole_batch(
 async def test_every_message_of_a_batch_is_counted(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     counting = desk.parts.context.counting
-    counting.settle()
+    counting.calls.settle()
     before = sum(counting.calls.appends.spread().values())
     await send_batch(client, *[GOOD] * 5)
     await send(client)
-    counting.settle()
+    counting.calls.settle()
     assert counting.arrivals.messages == 6
     assert counting.arrivals.size_bytes == sum(record.size for record in desk.records()[-6:])
     assert sum(counting.calls.appends.spread().values()) == before + 6
