@@ -12,7 +12,10 @@ _CONTROLLER: Final = "controllers serve it"
 _OF_CONTROLLERS: Final = "controllers of RocketMQ ask it of themselves, where they use JRaft"
 _NO_CONTROLLER_MODE: Final = "only a broker with enableControllerMode=true has a master that controllers elect"
 _REPLICATION: Final = "a slave does not stand in for its master here, so a master that returns has nothing to ask of it"
-_STATIC: Final = "static topics, whose queues are mapped to brokers, are not served; make an ordinary topic"
+_STATIC: Final = (
+    "static topics are not served: mqadmin writes the places of their queues into one broker after the other, and "
+    "nothing makes the brokers agree if it stops half way; make an ordinary topic"
+)
 _CLIENT: Final = "brokers ask it of clients"
 _NAMESERVER: Final = "nameservers serve it"
 
