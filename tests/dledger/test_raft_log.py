@@ -1,11 +1,13 @@
 """Three Raft logs in one process over loopback: elect, append, kill, fail over, catch up."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from dledger.core.errors import RaftError
 from dledger.core.messages import InstallRequest, VoteRequest
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -265,8 +267,16 @@ async def test_leadership_is_handed_over(raft_cluster: Make) -> None:
     await cluster.append(leader, b"x")
     await cluster.caught_up()
     target = followers(cluster, leader)[-1]
-    assert cluster.logs[leader].transfer(target) == target
-    await until(lambda: cluster.leader() == target, f"{target} leads")
+
+    def leads() -> bool:
+        """Asked for again where much else runs: elections come between, and a hand-over that takes long is given up."""
+        now = cluster.leader()
+        if now not in (None, target):
+            with contextlib.suppress(RaftError):
+                assert cluster.logs[now].transfer(target) == target
+        return now == target
+
+    await until(leads, f"{target} leads")
 
 
 async def test_a_leader_without_room_hands_over_to_a_member_that_has_some(
@@ -297,10 +307,6 @@ async def test_a_batch_that_fits_into_no_file_is_refused_and_the_log_goes_on(raf
     assert isinstance(await cluster.append(leader, b"next"), AppendReceipt)
 
 
-async def logged(caplog: pytest.LogCaptureFixture, text: str) -> None:
-    await until(lambda: text in caplog.text, f"in the log: {text}")
-
-
 async def test_a_term_far_ahead_is_refused_counted_and_told(
     raft_cluster: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -309,14 +315,18 @@ async def test_a_term_far_ahead_is_refused_counted_and_told(
     leader = await cluster.elected()
     mad, other = followers(cluster, leader)
     term = cluster.logs[leader].status().soft.term
-    links = cluster.logs[mad]._transport.links
-    for last_term in (2**63 - 1, 2**62):
-        await until(lambda: all(links[peer].is_open for peer in (leader, other)), "connections of the mad one")
+
+    def is_told(last_term: int) -> bool:
+        """Sent again and again: a connection may be closing at its other end, where the term before was refused."""
         for peer in (leader, other):
-            cluster.logs[mad]._transport.send(peer, VoteRequest(last_term, mad, 10**6, last_term, False, transfer=True))
-            cluster.logs[mad]._transport.send(peer, InstallRequest(last_term, mad, 10**6, 0, 1, 1, 0, 0, b"", 1))
-        told = f"{mad} sent term {last_term}"
-        await logged(caplog, told)
+            vote = VoteRequest(last_term, mad, 10**6, last_term, False, transfer=True)
+            cluster.logs[mad]._transport.send(peer, vote)
+            install = InstallRequest(last_term, mad, 10**6, 0, 1, 1, 0, 0, b"", 1)
+            cluster.logs[mad]._transport.send(peer, install)
+        return f"{mad} sent term {last_term}" in caplog.text
+
+    for last_term in (2**63 - 1, 2**62):
+        await until(partial(is_told, last_term), f"in the log: {mad} sent term {last_term}")
         await until(lambda: cluster.leader() and cluster.logs[mad].status().soft.leader_id, "a leader that all follow")
     assert all(log.status().soft.term < term + 100 for log in cluster.logs.values())
     assert sum(log._transport.refused_count for log in cluster.logs.values()) >= 2
