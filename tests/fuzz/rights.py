@@ -7,12 +7,13 @@ are refused, but for the requests that every user may make.
 """
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from broker.auth.access import FOR_EVERY_USER
-from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.signature import Credentials
@@ -105,9 +106,14 @@ class RightsCampaign(Campaign):
         data = _KEPT if body is None else json.dumps(body).encode()
         command = Command(code, 1, ext=ext, body=data if code not in (14, 30) else b"")
         ROOT.sign(command)
-        answers = [answer for answer in self._exchange([encode(command)], {1}) if answer.opaque == 1]
-        assert answers and answers[0].code == 0, f"request {code} of the super user: {answers}"
-        return answers[0]
+        deadline = time.monotonic() + self._limit_s
+        while True:  # the super user is made a moment after the broker is up
+            answers = [answer for answer in self._exchange([encode(command)], {1}) if answer.opaque == 1]
+            if answers and answers[0].code == 0:
+                return answers[0]
+            is_unknown = answers and answers[0].code == ResponseCode.NO_PERMISSION
+            assert is_unknown and time.monotonic() < deadline, f"request {code} of the super user: {answers}"
+            time.sleep(0.1)
 
     def _state(self) -> tuple[object, ...]:
         queues = tuple(self._root(30, {"topic": TOPIC, "queueId": str(queue)}).ext["offset"] for queue in range(4))
