@@ -8,13 +8,19 @@ from typing import Final
 
 from dledger.core.messages import InstallRequest
 from dledger.peers import wire
+from ledgermq.remoting.codec.codes import ResponseCode
 from tests.attacks.innocent import TOPIC
 from tests.attacks.large_requests import ask_at_once, ask_for_much, flood_one_way
 from tests.attacks.scene import Scene, send
+from tests.fuzz.frames import by_server
 from tests.fuzz.nodes import LIMIT_S
 
 MIB: Final = 1 << 20
 _BIG: Final = 4 * MIB - 1000
+_UNKNOWN: Final = 9998
+_REQUEST_CPU_S: Final = 0.3
+_NUMBERS: Final = ("2147483647", "-2147483648", "9223372036854775807")
+_TEXTS: Final = ("||" * 40_000, "a" * 100_000, "{" * 60_000, "( " * 8000, "1 " * 40_000, "%" * 50_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +163,25 @@ def _foreign_tags(scene: Scene) -> None:
         time.sleep(0.05)
 
 
+def _every_field(scene: Scene) -> None:
+    """Each request with each of its fields at an extreme, one after the other; none may cost more than 0.3 s."""
+    leader = scene.group.broker
+    for request in by_server("B"):
+        for field in request.fields:
+            for extreme in _NUMBERS if field.type in "il" else _TEXTS:
+                ext = request.good | {field.name: extreme}
+                ext |= {name: "0" for name in ("suspendTimeoutMillis", "pollTime") if name in ext}
+                before, one = leader.cpu_s, scene.stranger()
+                with contextlib.suppress(OSError):  # closed instead, which is an answer too
+                    one.say(request.code, ext, request.body)
+                    one.say(_UNKNOWN)
+                    while one.hear().code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                        pass
+                spent = leader.cpu_s - before
+                assert spent < _REQUEST_CPU_S, f"{request.code}, {field.name} {extreme[:9]!r}: {spent:.2f} s"
+                scene.leave()
+
+
 ATTACKS: Final[dict[str, Attack]] = {
     "held-pulls-one": Attack(
         "300 held pulls of one connection find a message of 4 MiB; nothing is read",
@@ -205,6 +230,13 @@ ATTACKS: Final[dict[str, Attack]] = {
         leader_cpu_s=60,
         leader_mib=1200,
         topics=30_000,
+    ),
+    "every-field": Attack(
+        "each request of a broker with each field at extremes: numbers of 32 and 64 bits, texts of 30 to 100 KB",
+        _every_field,
+        "0.3 s of the leader a request",
+        leader_cpu_s=30,
+        leader_mib=100,
     ),
     "at-once": Attack(
         "20 requests 202 for 65,536 queues at once",
