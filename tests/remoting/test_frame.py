@@ -184,7 +184,7 @@ def test_the_golden_frames_of_the_protocol_page() -> None:
         (_json_frame({"code": 10, "opaque": 1, "extFields": [1]}), "extFields is"),
         (_frame(b"[" * 10_000), "nested deeper"),
         (_frame(b'{"a":' * 10_000), "nested deeper"),
-        (_frame(b"{" * 10_000), "nested deeper"),
+        (_frame(b"{" * 10_000), "within another such key"),
         (_frame(b'{"code":10,"opaque":1,"extFields":{"a":' + b"[" * 300 + b"]" * 300 + b"}}"), "nested deeper"),
         (_frame(bytes(20), header_type=BINARY_HEADER), "is incomplete"),
         (_frame(bytes(13) + b"\xff\xff\xff\xff" + bytes(4), header_type=BINARY_HEADER), "length -1"),
