@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ledgermq.message.index_unit import IndexLayout
 from node.errors import CommandError
 
 if TYPE_CHECKING:
@@ -88,11 +89,15 @@ def _add_archive_words(words: "_SubParsersAction[argparse.ArgumentParser]") -> N
     restore.add_argument("output", metavar="DIR", help="store directory to write into")
     restore.set_defaults(run=_restore)
 
-    rebuild = words.add_parser("rebuild", help="consume queues from the log; its index by key is not rebuilt")
+    rebuild = words.add_parser("rebuild", help="consume queues, or the index by key, from the log")
     rebuild.add_argument("store", metavar="DIR", help="store directory")
     rebuild.add_argument(
-        "--output", metavar="FOLDER", help="for the queues; without it they replace those of the store"
+        "--output", metavar="FOLDER", help="for what is made; without it that replaces the store's own"
     )
+    rebuild.add_argument("--index", action="store_true", help="make the index by key, not the queues")
+    sizes = IndexLayout()
+    rebuild.add_argument("--slots", type=int, default=sizes.slots, help="of a file of the index (maxHashSlotNum)")
+    rebuild.add_argument("--entries", type=int, default=sizes.entries, help="of a file of the index (maxIndexNum)")
     rebuild.set_defaults(run=_rebuild)
 
     verify = words.add_parser("verify", help="whether an archive can be restored whole; exit code 0: it can")
@@ -251,8 +256,17 @@ def _restore(arguments: argparse.Namespace) -> int:
 
 def _rebuild(arguments: argparse.Namespace) -> int:
     def job(spark: Any) -> int:
+        from ledgermq.spark.errors import OptionError
         from ledgermq.spark.rebuild import rebuild
+        from ledgermq.spark.rebuild_index import rebuild_index
 
+        if arguments.index:
+            if arguments.slots < 1 or arguments.entries < 2:
+                raise OptionError("an index file has 1 slot and 2 entries at least")
+            layout = IndexLayout(arguments.slots, arguments.entries)
+            made = rebuild_index(spark, arguments.store, arguments.output, layout=layout)
+            print(f"{made.files:,} index files rebuilt, {made.entries:,} entries")
+            return 0
         done = rebuild(spark, arguments.store, arguments.output)
         print(f"{done.queues:,} queues rebuilt, {done.units:,} units")
         return 0

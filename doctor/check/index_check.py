@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from doctor.check.columns import Columns, Ints
 from doctor.check.findings import Fault
-from doctor.check.key_hash import index_hashes, prefix_hash
 from doctor.read.directory import StoreLayout
 from doctor.read.index_layout import infer_layout
 from doctor.read.raw_file import FileWindow
+from ledgermq.index_files import ENTRY, index_hashes, link, prefix_hash
 from ledgermq.message.hashing import java_string_hash
 from ledgermq.message.index_unit import (
     ENTRY_SIZE,
@@ -31,7 +31,6 @@ from ledgermq.message.index_unit import (
     read_header,
 )
 
-ENTRY: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _HASH_BITS: Final = 31
 
 
@@ -130,18 +129,6 @@ def _check_links(name: str, handle: IndexHandle) -> list[Fault]:
         detail += f", should have {int(heads[bad[0]])}"
         faults.append(Fault(name, HEADER_SIZE + int(bad[0]) * SLOT_SIZE, "index-chain", detail))
     return faults + _check_header(name, handle, entries["offset"], int(np.count_nonzero(heads)))
-
-
-def link(slots: Ints, slot_count: int) -> tuple[Ints, Ints]:
-    """Return, for the slots of entries 1, 2, ..., each entry's `previous`, and the newest entry of every slot."""
-    order = np.argsort(slots, kind="stable")
-    in_order = slots[order]
-    previous = np.zeros(len(slots), np.int64)
-    follows = np.flatnonzero(in_order[1:] == in_order[:-1]) + 1 if len(slots) else order
-    previous[order[follows]] = order[follows - 1] + 1
-    heads = np.zeros(slot_count, np.int64)
-    heads[in_order] = order + 1  # of equal slots the last assignment counts
-    return previous, heads
 
 
 def _check_header(name: str, handle: IndexHandle, offsets: Ints, used: int) -> list[Fault]:

@@ -3,7 +3,6 @@
 import os
 import shutil
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,14 @@ import numpy.typing as npt
 
 from dledger.log.entry import HEADER_SIZE, MAGIC
 from doctor.check.columns import Columns, Ints
-from doctor.check.index_check import ENTRY, key_hashes, link, list_index, open_index
+from doctor.check.index_check import key_hashes, list_index, open_index
 from doctor.check.unit_check import open_index_units
 from doctor.read.directory import StoreLayout
 from doctor.read.unit_files import INDEX_UNIT
 from doctor.repair.rebuild_queues import swap
 from ledgermq.durable_files import sync
-from ledgermq.message.index_unit import FIRST_ENTRY, HEADER, SECONDS_MAX, IndexLayout
+from ledgermq.index_files import name_after, write_index_file
+from ledgermq.message.index_unit import FIRST_ENTRY, IndexLayout
 from ledgermq.store_progress import CHECKPOINT_NAME
 from store.directory.checkpoint import decode_checkpoint
 
@@ -76,34 +76,10 @@ class IndexRebuilder:
         swap(self._folder.with_name("index"))
 
     def _write(self) -> None:
-        """Write one file, filled as RocketMQ would have filled it."""
         hashes, offsets, times = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
-        previous, heads = link(hashes % self._layout.slots, self._layout.slots)
-        entries = np.zeros(len(hashes), ENTRY)
-        entries["hash"], entries["offset"], entries["previous"] = hashes, offsets, previous
-        begins = np.full(len(times), times[0])
-        begins[0] = self._end_ms or times[0]  # the first entry counts from the end time of the file before
-        entries["seconds"] = np.clip((times - begins) // 1000, 0, SECONDS_MAX)
-        ends = int(times[0]), int(times[-1]), int(offsets[0]), int(offsets[-1])
-        header = HEADER.pack(*ends, int(np.count_nonzero(heads)), len(hashes) + FIRST_ENTRY)
-        path = self._folder / self._next_name(int(times[0]))
-        with path.open("wb") as file:
-            file.truncate(self._layout.file_size)
-            os.pwrite(file.fileno(), header + heads.astype(">i4").tobytes(), 0)
-            file.seek(self._layout.entry_at(FIRST_ENTRY))
-            file.write(entries.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
+        self._name = name_after(self._name, int(times[0]))
+        write_index_file(self._folder / self._name, self._layout, hashes, offsets, times, self._end_ms)
         self._waiting, self._count, self._end_ms = [], 0, int(times[-1])
-
-    def _next_name(self, time_ms: int) -> str:
-        """Return the local time as yyyyMMddHHmmssSSS, later than the name before."""
-        while True:
-            name = f"{datetime.fromtimestamp(time_ms // 1000):%Y%m%d%H%M%S}{time_ms % 1000:03d}"
-            if name > self._name:
-                self._name = name
-                return name
-            time_ms += 1
 
 
 @dataclass(slots=True)

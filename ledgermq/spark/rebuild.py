@@ -6,8 +6,8 @@ Where a unit lies follows from its record alone, so tasks write side by side, an
 bytes. The driver then writes blank units (size 0x7FFFFFFF) where a queue begins inside a file, or lacks offsets: the
 bytes are those that the store and the doctor write. All goes to a side directory, which is put in place at the end.
 
-Not rebuilt: the index by key, and batch and light queues: a log with such records is refused. Delayed messages have the
-due times of the default levels. `ledgermq store repair` handles all of them.
+Not rebuilt: batch and light queues: a log with such records is refused. Delayed messages have the due times of the
+default levels. `ledgermq store repair` handles all of them. The index by key is rebuilt by `rebuild_index`.
 """
 
 import os
@@ -93,7 +93,7 @@ def rebuild(spark: SparkSession, store: str, output: str | None = None, *, file_
         found = spark.sparkContext.parallelize(parts, max(len(parts), 1)).map(task).collect()
         rebuilt = write_blanks(side, size, [run for runs in found for run in runs])
         if output is None:
-            _swap(side, Path(opened.queues))
+            swap(side, Path(opened.queues))
     except OSError as error:
         raise PipelineError(f"{error.filename or side}: {error.strerror or error}") from None
     return rebuilt
@@ -219,7 +219,8 @@ def _write(folder: Path, size: int, first: int, data: bytes, written: set[Path])
         data, position = data[len(piece) :], position + len(piece)
 
 
-def _swap(side: Path, place: Path) -> None:
+def swap(side: Path, place: Path) -> None:
+    """Put a finished directory in the place of another one; raises OSError."""
     old = place.with_name(place.name + ".old")
     shutil.rmtree(old, ignore_errors=True)
     if place.exists():

@@ -3,16 +3,23 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from doctor.check.index_check import list_index, open_index
 from doctor.read.directory import open_layout
 from doctor.repair.run import repair_store
 from ledgermq.message.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from ledgermq.message.hashing import index_hash
+from ledgermq.message.index_unit import IndexLayout, index_keys, key_text
 from ledgermq.spark.errors import DamagedLogError, PipelineError
 from ledgermq.spark.log_files import open_store
 from ledgermq.spark.parts import plan_parts
 from ledgermq.spark.rebuild import Rebuilt, _usual_size, rebuild, write_blanks, write_units
+from ledgermq.spark.rebuild_index import finish, index_parts, rebuild_index, write_index, write_keys
+from store.index.batch import Entries
+from store.index.file_set import IndexFiles
 from tests.spark.logs import V6, record, write_log
 from tests.spark.test_parts import overwrite
 from tests.store.support import GOLDEN, golden
@@ -97,6 +104,83 @@ def test_logs_that_are_refused(tmp_path: Path, bad: object, text: str) -> None:
 def test_a_body_may_speak_of_inner_properties(tmp_path: Path) -> None:
     write_log(tmp_path / "store", [record(n, body=b"INNER_NUM\x01") for n in range(6)])
     assert rebuilt(tmp_path / "store", tmp_path / "side", SIZE) == Rebuilt(1, 6)
+
+
+def rebuilt_index(root: Path, side: Path, layout: IndexLayout, *, backwards: bool = False) -> int:
+    """Rebuild without Spark; the tasks in any order."""
+    (side / "keys").mkdir(parents=True, exist_ok=True)
+    parts = plan_parts(open_store(str(root)), 0)
+    order = slice(None, None, -1 if backwards else 1)
+    found = [write_keys(side, part) for part in parts[order]][order]
+    files = index_parts(found, layout)
+    for part in files[order]:
+        write_index(side, layout, found, part)
+    finish(side)
+    return sum(each.count for each in found)
+
+
+def index_of(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize("name", ["clean", "kill9"])
+def test_the_index_of_java_comes_out_the_same(tmp_path: Path, name: str) -> None:
+    golden.restore_tree(GOLDEN / "store-classic" / name, tmp_path / "store")
+    layout = open_index(list_index(tmp_path / "store")[0]).layout
+    assert rebuilt_index(tmp_path / "store", tmp_path / "side", layout) > 100
+    repair_store(open_layout(tmp_path / "store"), output=tmp_path / "doctor")
+    assert tree(tmp_path / "side") == tree(tmp_path / "doctor" / "index")
+    if name == "clean":
+        assert index_of(tmp_path / "side") == index_of(tmp_path / "store" / "index")
+
+
+@pytest.mark.parametrize("raft", [False, True])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_an_index_of_several_files_is_that_of_our_store(tmp_path: Path, raft: bool, backwards: bool) -> None:
+    records = [
+        record(
+            number,
+            topic="T" if number % 5 else "t" * 130,
+            stored=V6 if number % 11 == 0 else record().store_host,
+            properties=f"UNIQ_KEY\x01U{number}\x02KEYS\x01k{number % 7} ü  all\x02".encode() if number % 3 else b"",
+            sys_flag=TRANSACTION_ROLLBACK if number % 13 == 0 else TRANSACTION_PREPARED if number % 17 == 0 else 0,
+        )
+        for number in range(300)
+    ]
+    layout = IndexLayout(50, 70)
+    placed = write_log(tmp_path / "store", records, raft=raft)
+    count = rebuilt_index(tmp_path / "store", tmp_path / "side", layout, backwards=backwards)
+    assert rebuilt_index(tmp_path / "store", tmp_path / "again", layout) == count > 500
+    assert tree(tmp_path / "side") == tree(tmp_path / "again")
+    files = IndexFiles(tmp_path / "ours", layout)
+    keys = [
+        (index_hash(key_text(each.topic, key.decode())), each)
+        for each in placed
+        for key in index_keys(each.sys_flag, each.properties)
+    ]
+    left = Entries(
+        np.array([key for key, _ in keys], np.int32),
+        np.array([each.physical_offset for _, each in keys]),
+        np.array([each.store_timestamp for _, each in keys]),
+    )
+    while left:
+        left = left.behind(files.put(left))
+    files.sync()
+    files.close()
+    assert index_of(tmp_path / "side") == index_of(tmp_path / "ours")
+
+
+@pytest.mark.java
+def test_a_job_replaces_the_index_of_a_store(spark: SparkSession, tmp_path: Path) -> None:
+    golden.restore_tree(GOLDEN / "store-classic" / "clean", tmp_path / "store")
+    folder = tmp_path / "store" / "index"
+    before, layout = index_of(folder), open_index(list_index(tmp_path / "store")[0]).layout
+    with pytest.raises(PipelineError, match="give the slots and entries"):
+        rebuild_index(spark, str(tmp_path / "store"))
+    for path in folder.iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    assert rebuild_index(spark, str(tmp_path / "store"), layout=layout).files == len(before)
+    assert index_of(folder) == before
 
 
 @pytest.mark.java
