@@ -75,7 +75,7 @@ java-store: $(BIN)/.dev ## directories of the real Java broker and ours, both wa
 	JAVA_STORE=all $(BIN)/python -m pytest tests/java_store
 
 java-client: $(BIN)/.dev ## our Python client against the real RocketMQ broker, and beside its Java clients (Java 17, Maven)
-	JAVA_CLIENT=1 $(BIN)/python -m pytest tests/client -m java
+	JAVA_CLIENT=1 $(BIN)/python -m pytest tests/client tests/spark/test_java_broker.py -m java
 
 mixed: $(BIN)/.dev ## RocketMQ's brokers in our nameserver's cluster, ours in its, and its 5.x proxy before ours (Java 17, Maven; MIXED=one: the short ones)
 	MIXED=$${MIXED:-all} $(BIN)/python -m pytest tests/mixed

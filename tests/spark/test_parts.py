@@ -86,6 +86,21 @@ def test_records_behind_a_gap_are_found_again(tmp_path: Path, raft: bool, split_
     assert (damage.physical_offset, damage.length) == (bad.physical_offset - header, bad.size + header)
 
 
+@pytest.mark.parametrize("raft", [False, True])
+@pytest.mark.parametrize("split_bytes", [0, 500])
+def test_a_record_of_an_unknown_version_is_reported_and_the_rest_is_read(
+    tmp_path: Path, raft: bool, split_bytes: int
+) -> None:
+    placed = write_log(tmp_path, [record(n) for n in range(60)], raft=raft)
+    first = sorted((tmp_path / ("dledger-n0/data" if raft else "commitlog")).iterdir())[0]
+    newer = placed[5]
+    overwrite(first, newer.physical_offset + 4, struct.pack(">i", newer.magic + 7))
+    offsets, (damage,), _ = read(tmp_path, split_bytes)
+    assert offsets == [each.physical_offset for each in placed if each is not newer]
+    assert damage.physical_offset == newer.physical_offset - (48 if raft else 0)
+    assert damage.detail == f"{damage.length} bytes are no records; records follow"
+
+
 def test_a_sealed_file_that_ends_in_zeros_is_damaged(tmp_path: Path) -> None:
     placed = write_log(tmp_path, [record(n) for n in range(60)])
     first = tmp_path / "commitlog" / f"{0:020d}"

@@ -7,9 +7,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import pyspark.sql.datasource
+import pyspark.sql.streaming.datasource
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from broker.pull import processor
@@ -260,6 +263,13 @@ def test_the_limits_of_a_batch_hold(broker: RunningBroker, topic: str) -> None:
 def test_options_of_a_stream_that_are_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         TopicStreamReader(Options({"namesrv": "127.0.0.1:1", **options}, KNOWN_STREAM), NAMES)
+
+
+def test_sources_in_python_have_no_real_time_mode_yet() -> None:
+    """When this fails, PySpark has got one: serve it, and change what docs/pipeline.md says of it."""
+    names = {*dir(pyspark.sql.datasource), *dir(pyspark.sql.streaming.datasource), *dir(DataSourceStreamReader)}
+    assert "SupportsTriggerAvailableNow" in names
+    assert not [name for name in names if "realtime" in name.lower().replace("_", "")]
 
 
 def test_a_cluster_that_does_not_answer_or_know_the_topic_is_told(broker: RunningBroker) -> None:
