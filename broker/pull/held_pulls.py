@@ -86,6 +86,10 @@ class HeldPulls:
         if self._ready and not self._is_trying:
             self._try()
 
+    def wake_all(self) -> None:
+        """Try all pulls again, at once or in the next turns of the loop."""
+        self.wake(list(self._held))
+
     def sweep(self) -> None:
         """Answer pulls whose time is over, and drop those of closed connections. Call it every `SWEEP_SECONDS`.
 

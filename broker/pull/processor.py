@@ -19,7 +19,7 @@ from broker.groups.subscription_refresh import SubscriptionRefresh
 from broker.pull.cold_data import ColdReads
 from broker.pull.forbidden import Forbidden, ForbiddenRefusal
 from broker.pull.held_pulls import HeldPulls
-from broker.pull.spread import ReadSpread
+from broker.pull.spread import MOVE_SECONDS, ReadSpread
 from broker.state import names
 from broker.state.settings import PERM_READ, GroupConfig
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -50,7 +50,11 @@ _NO_NEWS: Final = frozenset({GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOU
 
 
 class Pull:
-    """A pull that is being served: its request, queue, subscription, limits and the offset reached so far."""
+    """A pull that is being served: its request, queue, subscription, limits and the offset reached so far.
+
+    `is_pushed`: it is a push consumer's, which has told its subscription before: it goes where answers send it, and
+    nobody waits for the one answer.
+    """
 
     __slots__ = (
         "_processor",
@@ -62,6 +66,7 @@ class Pull:
         "fields",
         "given",
         "is_held",
+        "is_pushed",
         "offset",
         "queue",
         "size_max",
@@ -79,8 +84,11 @@ class Pull:
         limits: tuple[int, int],
         suggested: tuple[int, int] | None,
         given: Given,
+        *,
+        is_pushed: bool,
     ) -> None:
         self._processor = processor
+        self.is_pushed = is_pushed
         self.given = given
         self.connection = connection
         self.command = command
@@ -188,6 +196,7 @@ class PullProcessor:
             self._limits(fields),
             (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else None,
             self._departures.given(topic_name, group_name, queue_id),
+            is_pushed=not flags & SUBSCRIPTION,
         )
         if BULK in fields:
             pull.fields[BULK] = "true"
@@ -199,7 +208,7 @@ class PullProcessor:
             if self._cold.hold(pull):
                 return
         if may_hold:
-            pull.deadline = self._held.now() + self._hold_seconds(fields)
+            pull.deadline = self._held.now() + self._hold_seconds(pull)
         if wanted.record_filter is None:
             self._begin(pull, may_hold)
         else:
@@ -309,6 +318,8 @@ class PullProcessor:
 
     def _is_worth_waiting(self, pull: Pull, result: GetResult) -> bool:
         status = result.status
+        if pull.is_held and self._is_to_move(pull):
+            return False
         if status is GetStatus.NO_MATCHED_MESSAGE:
             # A first pull gets at once the offset up to which nothing matches; a held one waits for its tag.
             if not pull.is_held or result.next_offset < result.max_offset:
@@ -416,9 +427,13 @@ class PullProcessor:
         count, size = integer(fields, "maxMsgNums"), integer(fields, "maxMsgBytes", size_max)
         return max(1, min(count, count_max)), max(1, min(size, size_max))
 
-    def _hold_seconds(self, fields: Fields) -> float:
-        asked = min(long(fields, "suspendTimeoutMillis"), _SUSPEND_MAX_MS)
-        return (asked if self._config.long_polling else self._config.short_polling_ms) / 1000
+    def _hold_seconds(self, pull: Pull) -> float:
+        asked = min(long(pull.command.ext, "suspendTimeoutMillis"), _SUSPEND_MAX_MS)
+        seconds = (asked if self._config.long_polling else self._config.short_polling_ms) / 1000
+        return min(seconds, MOVE_SECONDS) if self._is_to_move(pull) else seconds
+
+    def _is_to_move(self, pull: Pull) -> bool:
+        return pull.is_pushed and self._spread.is_elsewhere(pull.queue)
 
 
 def _from_heartbeat(group: GroupConfig, members: ConsumerGroup, topic: str, fields: Fields) -> Subscription:

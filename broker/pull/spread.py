@@ -1,11 +1,11 @@
 """Which member of a Raft group consumers read a queue from: each answer to a pull says it (`suggestWhichBrokerId`).
 
-    leader      each queue has a home among all members; its readers are sent there, or, while the home lacks much, to
-                the next member that does not
+    leader      each queue has a home among the followers that lack little, and its readers are sent there; the leader
+                keeps them only where there is no such follower
     follower    keeps its readers, through elections too, until it lacks much or has known no leader for some seconds
     stopping    all readers go to other members, those that wait at once
 
-A member that dies takes the readers of its own queues with it only, and a home stays the same when another one leads.
+So the death of a leader touches no reader, and that of a follower only those of its own queues.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,9 @@ from store.replicated_log import ReplicatedLog
 LOOK_SECONDS: Final = 0.25
 """Between two looks at the members."""
 
+MOVE_SECONDS: Final = 1.0
+"""Longest hold of a push consumer's pull that is to go elsewhere: it learns that by the answer."""
+
 _LEADER: Final = "0"
 _LEADERLESS_MAX_S: Final = 5.0
 _KEPT_MAX: Final = 100_000
@@ -30,7 +33,8 @@ class ReadSpread:
 
     Args:
         clock: seconds.
-        leave: answers all pulls that wait here; called when the readers are to go elsewhere.
+        leave: answers all pulls that wait here at once; called when no reader may stay.
+        move: tries all pulls that wait here again, in slices; called when this node has begun to send readers away.
 
     Attributes:
         keeps_readers: pulls may wait here; else they are answered at once, so that their readers go elsewhere.
@@ -43,18 +47,19 @@ class ReadSpread:
         log: ReplicatedLog,
         clock: Callable[[], float],
         leave: Callable[[], None],
+        move: Callable[[], None],
     ) -> None:
         self._config = config
         self._role = role
         self._log = log
         self._clock = clock
         self._leave = leave
+        self._move = move
         self.keeps_readers = True
         self._is_stopping = False
         self._leader_known_at = clock()
         self._for_all: str | None = _LEADER  # the suggestion for every queue; None: by its home
-        self._members: list[int] = []
-        self._readable: set[int] = set()
+        self._homes: list[int] = []  # followers that lack little, while this node leads
         self._by_queue: dict[ConsumeQueue, str] = {}
 
     def suggested(self, queue: ConsumeQueue) -> str:
@@ -67,6 +72,10 @@ class ReadSpread:
                 self._by_queue.clear()
             found = self._by_queue[queue] = self._choose(queue)
         return found
+
+    def is_elsewhere(self, queue: ConsumeQueue) -> bool:
+        """Whether readers of this queue are sent away from this node, which leads."""
+        return self._for_all is None and self.suggested(queue) != _LEADER
 
     def look(self) -> None:
         """Look who may be read now; call it every `LOOK_SECONDS` and when the role has changed."""
@@ -86,15 +95,13 @@ class ReadSpread:
 
     def _look_as_leader(self) -> None:
         self._leader_known_at = self._clock()
-        own, replicas = self._config.follower_id, self._log.replicas()
-        members = sorted({own, *(replica.broker_id for replica in replicas if replica.broker_id > 0)})
-        readable = {replica.broker_id for replica in replicas if replica.is_level}
-        if not self._is_stopping:
-            readable.add(own)
-        if (members, readable) != (self._members, self._readable):
-            self._members, self._readable = members, readable
+        homes = sorted(r.broker_id for r in self._log.replicas() if r.is_level and r.broker_id > 0)
+        if homes != self._homes:
+            self._homes = homes
             self._by_queue.clear()
-        self._for_all = None if len(members) > 1 else _LEADER
+        before, self._for_all = self._for_all, None if homes else _LEADER
+        if homes and before is not None:
+            self._move()
 
     def _look_as_follower(self) -> None:
         now = self._clock()
@@ -108,9 +115,4 @@ class ReadSpread:
             self._leave()
 
     def _choose(self, queue: ConsumeQueue) -> str:
-        members = self._members
-        home = (crc32(queue.topic.encode()) + queue.queue_id) % len(members)
-        for member in members[home:] + members[:home]:
-            if member in self._readable:
-                return _LEADER if member == self._config.follower_id else str(member)
-        return _LEADER
+        return str(self._homes[(crc32(queue.topic.encode()) + queue.queue_id) % len(self._homes)])

@@ -16,6 +16,7 @@ from ledgermq.remoting.codec.command import Command
 from node.broker_assembly import Broker
 from store.log.flusher import FlushMode
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
+from tests.broker.groups.test_clients import heartbeat
 from tests.broker.groups.test_offsets import key
 from tests.broker.pull.test_query import query_fields
 from tests.broker.test_broker import ask, broker_config
@@ -153,7 +154,7 @@ async def test_a_pull_held_by_a_follower_is_woken_by_the_commit(group: Group) ->
     assert answers[0].code == 0
 
 
-async def test_each_queue_is_read_from_one_member_that_keeps_its_readers(group: Group) -> None:
+async def test_each_queue_is_read_from_one_follower_that_keeps_its_readers(group: Group) -> None:
     async def suggested(broker: Broker) -> list[str]:
         pulls = [await ask(group.client, broker, RequestCode.PULL_MESSAGE, pull_fields(queueId=n)) for n in range(6)]
         return [pulled.ext["suggestWhichBrokerId"] for pulled in pulls]
@@ -170,8 +171,18 @@ async def test_each_queue_is_read_from_one_member_that_keeps_its_readers(group: 
     await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T", 6))
     await group.everywhere(lambda broker: "T" in broker.parts.context.state.topics)
     leader, followers = group.leader, group.followers
-    spread = await becomes(leader, lambda found: len(set(found)) == 3)
-    assert sorted(spread) == sorted(["0", *map(id_of, followers)] * 2)
+    spread = await becomes(leader, lambda found: set(found) == set(map(id_of, followers)))
+    connection = await group.client.connection(leader.address)
+    answers: list[object] = []
+    await ask(group.client, leader, RequestCode.HEART_BEAT, {}, heartbeat("c"))
+    for held in (
+        pull_fields(sysFlag=6, suspendTimeoutMillis=60_000),
+        pull_fields(sysFlag=2, suspendTimeoutMillis=60_000, subscription=None, subVersion=1),
+    ):
+        connection.call(Command(RequestCode.PULL_MESSAGE, ext=held), WAIT_S, answers.append)
+    await eventually(lambda: answers != [], "a push consumer that waits at the leader is sent away, too")
+    assert isinstance(answers[0], Command) and answers[0].ext["suggestWhichBrokerId"] == spread[0]
+    assert len(leader.parts.pull.held) == 1, "the other one waits as long as it wants to"
     for follower in followers:
         await becomes(follower, ([id_of(follower)] * 6).__eq__)
     group.brokers.remove(gone := followers[0])

@@ -40,39 +40,61 @@ class World:
     def __init__(self, state: LogState) -> None:
         self.config = BrokerConfig(broker_name="b", follower_id=1)
         self.role, self.log, self.now_s, self.left = Role(self.config, state), Log(), 0.0, 0
-        self.spread = ReadSpread(self.config, self.role, cast(Any, self.log), lambda: self.now_s, self._leave)
+        self.moved = 0
+        log = cast(Any, self.log)
+        self.spread = ReadSpread(self.config, self.role, log, lambda: self.now_s, self._leave, self._move)
         self.queues = [ConsumeQueue("T", number, f"/T/{number}", 10, cast(Any, set())) for number in range(6)]
 
     def _leave(self) -> None:
         self.left += 1
+
+    def _move(self) -> None:
+        self.moved += 1
 
     def suggested(self) -> list[str]:
         self.spread.look()
         return [self.spread.suggested(queue) for queue in self.queues]
 
 
-def test_a_leader_gives_each_queue_a_home() -> None:
+def test_a_leader_gives_each_queue_a_home_among_its_followers() -> None:
     world = World(LEADING)
     spread = world.suggested()
-    assert sorted(spread) == ["0", "0", "2", "2", "3", "3"]
+    assert sorted(spread) == ["2", "2", "2", "3", "3", "3"]
+    assert all(world.spread.is_elsewhere(queue) for queue in world.queues)
     assert world.suggested() == spread
 
 
 @pytest.mark.parametrize("change", [{"is_level": False}, {"broker_id": -1}])
-def test_a_member_that_lacks_much_or_is_not_known_is_not_read_from(change: dict[str, Any]) -> None:
+def test_a_follower_that_lacks_much_or_is_not_known_is_not_read_from(change: dict[str, Any]) -> None:
     world = World(LEADING)
     world.log.members[0] = replace_of(LEVEL, **change)
-    assert set(world.suggested()) == {"0", "3"}
+    assert set(world.suggested()) == {"3"}
 
 
-def test_a_stopping_leader_suggests_others_and_answers_who_waits() -> None:
+def test_a_leader_without_a_level_follower_keeps_its_readers() -> None:
+    world = World(LEADING)
+    world.log.members = [replace_of(LEVEL, is_level=False)]
+    assert set(world.suggested()) == {"0"} and world.moved == 0
+    assert not world.spread.is_elsewhere(world.queues[0])
+    world.log.members = [LEVEL]
+    assert set(world.suggested()) == {"2"} and world.moved == 1, "those that wait are sent away"
+    assert set(world.suggested()) == {"2"} and world.moved == 1
+
+
+def test_a_follower_that_is_elected_sends_its_readers_to_the_others() -> None:
+    world = World(FOLLOWING)
+    assert set(world.suggested()) == {"1"}
+    assert not world.spread.is_elsewhere(world.queues[0])
+    world.role.update(LEADING)
+    assert set(world.suggested()) == {"2", "3"} and (world.moved, world.left) == (1, 0)
+
+
+def test_a_stopping_leader_answers_who_waits() -> None:
     world = World(LEADING)
     before = world.suggested()
     world.spread.stop()
     assert world.left == 1
-    after = world.suggested()
-    assert set(after) == {"2", "3"}
-    assert all(now == then for now, then in zip(after, before, strict=True) if then != "0"), "only its own queues move"
+    assert world.suggested() == before
 
 
 def test_a_follower_keeps_its_readers_through_an_election_and_not_for_ever() -> None:
