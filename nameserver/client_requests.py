@@ -23,6 +23,7 @@ from ledgermq.remoting.serving.answer import Answer, Handler
 from nameserver.config import NameServerConfig
 from nameserver.core.model import TopicRoute
 from nameserver.core.routes import RouteTable
+from nameserver.core.send_names import with_send_names
 from nameserver.core.topics import UNIT, UNIT_SUBSCRIPTION
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.route_waiters import RouteWaiters
@@ -96,16 +97,20 @@ class ClientRequests:
         Raises:
             Refusal: TOPIC_NOT_EXIST, with RocketMQ's text.
         """
-        topic = text(command.ext, "topic")
-        acting = self._config().support_acting_master
+        topic, config = text(command.ext, "topic"), self._config()
+        acting = config.support_acting_master
         route = self._table.route_with_acting_masters(topic) if acting else self._table.route(topic)
         if route is None:
             remark = f"No topic route info in name server for the topic: {topic}{_FAQ}"
             raise Refusal(Cause.TOPIC_NOT_EXIST, remark)
-        order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if self._config().order_message_enable else None
+        order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if config.order_message_enable else None
+        route = _in_zone(route, command.ext)
+        is_ours = "waitMillis" in command.ext  # our clients learn of a new leader at once
+        if config.spread_sends and order is None and not is_ours:
+            route = with_send_names(route)
         standard = optional_boolean(command.ext, "acceptStandardJsonOnly") or command.version >= _STANDARD_JSON_SINCE
-        body = (standard_json if standard else java_json)(_in_zone(route, command.ext).to_json(order))
-        return Answer({"routeVersion": str(route.version)} if "waitMillis" in command.ext else None, body)
+        body = (standard_json if standard else java_json)(route.to_json(order))
+        return Answer({"routeVersion": str(route.version)} if is_ours else None, body)
 
     def _cluster_info(self, connection: Connection, command: Command) -> Answer:
         brokers = {group.name: group.to_json() for group in self._table.groups}

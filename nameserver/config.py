@@ -100,6 +100,15 @@ class NameServerConfig:
         "Tell the members of a broker name when the smallest id among them changes.",
         live=True,
     )
+    spread_sends: bool = key(
+        "spreadSends",
+        BOOL,
+        False,
+        "Name each follower of a group that elects as a broker that only takes sends, so that producers know more than "
+        "one address.",
+        origin=OURS,
+        live=True,
+    )
     unregister_queue_capacity: int = key(
         "unRegisterBrokerQueueCapacity",
         POSITIVE,

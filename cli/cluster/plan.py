@@ -60,7 +60,7 @@ _DISK = "disk"
 _PEER_SECRET = "peer-secret"
 _NAMESRV_SECRET = "namesrv-secret"
 _CONTROLLER_SECRET = "controller-secret"
-_OF_NAMESERVER = frozenset({"insecureRegistration"})
+_OF_NAMESERVER = frozenset({"insecureRegistration", "spreadSends"})
 CLUSTER_NAME = "DefaultCluster"
 _FIRST_BROKER, _STRIDE, _RAFT, _HEALTH, _LINKS = 20, 20, 10, 11, 12
 _LINKS_API = 2
@@ -270,8 +270,8 @@ def plan_cluster(
     """Plan a cluster of `node_count` brokers, in mode raft in so many `groups` of one size.
 
     `settings` apply to every broker and replace planned values. Settings of TLS also apply to nameservers, since a
-    client uses TLS with all nodes or with none; `insecureRegistration` applies to nameservers alone. With
-    `has_links`, brokers dial each other through Toxiproxy; with `has_disks`, each stores on a disk of its own.
+    client uses TLS with all nodes or with none; `insecureRegistration` and `spreadSends` apply to nameservers alone.
+    With `has_links`, brokers dial each other through Toxiproxy; with `has_disks`, each stores on a disk of its own.
 
     Raises:
         UsageError: the number of nodes or nameservers or the base port is out of range, or the mode has no links.

@@ -300,6 +300,42 @@ async def test_a_plain_route_request_waits_for_the_next_leader_of_a_group_that_e
     assert loads((await client.answer()).body)["brokerDatas"][0]["brokerAddrs"] == {"0": "127.0.0.1:2"}
 
 
+async def test_producers_are_shown_a_name_for_each_follower_that_passes_sends_on(serve: Serve) -> None:
+    served = await serve(spread_sends=True)
+    leader, one, other, client = [await served.peer() for _ in range(4)]
+    await leader.register("127.0.0.1:1", term="3", topics={"Orders": 6, "Closed": 4, "%RETRY%g": 6})
+    await one.register("127.0.0.1:2", 2, term="3")
+    await other.register("127.0.0.1:3", 3, term="3")
+    route = await client.route("Orders")
+    assert route is not None
+    main, *further = route["brokerDatas"]
+    assert main["brokerAddrs"] == {"0": "127.0.0.1:1", "2": "127.0.0.1:2", "3": "127.0.0.1:3"}
+    assert [(one["brokerName"], one["cluster"], one["brokerAddrs"]) for one in further] == [
+        ("broker-a~1", "DefaultCluster", {"0": "127.0.0.1:2"}),
+        ("broker-a~2", "DefaultCluster", {"0": "127.0.0.1:3"}),
+    ]
+    queues = [(one["brokerName"], one["writeQueueNums"], one["perm"]) for one in route["queueDatas"]]
+    assert queues == [("broker-a", 8, 6), ("broker-a~1", 8, 2), ("broker-a~2", 8, 2)]
+    for topic, further_fields in (("Closed", {}), ("%RETRY%g", {}), ("Orders", {"waitMillis": "1"})):
+        route = await client.route(topic, **further_fields)
+        assert route is not None and [one["brokerName"] for one in route["queueDatas"]] == ["broker-a"], topic
+    await leader.close()
+    await one.register("127.0.0.1:2", 0, term="4")
+    route = await client.route("Orders")
+    assert route is not None
+    addresses = {one["brokerName"]: one["brokerAddrs"]["0"] for one in route["brokerDatas"]}
+    assert addresses == {"broker-a": "127.0.0.1:2", "broker-a~1": "127.0.0.1:3"}
+
+
+async def test_brokers_that_elect_nobody_get_no_further_names(serve: Serve) -> None:
+    served = await serve(spread_sends=True)
+    master, slave, client = [await served.peer() for _ in range(3)]
+    await master.register("127.0.0.1:1")
+    await slave.register("127.0.0.1:2", 1)
+    route = await client.route("Orders")
+    assert route is not None and [one["brokerName"] for one in route["brokerDatas"]] == ["broker-a"]
+
+
 async def test_a_plain_route_request_waits_no_longer_than_java_does(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
