@@ -46,13 +46,15 @@ class LeaderLink:
         self._claims = claims
         self._limits = limits
 
-    def pass_on(self, command: Command, client: str, settle: Settle) -> None:
+    def pass_on(self, command: Command, client: str, settle: Settle, held_s: float = 0.0) -> None:
         """Pass a client's request on; `settle` gets the answer, or the error if none comes.
+
+        The leader may hold it for `held_s` seconds.
 
         Raises:
             Refusal: MESSAGE_ILLEGAL, it is too long with its claim; nothing was sent.
         """
-        self.connection.call(self._passed(command, client), ANSWER_TIMEOUT_S, settle)
+        self.connection.call(self._passed(command, client), ANSWER_TIMEOUT_S + held_s, settle)
 
     async def ask(self, command: Command) -> Command:
         """Ask that node something on this member's own behalf; return the answer, whatever its code.
@@ -84,7 +86,7 @@ class LeaderLink:
     def _check_length(self, command: Command) -> None:
         """Refuse what the leader would not take: it would close the connection, on which all clients depend."""
         limits, ext = self._limits, command.ext
-        texts = sum(map(len, ext)) + sum(map(len, ext.values())) + len(command.language)
+        texts = len("".join(ext)) + len("".join(ext.values())) + len(command.language)
         longest = 6 * texts + _OTHERS_MAX_BYTES  # JSON takes six bytes for a control character
         if longest <= limits.header_bytes and longest + len(command.body) <= limits.frame_bytes:
             return

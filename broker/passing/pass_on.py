@@ -26,6 +26,7 @@ from broker.timers import Spawn
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
@@ -45,6 +46,7 @@ CODES: Final = (
     RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.END_TRANSACTION,
     RequestCode.RECALL_MESSAGE,
+    RequestCode.POP_MESSAGE,
     RequestCode.ACK_MESSAGE,
     RequestCode.BATCH_ACK_MESSAGE,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
@@ -57,6 +59,9 @@ CODES: Final = (
     RequestCode.GET_PRODUCER_CONNECTION_LIST,
     RequestCode.GET_CONSUMER_RUNNING_INFO,
     RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    RequestCode.QUERY_ASSIGNMENT,
     RequestCode.DELETE_TOPIC_IN_BROKER,
     RequestCode.AUTH_CREATE_USER,
     RequestCode.AUTH_UPDATE_USER,
@@ -65,7 +70,7 @@ CODES: Final = (
     RequestCode.AUTH_UPDATE_ACL,
     RequestCode.AUTH_DELETE_ACL,
 )
-"""Requests that are passed on. POP is not: held for its poll time at the leader, it would take the room of sends."""
+"""Requests that are passed on."""
 
 TOLD_CODES: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
 """Requests that are served here, and of which the leader is told, too."""
@@ -80,6 +85,7 @@ _SERVED_HERE: Final = frozenset(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.QUERY_ASSIGNMENT,
     }
 )
 """Requests that a follower answers itself if no leader does: from its tables; progress is kept by slaves, and refused
@@ -90,6 +96,12 @@ _HELD_BYTES_MAX: Final = 32 << 20
 _PASSED_MAX: Final = 8192
 """Requests that wait for the leader's answer; never more than half of what it takes of one connection."""
 
+_POPS_MAX: Final = 2048
+"""POP requests that wait for the leader's answer, which is held for their poll time: they have room of their own."""
+
+_HELD_MAX_S: Final = 60.0
+"""Longest time for which the leader is expected to hold a POP request."""
+
 _UNSENT_MAX_BYTES: Final = 8 << 20
 """Requests are held while more than this waits to be sent to the leader."""
 
@@ -99,11 +111,17 @@ _RETRY_S: Final = 0.05
 _LOGGED_AFTER: Final = 20
 """Attempts to reach the leader; a leader that died is dialled a few times before its successor is known."""
 
+_LOST_PAUSE_S: Final = 0.1
+"""Seconds before a lost answer is told: clients try again at once, and by then all members know of the leader's end."""
+
 _OLD_LINK_S: Final = 0.3
 """How long answers of the node that led before are waited for once it does not lead any more."""
 
 _ROUNDS_MAX: Final = 4
 """Rounds in which a leader is told of clients; the second and later ones are for what came meanwhile."""
+
+_POPS: Final = "pops"
+"""Attribute of a client's connection whose POP requests the leader may hold."""
 
 _NOT_LEADER: Final = Cause.NOT_LEADER.slug
 
@@ -146,6 +164,7 @@ class PassOn:
         self._client: RemotingClient | None = None
         self._secrets: Secrets = ()
         self._limits = Limits()
+        self._half_in_flight = max(self._limits.in_flight // 2, 1)
         self._link: LeaderLink | None = None
         self._is_opening = False
         self._held: list[Waiting] = []  # a heap
@@ -153,7 +172,8 @@ class PassOn:
         self._timer: asyncio.Handle | None = None
         self._next_try: asyncio.TimerHandle | None = None
         self._number = 0
-        self._in_flight = 0
+        self._in_flight = 0  # without POP
+        self._pops = 0
         self._is_stopped = False
         self.passed = 0
         self.unanswered = 0
@@ -163,6 +183,7 @@ class PassOn:
         self._client = RemotingClient(ForClients(self._clients, self.on_link_closed), tls=tls)
         self._secrets = secrets
         self._limits = limits
+        self._half_in_flight = max(limits.in_flight // 2, 1)
         self.follow()
 
     async def close(self) -> None:
@@ -186,9 +207,10 @@ class PassOn:
     def take(self, connection: Connection, command: Command) -> None:
         """Pass a client's request on, or hold it. When too much is held, it is refused with BUSY."""
         self._number += 1
-        waiting = Waiting(self._number, self._loop.time() + HOLD_S, connection, command)
+        now = self._loop.time()
+        waiting = Waiting(self._number, now + HOLD_S, connection, command)
         link = self._link
-        if link is None or self._held or connection.is_relayed or not self._has_room(link):
+        if link is None or self._held or connection.is_relayed or not self._has_room(link, now):
             self._hold(waiting)
         else:
             self._pass(link, waiting)
@@ -212,7 +234,8 @@ class PassOn:
 
     def client_closed(self, connection: Connection) -> None:
         """The connection of a client to this node has ended."""
-        if self._link is not None and HEARTBEAT in connection.attributes and not connection.is_relayed:
+        is_known = HEARTBEAT in connection.attributes or _POPS in connection.attributes
+        if self._link is not None and is_known and not connection.is_relayed:
             self._link.pass_on_oneway(Command(CLIENT_GONE), connection.address)
 
     def ask_for_group(self, name: str, settle: Settle) -> bool:
@@ -259,6 +282,14 @@ class PassOn:
         try:
             if command.flag & ONEWAY_FLAG:
                 link.pass_on_oneway(command, connection.address)
+            elif command.code == RequestCode.POP_MESSAGE:
+                if self._pops >= min(_POPS_MAX, self._half_in_flight // 2):
+                    connection.respond(command, ResponseCode.POLLING_FULL)
+                    return
+                held_s = min(max(0, long(command.ext, "pollTime", 0)) / 1000, _HELD_MAX_S)
+                link.pass_on(command, connection.address, partial(self._pop_answered, link, waiting), held_s)
+                self._pops += 1
+                connection.attributes[_POPS] = True
             else:
                 link.pass_on(command, connection.address, partial(self._answered, link, waiting))
                 self._in_flight += 1
@@ -266,18 +297,31 @@ class PassOn:
         except Refusal as refusal:
             connection.refuse(command, refusal)
 
+    def _pop_answered(self, link: LeaderLink, waiting: Waiting, outcome: Command | RemotingError) -> None:
+        """As `_answered`. If the answer is lost, so are the messages in it, until their invisible time is over."""
+        self._pops -= 1
+        if isinstance(outcome, Command):
+            self._serve_answer(link, waiting, outcome)
+        else:
+            self.unanswered += 1
+            waiting.connection.respond(waiting.command, ResponseCode.POLLING_TIMEOUT)
+
     def _answered(self, link: LeaderLink, waiting: Waiting, outcome: Command | RemotingError) -> None:
         self._in_flight -= 1
-        connection, command = waiting.connection, waiting.command
-        if not isinstance(outcome, Command):
+        if isinstance(outcome, Command):
+            self._serve_answer(link, waiting, outcome)
+        else:
             self._lost(waiting, outcome)
-        elif outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE and outcome.ext.get("cause") == _NOT_LEADER:
+        if self._held:
+            self._release_soon()
+
+    def _serve_answer(self, link: LeaderLink, waiting: Waiting, outcome: Command) -> None:
+        connection, command = waiting.connection, waiting.command
+        if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE and outcome.ext.get("cause") == _NOT_LEADER:
             link.rests_until = self._loop.time() + _RETRY_S
             self._hold(waiting)
         else:
             connection.respond(command, outcome.code, outcome.ext, outcome.body, outcome.remark)
-        if self._held:
-            self._release_soon()
 
     def _lost(self, waiting: Waiting, error: RemotingError) -> None:
         """Answer a request whose own answer was lost."""
@@ -286,7 +330,8 @@ class PassOn:
             self._serve(waiting.connection, waiting.command)
             return
         remark = f"passed on to the leader, which may or may not have carried it out: {error}"
-        waiting.connection.refuse(waiting.command, Refusal(Cause.LEADER_CHANGED, remark, retry_after_ms=100))
+        refusal = Refusal(Cause.LEADER_CHANGED, remark, retry_after_ms=100)
+        self._loop.call_later(_LOST_PAUSE_S, waiting.connection.refuse, waiting.command, refusal)
 
     # ---- holding
 
@@ -337,7 +382,8 @@ class PassOn:
     def _release(self) -> None:
         """Serve or pass on what is held, as far as that is possible now."""
         link = self._link
-        while self._held and (self._role.writable or (link is not None and self._has_room(link))):
+        now = self._loop.time()
+        while self._held and (self._role.writable or (link is not None and self._has_room(link, now))):
             waiting = self._take_held()
             connection, command = waiting.connection, waiting.command
             if connection.is_closed:  # a member waits for the answer all the same
@@ -355,13 +401,14 @@ class PassOn:
         self._next_try = None
         self._release()
 
-    def _has_room(self, link: LeaderLink) -> bool:
+    def _has_room(self, link: LeaderLink, now: float) -> bool:
         """Whether more may be passed on now."""
         return (
-            not link.connection.is_closed
-            and self._in_flight < min(_PASSED_MAX, max(self._limits.in_flight // 2, 1))
+            self._in_flight < _PASSED_MAX
+            and self._in_flight < self._half_in_flight
+            and link.rests_until <= now
+            and not link.connection.is_closed
             and link.connection.held_bytes <= _UNSENT_MAX_BYTES
-            and link.rests_until <= self._loop.time()
         )
 
     # ---- who leads

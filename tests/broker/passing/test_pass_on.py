@@ -232,6 +232,22 @@ async def test_more_than_the_leader_takes_at_once_waits_here(
     await leader.server.close()
 
 
+async def test_pops_have_room_of_their_own_and_a_lost_answer_is_no_message(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_POPS_MAX", 1)
+    waiting: list[tuple[Connection, Command]] = []
+    leader = Leader(lambda connection, command: waiting.append((connection, command)))
+    follower.leads(await leader.start())
+    for opaque, code in ((1, 200050), (2, 200050), (3, 310)):
+        follower.send(opaque, code)
+    assert await follower.answered(2) == [(2, 209, "")]
+    await eventually(lambda: leader.taken == [b"1", b"3"])
+    waiting[0][0].abort("killed")
+    assert sorted(await follower.answered(1, 3)) == [(1, 210, ""), (2, 209, ""), (3, 14, "leader-changed")]
+    await leader.server.close()
+
+
 async def test_a_broker_that_stops_refuses_what_it_holds(follower: Follower) -> None:
     follower.send(1)
     follower.pass_on.release()

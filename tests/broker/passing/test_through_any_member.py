@@ -152,6 +152,17 @@ async def test_messages_taken_by_pop_are_acknowledged_through_a_follower(group: 
     assert (changed.code, changed.ext["invisibleTime"]) == (0, "90000")
 
 
+async def test_offsets_are_reset_through_a_follower(group: Group) -> None:
+    await make_topic(group)
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+    for body in (b"0", b"1"):
+        await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), body)
+    reset = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true", "offset": "1", "queueId": "0"}
+    follower = group.followers[0]
+    assert (await ask(group.client, follower, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 0
+    assert (await group.ask_leader(RequestCode.QUERY_CONSUMER_OFFSET, key())).ext == {"offset": "1"}
+
+
 async def test_a_transaction_is_decided_through_a_follower(group: Group) -> None:
     await make_topic(group)
     follower = group.followers[0]
@@ -317,6 +328,19 @@ async def test_a_new_leader_knows_the_clients_of_all_members(group: Group, membe
     assert (await ask(group.client, old, TRANSFER_LEADERSHIP, {})).code == 0
     await eventually(lambda: any(broker.parts.context.role.writable for broker in group.brokers if broker is not old))
     await all_know(group, "one", "two")
+
+
+async def test_every_member_gives_the_same_shares_of_queues(group: Group, members: list[Member]) -> None:
+    await make_topic(group, "T", 4)
+    for member in members:  # none of which the other follower has heard
+        await member.beat(group.followers[0])
+    await all_know(group, "one", "two")
+    given = {"topic": "T", "consumerGroup": "g", "strategyName": "AVG", "messageModel": "CLUSTERING"}
+    for client_id, numbers in (("one", [0, 1]), ("two", [2, 3])):
+        body = orjson.dumps({**given, "clientId": client_id})
+        for broker in group.brokers:
+            answer = orjson.loads((await ask(group.client, broker, RequestCode.QUERY_ASSIGNMENT, {}, body)).body)
+            assert [one["messageQueue"]["queueId"] for one in answer["messageQueueAssignments"]] == numbers
 
 
 async def test_the_leader_asks_and_tells_clients_behind_a_follower(group: Group, members: list[Member]) -> None:

@@ -1,11 +1,13 @@
 """POP in a Raft group: what was taken from a leader that dies comes again from the next one, when it is due."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 
 from ledgermq.message.record import decode_records
+from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from node.broker_assembly import Broker
@@ -115,9 +117,26 @@ async def test_in_order_a_new_leader_goes_on_where_the_group_was(group: Group, m
     assert min(again.values()) >= int(taken.ext["popTime"]) + INVISIBLE_MS
 
 
-async def test_who_does_not_lead_says_who_does(group: Group) -> None:
+async def test_messages_are_taken_through_a_follower(group: Group) -> None:
     await fill(group, 1)
     follower = group.followers[0]
-    await eventually(lambda: "g" in follower.parts.context.state.groups, "the group everywhere")
-    answer = await ask(group.client, follower, RequestCode.POP_MESSAGE, pop_fields())
-    assert (answer.code, answer.ext["leaderHint"]) == (14, group.leader.address)
+    taken = await ask(group.client, follower, RequestCode.POP_MESSAGE, pop_fields())
+    assert [record.body for record in decode_records(taken.body)] == [b"m0"]
+    connection = await group.client.connection(follower.address)
+    answers: list[object] = []
+    held = Command(RequestCode.POP_MESSAGE, ext=pop_fields(pollTime=60_000, bornTime=time.time_ns() // 1_000_000))
+    connection.call(held, WAIT_S, answers.append)
+    await eventually(lambda: len(group.leader.parts.pop.held) == 1, "the leader holds it")
+    assert (await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"news")).code == 0
+    await eventually(lambda: answers != [])
+    assert isinstance(answers[0], Command)
+    assert [record.body for record in decode_records(answers[0].body)] == [b"news"]
+    client = RemotingClient()
+    await client.request(follower.address, Command(RequestCode.POP_MESSAGE, ext=pop_fields()), WAIT_S)
+    (await client.connection(follower.address)).call(held, WAIT_S, answers.append)
+    await eventually(lambda: len(group.leader.parts.pop.held) == 1)
+    await client.close()
+    await eventually(lambda: all(pop.connection.is_closed for pop in group.leader.parts.pop.held._all()), "it is told")
+    await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"for another one")
+    later = await pop_until(group, 1)
+    assert list(later) == [b"for another one"], "nothing is taken for a client that is gone"
