@@ -4,6 +4,7 @@
 
     kill       the leader is killed, and started again after 2 s
     stop       the leader is stopped by SIGTERM, and started again after 2 s
+    pause      the leader's process stands still for 20 s (SIGSTOP), with its connections open
     dead       a machine is killed, which leads one of the groups; it is started again at the round's end
     transfer   the leader hands over
     consumer   one of two consumers is killed that read in order; a third one takes its place
@@ -47,7 +48,8 @@ WARM_S = 6.0  # longer than the Java client sends slowly at its beginning
 BACK_AFTER_S = 2.0
 SETTLE_S = 12.0
 DEAD_S = 40.0  # longer than clients wait between two questions for routes
-FAULTS = ("kill", "stop", "dead", "transfer", "consumer")
+PAUSED_S = 20.0
+FAULTS = ("kill", "stop", "pause", "dead", "transfer", "consumer")
 ARTIFACTS = ["org.apache.rocketmq:rocketmq-client:5.3.3"]
 
 
@@ -140,7 +142,7 @@ class Cluster:
             time.sleep(0.1)
 
     def break_and_mend(self, fault: str) -> None:
-        """Do it; for kill and stop, the node is up again on return."""
+        """Do it; for kill, stop and pause, the node works again on return."""
         if fault == "dead":
             self.ask("kill", "m0" if self.groups > 1 else "leader")
             return
@@ -148,11 +150,14 @@ class Cluster:
             target = next(node["name"] for node in self.ask("status")["nodes"] if node["role"] == "slave")
             self.ask("transfer", target)
             return
-        if fault == "stop":
+        if fault in ("stop", "pause"):
             leader = next(node for node in self.ask("status")["nodes"] if node["role"] == "master")
-            os.kill(leader["pid"], signal.SIGTERM)
-            time.sleep(BACK_AFTER_S)
-            self.ask("start", leader["name"])
+            os.kill(leader["pid"], signal.SIGSTOP if fault == "pause" else signal.SIGTERM)
+            time.sleep(PAUSED_S if fault == "pause" else BACK_AFTER_S)
+            if fault == "pause":
+                os.kill(leader["pid"], signal.SIGCONT)
+            else:
+                self.ask("start", leader["name"])
             return
         self.ask("kill", "leader")
         time.sleep(BACK_AFTER_S)
@@ -258,7 +263,7 @@ def figures(producer: Client, consumers: list[Client], began: float, *, is_order
     return {
         "gap_s": round(gap, 3),
         "failed": len(failed),
-        "why": Counter(" ".join(line[3:])[:80] for line in failed).most_common(2),
+        "why": Counter(" ".join(line[3:])[:160] for line in failed).most_common(2),
         "delivery_s": round(max(late, default=float("nan")), 3),
         "stored_twice": len(copies) - len(first),
         "read_again": len(delivered) - len(copies),

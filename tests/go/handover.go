@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	handoverTopic = "go_handover"
-	handoverCount = 600 // sends; the hand-over is asked for after a third of them
+	handoverTopic  = "go_handover"
+	handoverCount  = 600 // sends; the hand-over, or the death of the leader, is asked for after a third of them
+	handoverQueues = 3   // of each broker name: one less than the client tries
 )
 
-// handoverScenario sends while the caller has the leader hand over, and reads all of it. The client's route stays old:
-// it polls routes every 30 s, so that it goes on sending to a node that follows by then.
+// handoverScenario sends while the caller has the leader hand over, or kills it, and reads all of it. The client's route
+// stays old: it polls routes every 30 s, so that it goes on sending to a node that follows by then, or is dead.
 func handoverScenario(c *cluster) (map[string]any, error) {
-	if err := c.topic(handoverTopic, 4); err != nil {
+	if err := c.topic(handoverTopic, handoverQueues); err != nil {
 		return nil, err
 	}
 	var read sink

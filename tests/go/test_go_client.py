@@ -22,9 +22,9 @@ CHECK_BACK = ("transactionCheckInterval=1000", "transactionTimeOut=1000", "trans
 pytestmark = pytest.mark.cluster
 
 
-def start_for_go(start: Start, mode: str) -> Cluster:
+def start_for_go(start: Start, mode: str, *settings: str) -> Cluster:
     """A cluster that asks about open transactions every second, and not in vain soon."""
-    return start("--mode", mode, *(word for setting in CHECK_BACK for word in ("--conf", setting)))
+    return start("--mode", mode, *(word for setting in (*CHECK_BACK, *settings) for word in ("--conf", setting)))
 
 
 @contextlib.contextmanager
@@ -83,6 +83,21 @@ def test_a_hand_over_costs_the_go_client_no_send(
     record_property("gap_ms", seen["gap_ms"])
     assert seen["refusals"] == []
     assert (seen["acknowledged"], seen["unread"], seen["read_again"]) == (600, 0, 0)
+
+
+def test_a_leader_that_stays_dead_costs_the_go_client_no_send_where_its_route_names_the_followers(
+    go_client: Path, start: Start, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """It tries four queues, one after the other, and the topic has three on each broker name."""
+    cluster = start_for_go(start, "raft", "spreadSends=true")
+    with running(go_client, cluster, tmp_path, "handover") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hand over now\n"
+        cluster.cluster("kill", "leader")
+        seen = answer_of(process)["handover"]
+    record_property("gap_ms", seen["gap_ms"])
+    assert seen["refusals"] == []
+    assert (seen["acknowledged"], seen["unread"]) == (600, 0)
 
 
 def test_through_the_death_of_a_leader_the_go_client_reads_all_that_was_acknowledged(
