@@ -224,7 +224,7 @@ BUGS = (
     StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint),
     StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 15),
     StackBug("request without an answer passed on again", request_without_an_answer_is_passed_on_again, ("R16",), 66),
-    StackBug("deposed leader counts as none", deposed_leader_counts_as_none, ("R16",), 194),
+    StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 194),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 194),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),

@@ -232,6 +232,18 @@ async def test_more_than_the_leader_takes_at_once_waits_here(
     await leader.server.close()
 
 
+async def test_what_a_deposed_leader_may_have_stored_is_not_passed_on_again(follower: Follower) -> None:
+    def depose(connection: Connection, command: Command) -> None:
+        raise Refusal(Cause.LEADER_CHANGED, "it did not become known whether it is stored")
+
+    leader = Leader(depose)
+    follower.leads(await leader.start())
+    follower.send(1)
+    assert await follower.answered(1) == [(1, 14, "leader-changed")]
+    assert (leader.taken, follower.pass_on.held) == ([b"1"], 0)
+    await leader.server.close()
+
+
 async def test_pops_have_room_of_their_own_and_a_lost_answer_is_no_message(
     follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
