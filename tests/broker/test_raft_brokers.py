@@ -142,7 +142,7 @@ async def test_each_node_compacts_its_own_copy_and_serves_it(group: Group) -> No
 async def test_a_pull_held_by_a_follower_is_woken_by_the_commit(group: Group) -> None:
     await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
     follower = group.followers[0]
-    await eventually(lambda: "T" in follower.parts.context.state.topics)
+    await eventually(lambda: "T" in follower.parts.context.state.topics and follower.parts.pull.spread.keeps_readers)
     connection = await group.client.connection(follower.address)
     answers: list[object] = []
     held = Command(RequestCode.PULL_MESSAGE, ext=pull_fields(sysFlag=6, suspendTimeoutMillis=20_000))
@@ -197,6 +197,7 @@ async def test_a_member_that_stops_sends_its_readers_away(group: Group) -> None:
     await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
     await group.everywhere(lambda broker: "T" in broker.parts.context.state.topics)
     follower = group.followers[0]
+    await eventually(lambda: follower.parts.pull.spread.keeps_readers)
     connection = await group.client.connection(follower.address)
     answers: list[object] = []
     held = Command(RequestCode.PULL_MESSAGE, ext=pull_fields(sysFlag=6, suspendTimeoutMillis=20_000))
