@@ -138,7 +138,7 @@ def _crash_at(patch: pytest.MonkeyPatch, crash: str) -> None:
     if name == "sync_directory":
         patch.setattr("store.directory.config_file.sync_directory", or_crash(lambda _: None))
     elif name == "fsync":
-        patch.setattr("store.directory.config_file.os.fsync", or_crash(os.fsync))
+        patch.setattr(os, "fsync", or_crash(os.fsync))
     else:
         patch.setattr(Path, name, or_crash(getattr(Path, name)))
 
