@@ -158,6 +158,9 @@ class SendProcessor:
             cuts, properties = cut_batch(command.body, self._batch_max + 1)
         except MalformedBatchError as error:
             raise Refusal(Cause.MALFORMED_FIELD, f"body: {error}") from error
+        if len(cuts) > self._batch_max:
+            remark = f"a batch of more than {self._batch_max} messages (maxMessagesOfBatch)"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, remark)
         numbered = self._numbering.take(command.ext, target, len(cuts)) if PRODUCER in command.ext else None
         if numbered is not None:
             if numbered.skipped == len(cuts):
@@ -166,9 +169,6 @@ class SendProcessor:
             cuts, properties = cuts[numbered.skipped :], numbered.numbered(properties)
         if not cuts:
             raise Refusal(Cause.MALFORMED_FIELD, "body: a batch without messages")
-        if len(cuts) > self._batch_max:
-            remark = f"a batch of more than {self._batch_max} messages (maxMessagesOfBatch)"
-            raise Refusal(Cause.MESSAGE_ILLEGAL, remark)
         if self._multi_dispatch:
             for own in (fields.get("i", "").encode(), *properties):
                 check_light_names(own)

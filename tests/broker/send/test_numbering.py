@@ -140,6 +140,18 @@ async def test_names_and_numbers_that_are_refused(
     assert bodies(desk) == []
 
 
+async def test_too_many_messages_are_refused_though_some_are_stored(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    desk.parts.send.processor._batch_max = 3
+    await send_batch(client, 0, 3)
+    for count in (4, 6):
+        refused = await send_batch(client, 0, count)
+        assert refused.ext["cause"] == "message-illegal"
+        assert "maxMessagesOfBatch" in (refused.remark or "")
+    await send_batch(client, 2, 3)
+    assert bodies(desk) == names(0, 1, 2, 3, 4)
+
+
 async def test_lanes_are_bounded_and_expire(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     context = desk.parts.context
