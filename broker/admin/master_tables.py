@@ -22,7 +22,7 @@ from broker.state.tables import TIMER_OFFSET, TIMER_PROGRESS_KEY, TIMER_READ_TIM
 from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.codec.java_json import load_json
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.seldom import SeldomLog
@@ -71,7 +71,7 @@ class MasterTables:
                 body = await self._ask(forward, master, code)
                 if self._master() != master:  # perhaps this node is master by now
                     return
-                change = read(self._state, body if read is _timers else loads(body))
+                change = read(self._state, body if read is _timers else load_json(body))
                 if change != StateChange():
                     self._apply(change)
         except (RemotingError, Refusal, LookupError, ValueError, TypeError, AttributeError) as error:

@@ -12,6 +12,7 @@ from broker.admin.master_tables import MasterTables
 from broker.state.tables import TIMER_PROGRESS_KEY, ReplicatedState, StateChange
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.java_json import java_json
 from store.timer.checkpoint import TimerCheck
 from tests.broker.conftest import eventually
 
@@ -83,6 +84,14 @@ async def test_what_the_master_has_no_more_goes_and_lower_offsets_are_taken(mast
     count = len(master.changes)
     await master.poll()
     assert len(master.changes) == count
+
+
+async def test_the_progress_of_thousands_of_groups_is_taken_as_fastjson_writes_it(master: Master) -> None:
+    table = {f"T@group-{number}": dict.fromkeys(range(8), 1_000_000 + number) for number in range(4000)}
+    master.bodies[RequestCode.GET_ALL_CONSUMER_OFFSET] = java_json({"offsetTable": table})
+    await master.poll()
+    assert master.state.offsets["T@group-3999"] == table["T@group-3999"]
+    assert {2: 9} in master.state.offsets.values(), "what is asked for afterwards is taken, too"
 
 
 @pytest.mark.parametrize("body", [b"", TimerCheck().encode(), struct.pack(">4q", -1, 0, 0, 0)])
