@@ -1,6 +1,9 @@
 """Rows become messages: columns, order within a queue, what is refused; and a repeated task sends again."""
 
 import itertools
+import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,11 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapT
 
 from ledgermq.spark.errors import ClusterError, OptionError
 from ledgermq.spark.options import Options
+from ledgermq.spark.query_metrics import write_metrics
 from ledgermq.spark.topic_client import Access
 from ledgermq.spark.topic_sink import Sent, TopicStreamWriter, TopicWriter
 from ledgermq.spark.topic_source import KNOWN_SINK, TopicSource
+from tests.limits import WAIT_S
 from tests.spark.conftest import RunningBroker, patiently
 from tests.spark.test_topic_source import outgoing, reader, rows_of
 
@@ -127,6 +132,13 @@ def numbered_batch(first: int, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
+def waited_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def idempotent(broker: RunningBroker, topic: str, write_id: str) -> TopicWriter:
     columns = "body binary, queue_id int"
     return writer(broker.namesrv, columns, topic=topic, idempotent="true", writeId=write_id)
@@ -186,11 +198,28 @@ def test_a_batch_that_a_stream_repeats_is_stored_once(
     def run() -> None:
         patiently(lambda: query.trigger(availableNow=True).start().awaitTermination(300))
 
-    run()
-    for name in ("1", ".1.crc"):  # as if Spark had been killed before it wrote down that its second batch is finished
-        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
-    broker.send(source, outgoing(5))
-    run()
+    lines = tmp_path / "metrics.jsonl"
+    lines.touch()
+
+    def batches() -> list[tuple[int, ...]]:
+        names = "batchId", "numInputRows", "numQueues", "maxOffsetsBehindLatest"
+        rows = [json.loads(line) for line in lines.read_text().splitlines()]
+        return [tuple(row[name] for name in names) for row in rows if "batchId" in row]
+
+    listener = write_metrics(spark, lines)
+    try:
+        run()
+        commits = tmp_path / "checkpoint" / "commits"  # as if Spark had been killed before it wrote the last batch down
+        (commits / "1").unlink()
+        (commits / ".1.crc").unlink(missing_ok=True)
+        broker.send(source, outgoing(5))
+        run()
+        waited_until(lambda: len(batches()) >= 4)
+    finally:
+        spark.streams.removeListener(listener)
+    first, second, again, more = batches()
+    assert [first, second, more] == [(0, 40, 1, 20), (1, 20, 1, 0), (2, 5, 1, 0)]
+    assert again[:3] == (1, 20, 1)
     assert len(read(broker, topic)) == 65
 
 
