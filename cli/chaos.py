@@ -37,6 +37,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     which = simulate.add_mutually_exclusive_group(required=True)
     which.add_argument("--seeds", type=_seeds, metavar="A..B", help="run the seeds A to B, both included")
     which.add_argument("--replay", type=int, metavar="SEED", help="run one seed, with one line for each event")
+    which.add_argument("--shrink", type=int, metavar="SEED", help="the fewest faults with which a seed still fails")
     simulate.add_argument("--stack", action="store_true", help="whole brokers on files, not Raft nodes alone")
     simulate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (%(default)s)")
     simulate.set_defaults(run=_simulate)
@@ -71,12 +72,14 @@ def _suite(arguments: argparse.Namespace) -> int:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
-    """Exit 0 when every seed is clean, else 1; the failing seed and the command that replays it are printed."""
+    """Exit 0 when every seed is clean, else 1; the failing seed and what repeats or shrinks it are printed."""
     from chaos.sim.__main__ import main
 
     words = ["--stack"] if arguments.stack else []
     if arguments.replay is not None:
         return min(main([*words, "--seed", str(arguments.replay), "--trace"]), 1)
+    if arguments.shrink is not None:
+        return min(main([*words, "--shrink", str(arguments.shrink)]), 1)
     first, last = arguments.seeds
     return min(main([*words, "--seeds", f"{first}:{last + 1}", "--jobs", str(arguments.jobs)]), 1)
 

@@ -1,5 +1,6 @@
 """`python -m chaos.sim --seed N [--trace]` replays one seed; `--seeds A:B [--jobs J]` runs the seeds A up to B - 1.
 
+`--shrink N [--trace]` finds the fewest faults with which a seed still fails.
 With `--seconds S` no further seed is begun after so long; at least one is run.
 
 Exit codes: 0 all clean, 10 safety, 11 liveness, 12 crash (see `chaos.sim.errors`), 2 bad arguments. The first
@@ -20,6 +21,7 @@ from functools import partial
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan, draw_stack_plan
 from chaos.sim.run import RunResult, run_seed, run_stack_seed
+from chaos.sim.shrink import RUN_LIMIT, Shrinker
 
 CRASH_EXIT_CODE = 12
 
@@ -29,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     if options.seed is not None:
         return _run_one(options.seed, trace=options.trace, is_stack=options.stack)
+    if options.shrink is not None:
+        return _shrink(options.shrink, trace=options.trace, is_stack=options.stack)
     return _run_many(options.seeds, options.jobs, time.time() + options.seconds, is_stack=options.stack)
 
 
@@ -37,8 +41,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run one seed and print what it did")
     which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
+    which.add_argument("--shrink", type=int, metavar="SEED", help="the fewest faults with which a seed still fails")
     parser.add_argument("--stack", action="store_true", help="whole brokers on files, not Raft nodes alone")
-    parser.add_argument("--trace", action="store_true", help="with --seed: one line per event, one column per node")
+    parser.add_argument("--trace", action="store_true", help="but for --seeds: one line per event, one column per node")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per CPU)")
     parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: begin none after so long")
     return parser.parse_args(arguments)
@@ -60,6 +65,26 @@ def _run_one(seed: int, *, trace: bool, is_stack: bool) -> int:
     print(f"  events={result.event_count} committed={result.committed_count} acked={result.acked_count}")
     print(f"  leaders up to term {result.term}; trace {result.trace_hash:x}; {dict(sorted(result.marks.items()))}")
     return 0
+
+
+def _shrink(seed: int, *, trace: bool, is_stack: bool) -> int:
+    shrinker = Shrinker((draw_stack_plan if is_stack else draw_plan)(seed), is_stack=is_stack, tell=print)
+    found = shrinker.shrink()
+    if found is None:
+        print(f"seed {seed}: clean, there is nothing to shrink")
+        return 0
+    first, last = found
+    if trace:
+        shrinker.trace(last, print)
+    counts = f"{len(last.strikes)} of the {len(first.strikes)} faults"
+    print(f"seed {seed} fails with {counts}, found in {shrinker.run_count} runs:")
+    for strike in last.strikes:
+        print(f"  {strike.at_us / 1000:10.3f} ms  {strike.kind}  {strike.whom}".rstrip())
+    if shrinker.run_count >= RUN_LIMIT:
+        print(f"  there may be fewer: it ended after {RUN_LIMIT} runs")
+    print(_detail(last.error))
+    print(last.plan.describe())
+    return _exit_code(last.error)
 
 
 def _run_many(seeds: range, jobs: int, end: float, *, is_stack: bool) -> int:
@@ -97,15 +122,18 @@ def _run_guarded(seed: int, end: float, *, is_stack: bool) -> tuple[RunResult | 
 
 
 def _report(seed: int, error: Exception, *, is_stack: bool) -> str:
-    detail = str(error) if isinstance(error, Violation) else traceback.format_exc()
     return "\n".join(
         (
             f"seed {seed}: {type(error).__name__}",
-            detail,
+            _detail(error),
             (draw_stack_plan if is_stack else draw_plan)(seed).describe(),
             f"replay: python -m chaos.sim {'--stack ' if is_stack else ''}--seed {seed} --trace",
         )
     )
+
+
+def _detail(error: Exception) -> str:
+    return str(error) if isinstance(error, Violation) else "".join(traceback.format_exception(error)).rstrip()
 
 
 def _exit_code(error: Exception) -> int:

@@ -1,28 +1,78 @@
 """The nemesis: breaks things at random moments and repairs them some time later, until `heal` is called."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
 
 from chaos.sim.cluster import Cluster
 from chaos.sim.plan import RunPlan
 
 
-class Nemesis:
-    """Faults of one run, as its plan draws them."""
+@dataclass(slots=True)
+class Strike:
+    """A fault of a run: its number (from 0 on), when it struck, its kind, and which members it met ("" for none)."""
 
-    def __init__(self, cluster: Cluster, plan: RunPlan) -> None:
+    number: int
+    at_us: int
+    kind: str
+    whom: str = ""
+
+
+class Script:
+    """The states of chance at each wait for a fault and at each fault of a run, to run it again with some faults only.
+
+    All parts of a run share one random stream. A repetition puts it back at these moments, so that each fault comes
+    when it came before and draws what it drew before, whatever was left out; with all faults it is the same run.
+
+    Args:
+        of: the script of the run to repeat; None records one.
+        kept: numbers of the faults that strike in a repetition.
+    """
+
+    def __init__(self, of: "Script | None" = None, kept: frozenset[int] = frozenset()) -> None:
+        self._kept = None if of is None else kept
+        self._states: list[Any] = [] if of is None else of._states
+
+    def reaches(self, moment: int, rng: Random) -> bool:
+        """Record or restore the state of `rng`; False when the recorded run ended before this moment."""
+        if self._kept is None:
+            self._states.append(rng.getstate())
+        elif moment < len(self._states):
+            rng.setstate(self._states[moment])
+        else:
+            return False
+        return True
+
+    def keeps(self, number: int) -> bool:
+        """Whether the fault of this number strikes."""
+        return self._kept is None or number in self._kept
+
+
+class Nemesis:
+    """Faults of one run, as its plan draws them.
+
+    Attributes:
+        strikes: the faults so far.
+    """
+
+    def __init__(self, cluster: Cluster, plan: RunPlan, script: Script | None = None) -> None:
         self._cluster = cluster
         self._plan = plan
+        self._script = script
         self._is_over = False
-        self._kinds: dict[str, Callable[[], None]] = {
+        self._count = 0
+        self.strikes: list[Strike] = []
+        self._kinds: dict[str, Callable[[], str]] = {
             "kill": lambda: self._down(cluster.kill, self._any()),
             "kill_leader": lambda: self._down(cluster.kill, self._leader_or_any()),
             "power_cut": self._power_cut,
             "power_cut_all": self._power_cut_all,
             "wipe": self._wipe,
-            "pause": lambda: cluster.pause(self._leader_or_any(), self._some_time_us()),
-            "stall": lambda: cluster.pause(self._any(), self._some_time_us() // 10),
-            "busy_leader": lambda: cluster.stall(self._leader_or_any(), 2 * self._some_time_us()),
-            "reset_link": lambda: cluster.network.break_link(*self._two()),
+            "pause": lambda: self._hold(cluster.pause, self._leader_or_any(), self._some_time_us()),
+            "stall": lambda: self._hold(cluster.pause, self._any(), self._some_time_us() // 10),
+            "busy_leader": lambda: self._hold(cluster.stall, self._leader_or_any(), 2 * self._some_time_us()),
+            "reset_link": lambda: self._reset(*self._two()),
             "isolate": lambda: self._cut_off([self._any()]),
             "isolate_leader": lambda: self._cut_off([self._leader_or_any()]),
             "cut_one_way": lambda: self._cut([self._two()]),
@@ -64,17 +114,26 @@ class Nemesis:
             cluster.boot(name)
 
     def _again(self) -> None:
-        if self._is_over:
+        if self._is_over or not self._reaches(2 * self._count):
             return
         wait_us = int(self._plan.fault_interval_us * 2 * self._cluster.rng.random()) + 1
         self._cluster.clock.call_in(wait_us, self._strike)
 
     def _strike(self) -> None:
         if not self._is_over and self._plan.faults:
+            if not self._reaches(2 * self._count + 1):
+                return
             kind = self._plan.faults[self._cluster.jitter(len(self._plan.faults))]
-            self._cluster.mark(f"fault {kind}")
-            self._kinds[kind]()
+            if self._script is None or self._script.keeps(self._count):
+                self._cluster.mark(f"fault {kind}")
+                strike = Strike(self._count, self._cluster.clock.now_us, kind)
+                self.strikes.append(strike)
+                strike.whom = self._kinds[kind]()
+            self._count += 1
         self._again()
+
+    def _reaches(self, moment: int) -> bool:
+        return self._script is None or self._script.reaches(moment, self._cluster.rng)
 
     # -- choices
 
@@ -97,9 +156,17 @@ class Nemesis:
 
     # -- machines and disks
 
-    def _down(self, end: Callable[[str], None], name: str) -> None:
+    def _down(self, end: Callable[[str], None], name: str) -> str:
+        whom = name if name in self._cluster.processes else ""
         end(name)
         self._later(lambda: self._cluster.boot(name))
+        return whom
+
+    def _hold(self, hold: Callable[[str, int], None], name: str, duration_us: int) -> str:
+        process = self._cluster.processes.get(name)
+        runs = process is not None and process.paused_until_us <= self._cluster.clock.now_us
+        hold(name, duration_us)
+        return name if runs else ""
 
     def _may_forget(self, name: str) -> bool:
         """Whether one more member may forget, so that a quorum still remembers everything."""
@@ -109,34 +176,35 @@ class Nemesis:
         sound = [other for other in names if other != name and disks[other].is_sound]
         return len(sound) >= len(names) // 2 + 1
 
-    def _power_cut(self) -> None:
+    def _power_cut(self) -> str:
         name = self._any()
         if self._plan.group.durable_quorum or self._may_forget(name):
-            self._down(self._cluster.power_cut, name)
+            return self._down(self._cluster.power_cut, name)
+        return ""
 
-    def _power_cut_all(self) -> None:
+    def _power_cut_all(self) -> str:
         if self._plan.group.durable_quorum or not self._plan.group.recoverable:
-            for name in self._plan.group.names:
-                self._down(self._cluster.power_cut, name)
+            return _listed([self._down(self._cluster.power_cut, name) for name in self._plan.group.names])
+        return ""
 
-    def _die_soon(self, *, is_cut: bool) -> None:
+    def _die_soon(self, *, is_cut: bool) -> str:
         """A process ends in the middle of something, or its machine does: some changes of files from now on."""
         name = self._any()
         if is_cut and not (self._plan.group.durable_quorum or self._may_forget(name)):
-            return
+            return ""
         disk = self._cluster.disks[name]
         disk.dies_in, disk.is_cut = 1 + self._cluster.jitter(60), is_cut
+        return name
 
-    def _wipe(self) -> None:
+    def _wipe(self) -> str:
         name = self._any()
-        if self._may_forget(name):
-            self._down(self._cluster.wipe, name)
+        return self._down(self._cluster.wipe, name) if self._may_forget(name) else ""
 
-    def _lose_vote(self) -> None:
+    def _lose_vote(self) -> str:
         """The leader stands still; the next one is cut off as it is elected, a voter of it loses its disk."""
         cluster, before = self._cluster, self._cluster.leader()
         if before is None:
-            return
+            return ""
 
         def strike(elected: str) -> None:
             cluster.on_elected = None
@@ -155,13 +223,16 @@ class Nemesis:
 
         cluster.on_elected = lambda elected: cluster.clock.call_in(0, lambda: strike(elected))
         cluster.pause(before.name, 3_000 * self._plan.group.election_max_ms)
+        return before.name
 
-    def _set_disk(self, attribute: str, bad: object, good: object) -> None:
-        disk = self._cluster.disks[self._any()]
+    def _set_disk(self, attribute: str, bad: object, good: object) -> str:
+        name = self._any()
+        disk = self._cluster.disks[name]
         setattr(disk, attribute, bad)
         self._later(lambda: setattr(disk, attribute, good))
+        return name
 
-    def _stall_disk(self) -> None:
+    def _stall_disk(self) -> str:
         name = self._leader_or_any()
         disk = self._cluster.disks[name]
         disk.is_stalled = True
@@ -173,13 +244,14 @@ class Nemesis:
             self._tell_stalled(name, is_stalled=False)
 
         self._later(repair)
+        return name
 
     def _tell_stalled(self, name: str, *, is_stalled: bool) -> None:
         process = self._cluster.processes.get(name)
         if process is not None:
             self._cluster.run(process, "disk stall", lambda: process.tell_disk_stalled(is_stalled=is_stalled))
 
-    def _fail_disk(self) -> None:
+    def _fail_disk(self) -> str:
         name = self._leader_or_any()
         disk = self._cluster.disks[name]
         disk.has_failed = True
@@ -190,10 +262,16 @@ class Nemesis:
             self._cluster.boot(name)
 
         self._later(repair)
+        return name
 
     # -- network
 
-    def _cut(self, pairs: list[tuple[str, str]]) -> None:
+    def _reset(self, one: str, other: str) -> str:
+        is_up = self._cluster.network.is_up(one, other)
+        self._cluster.network.break_link(one, other)
+        return f"{one}-{other}" if is_up else ""
+
+    def _cut(self, pairs: list[tuple[str, str]]) -> str:
         cut = self._cluster.network.cut
         for pair in pairs:
             cut[pair] = None
@@ -203,19 +281,30 @@ class Nemesis:
                 cut.pop(pair, None)
 
         self._later(repair)
+        return _listed([f"{one}->{other}" for one, other in pairs if one != other])
 
-    def _cut_off(self, island: list[str]) -> None:
+    def _cut_off(self, island: list[str]) -> str:
         rest = [name for name in self._plan.group.names if name not in island]
-        self._cut([pair for one in island for other in rest for pair in ((one, other), (other, one))])
+        return self._cut([pair for one in island for other in rest for pair in ((one, other), (other, one))])
 
     # -- operators
 
-    def _transfer(self) -> None:
+    def _transfer(self) -> str:
         leader = self._cluster.leader()
-        if leader is not None:
-            self._cluster.transfer(leader, self._any() if self._cluster.rng.random() < 0.7 else None)
+        if leader is None:
+            return ""
+        target = self._any() if self._cluster.rng.random() < 0.7 else None
+        self._cluster.transfer(leader, target)
+        return f"{leader.name} to {target or 'any'}"
 
-    def _trim(self) -> None:
+    def _trim(self) -> str:
+        trimmed = []
         for process in list(self._cluster.processes.values()):
             if self._cluster.rng.random() < 0.7:
                 self._cluster.trim(process)
+                trimmed.append(process.name)
+        return _listed(trimmed)
+
+
+def _listed(names: list[str]) -> str:
+    return " ".join(name for name in names if name)

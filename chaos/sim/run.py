@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from chaos.sim.cluster import Cluster, Kit
 from chaos.sim.errors import LivenessViolation, SafetyViolation
-from chaos.sim.nemesis import Nemesis
+from chaos.sim.nemesis import Nemesis, Script, Strike
 from chaos.sim.plan import RunPlan, draw_plan, draw_stack_plan
 from chaos.sim.process import CoreKit, Process
 from chaos.sim.stack.kit import StackKit
@@ -38,10 +38,10 @@ class RunResult:
 class Run:
     """One seed at work."""
 
-    def __init__(self, plan: RunPlan, kit: Kit, trace: Trace | None = None) -> None:
+    def __init__(self, plan: RunPlan, kit: Kit, trace: Trace | None = None, script: Script | None = None) -> None:
         self.plan = plan
         self.cluster = Cluster(plan.group, plan.seed, kit)
-        self._nemesis = Nemesis(self.cluster, plan)
+        self._nemesis = Nemesis(self.cluster, plan, script)
         self._is_healing = False
         if trace is not None:
             self.cluster.on_event = lambda name, what: trace(self._line(name, what))
@@ -66,6 +66,11 @@ class Run:
             cluster.trace_hash,
             cluster.marks,
         )
+
+    @property
+    def strikes(self) -> list[Strike]:
+        """The faults so far."""
+        return self._nemesis.strikes
 
     # -- phases
 
@@ -190,11 +195,11 @@ def run_stack_seed(seed: int, trace: Trace | None = None) -> RunResult:
 
 
 @contextmanager
-def stack_run(plan: RunPlan, kit: StackKit, trace: Trace | None = None) -> Iterator[Run]:
+def stack_run(plan: RunPlan, kit: StackKit, trace: Trace | None = None, script: Script | None = None) -> Iterator[Run]:
     """A run of whole brokers, which end with the block; then what they wrote is removed."""
     run: Run | None = None
     try:
-        run = Run(plan, kit, trace)
+        run = Run(plan, kit, trace, script)
         yield run
     finally:
         for process in run.cluster.processes.values() if run is not None else ():

@@ -1,0 +1,150 @@
+"""Shrink: from a seed that fails to the fewest faults of it that still break the same invariant.
+
+    run of the seed, recorded -> fails? -> leave out half of the faults, quarters, ... single ones: does it still fail?
+
+What is left out and still fails stays out. At the end no single fault can be left out. Apart from the faults that
+strike, calmer weather and clocks without drift are tried.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from chaos.sim.errors import Violation
+from chaos.sim.nemesis import Script, Strike
+from chaos.sim.plan import RunPlan
+from chaos.sim.process import CoreKit
+from chaos.sim.run import Run, Trace, stack_run
+from chaos.sim.stack.kit import StackKit
+
+RUN_LIMIT = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a run failed: the plan, the faults that struck until then, and what was raised."""
+
+    plan: RunPlan
+    strikes: tuple[Strike, ...]
+    error: Exception
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Those of the faults."""
+        return [strike.number for strike in self.strikes]
+
+    def is_like(self, other: "Failure") -> bool:
+        """Whether both break the same invariant, or crash with the same type of error."""
+        return type(self.error) is type(other.error) and _code(self.error) == _code(other.error)
+
+
+class Shrinker:
+    """Runs one plan again and again.
+
+    Args:
+        tell: told each time that fewer faults do.
+
+    Attributes:
+        script: of the first run, which all others repeat.
+        run_count: runs so far; no more are made than `RUN_LIMIT`.
+    """
+
+    def __init__(self, plan: RunPlan, *, is_stack: bool, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._plan = plan
+        self._is_stack = is_stack
+        self._tell = tell
+        self.script = Script()
+        self.run_count = 0
+
+    def shrink(self) -> tuple[Failure, Failure] | None:
+        """How the seed fails, and how it fails with the fewest faults; None when it passes."""
+        first = self._fails(self._plan, self.script)
+        if first is None:
+            return None
+        self._tell(f"faults until it fails: {len(first.strikes)}")
+        last = self._with_fewer(first)
+        for calmer in (_without_loss, _without_doubles, _in_order, _without_drift):
+            plan = calmer(last.plan)
+            if plan != last.plan:
+                last = self._again(first, plan, last.numbers) or last
+        return first, self._with_fewer(last) if last.plan != first.plan else last
+
+    def trace(self, failure: Failure, trace: Trace) -> None:
+        """Run a failure once more, with one line for each event."""
+        self._fails(failure.plan, Script(self.script, frozenset(failure.numbers)), trace)
+
+    def _with_fewer(self, first: Failure) -> Failure:
+        last = first
+
+        def failing(numbers: Sequence[int]) -> Sequence[int] | None:
+            nonlocal last
+            failure = self._again(first, first.plan, numbers)
+            if failure is None:
+                return None
+            last = failure
+            self._tell(f"faults left: {len(failure.strikes)}")
+            return failure.numbers
+
+        fewest(first.numbers, failing)
+        return last
+
+    def _again(self, first: Failure, plan: RunPlan, numbers: Sequence[int]) -> Failure | None:
+        if self.run_count >= RUN_LIMIT:
+            return None
+        failure = self._fails(plan, Script(self.script, frozenset(numbers)))
+        return failure if failure is not None and failure.is_like(first) else None
+
+    def _fails(self, plan: RunPlan, script: Script, trace: Trace | None = None) -> Failure | None:
+        self.run_count += 1
+        if not self._is_stack:
+            return _failure(Run(plan, CoreKit(), trace, script))
+        with stack_run(plan, StackKit(plan.seed), trace, script) as run:
+            return _failure(run)
+
+
+def fewest(items: Sequence[int], failing: Callable[[Sequence[int]], Sequence[int] | None]) -> Sequence[int]:
+    """A part of `items` that still fails, and does not without any single one of them.
+
+    `failing` returns those of its argument that were met until the failure, None when there was none.
+    """
+    if not items or failing(()) is not None:
+        return ()
+    size = len(items) // 2
+    while size:
+        start, before = 0, len(items)
+        while start < len(items) > size:
+            met = failing([*items[:start], *items[start + size :]])
+            if met is None:
+                start += size
+            else:
+                items = met
+        if size > 1 or len(items) == before:
+            size //= 2
+    return items
+
+
+def _failure(run: Run) -> Failure | None:
+    try:
+        run.execute()
+    except Exception as error:  # whatever a run raises is its failure
+        return Failure(run.plan, tuple(run.strikes), error)
+    return None
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, Violation) else ""
+
+
+def _without_loss(plan: RunPlan) -> RunPlan:
+    return replace(plan, weather=replace(plan.weather, drop_rate=0.0))
+
+
+def _without_doubles(plan: RunPlan) -> RunPlan:
+    return replace(plan, weather=replace(plan.weather, double_rate=0.0))
+
+
+def _in_order(plan: RunPlan) -> RunPlan:
+    return replace(plan, weather=replace(plan.weather, reorder_rate=0.0))
+
+
+def _without_drift(plan: RunPlan) -> RunPlan:
+    return replace(plan, clock_drift=0.0)
