@@ -1,4 +1,4 @@
-"""A cluster of LedgerMQ, up for a block: standalone, raft, with ACL, with TLS, or two brokers of different names."""
+"""A cluster of LedgerMQ of a mode, with ACL or TLS where asked, or two brokers of different names, up for a block."""
 
 import contextlib
 import json
@@ -22,8 +22,10 @@ from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_ports
 
 LEDGERMQ = str(PROJECT / ".venv" / "bin" / "ledgermq") if (PROJECT / ".venv").exists() else "ledgermq"
-_WITH_FAULTS = ("raft", "async", "controller", "two-brokers")
+_WITH_FAULTS = ("raft", "sync", "async", "controller", "two-brokers")
 """Clusters of which nodes are killed and started again."""
+_SLAVES = {"sync": "2"}
+"""Where the usual number would not do: a synchronous master's sends go on after the death of one slave of two."""
 
 
 @contextlib.contextmanager
@@ -63,6 +65,8 @@ def _running(mode: str, settings: dict[str, str], work: Path) -> Iterator[str]:
         words += ["--conf", f"{insecure}=true"]
     for key, value in settings.items():
         words += ["--conf", f"{key}={value}"]
+    if mode in _SLAVES:
+        words += ["--slaves", _SLAVES[mode]]
     log = work / "up.log"
     with log.open("w") as errors, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         assert process.stdout is not None

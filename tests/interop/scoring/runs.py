@@ -7,7 +7,7 @@
 | standalone-acl, raft-acl | single-acl | acl, and a choice of others with every request signed |
 | standalone-tls, raft-tls | single-tls | tls, and a choice of others on TLS |
 | standalone-tls-enforcing | none: what fails is owed | tls, and what needs no frames made by hand |
-| sync, async | single | send, consume, cluster, admin, on a master with a slave; of async with kills |
+| sync, async | single | send, consume, cluster, admin, on a master with two slaves (async: one), which die and return |
 | controller | dledger | the same, on three brokers and three controllers |
 | two-brokers | two-brokers | what needs two broker names, or a node to kill and no replica |
 """
@@ -42,7 +42,7 @@ _CASES = {
     "tls": WITH_TLS,
     "enforcing": TLS_ONLY,
     "brokers": TWO_BROKERS,
-    "sync": WITH_SLAVES,
+    "sync": APPOINTED,
     "async": APPOINTED,
     "controller": WITH_SLAVES,
 }
