@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from cli.suite import pairs_of
 
     fabric = attached(arguments)
-    drills = [CATALOGUE[name] for name, _ in pairs_of(arguments.drills.split(","), [arguments.mode])]
+    drills = [CATALOGUE[name] for name, _ in pairs_of(arguments.drills.split(","), [arguments.mode], arguments.fabric)]
     order = Order(
         name=f"campaign {arguments.seed}",
         drills=draw(arguments.seed, drills),

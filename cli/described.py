@@ -54,6 +54,7 @@ class DescribedFabric:
         self._addresses = {str(node["name"]): str(node["address"]) for node in brokers}
         self.verbs = frozenset(self._commands)
         self.mode = ClusterMode(description.get("mode", "raft")).value
+        self.kind = "processes"
         self._nameserver = str(description.get("nameserver", "namesrv"))
         self._digest: str | None = description.get("checks", {}).get("digest")
         self._client = RemotingClient()

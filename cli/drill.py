@@ -35,6 +35,7 @@ _STOP_LIMIT_S = 60.0
 _NODES_END_S = 0.2  # the kernel ends them with the process that started them
 MODES = [mode.value for mode in ClusterMode]
 _DEFAULT_MODE = ClusterMode.RAFT.value
+_PROCESSES, _NAMESPACES = "processes", "namespaces"
 _QUIET_S = 2.0
 
 
@@ -59,10 +60,9 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=MODES, help=f"of a new cluster ({_DEFAULT_MODE})")
     parser.add_argument(
         "--fabric",
-        choices=["processes", "namespaces"],
-        default="processes",
-        help="of a new cluster: processes, with Toxiproxy where links are cut; or a network of its own for each node,"
-        " which iptables cuts (root)",
+        choices=[_PROCESSES, _NAMESPACES],
+        help=f"of a new cluster: {_PROCESSES} (default), with Toxiproxy where links are cut; or a network of its own"
+        " for each node, which iptables cuts (root)",
     )
     add_attach_option(parser)
     parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
@@ -93,28 +93,31 @@ def add_attach_option(parser: argparse.ArgumentParser) -> None:
 
 
 def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | None":
-    """Return the running cluster that the arguments name, if any, and set the mode in them.
+    """Return the running cluster that the arguments name, if any, and set mode and fabric in them.
 
     Raises:
-        UsageError: it is not described well, or a mode was given, too.
+        UsageError: it is not described well, or a mode or fabric was given, too.
         CommandError: it does not run.
     """
     if arguments.attach is None:
-        arguments.mode = arguments.mode or _DEFAULT_MODE
+        arguments.mode, arguments.fabric = arguments.mode or _DEFAULT_MODE, arguments.fabric or _PROCESSES
         return None
     from cli.described import attach
 
     if arguments.mode is not None:
         raise UsageError("--attach and --mode: a running cluster has its mode")
+    if arguments.fabric is not None:
+        raise UsageError("--attach and --fabric: a running cluster has its fabric")
     fabric = attach(arguments.attach)
-    arguments.mode = fabric.mode
+    arguments.mode, arguments.fabric = fabric.mode, fabric.kind
     return fabric
 
 
 def where(arguments: argparse.Namespace) -> str:
     """Return the options that name the cluster, for the command that repeats a run."""
-    fabric = "" if arguments.fabric == "processes" else f" --fabric {arguments.fabric}"
-    return f"--mode {arguments.mode}{fabric}" if arguments.attach is None else f"--attach {arguments.attach}"
+    if arguments.attach is not None:
+        return f"--attach {arguments.attach}"
+    return f"--mode {arguments.mode}" + (f" --fabric {_NAMESPACES}" if arguments.fabric == _NAMESPACES else "")
 
 
 def pace(arguments: argparse.Namespace) -> str:
@@ -156,10 +159,17 @@ def run_order(
         return Verdict.UNKNOWN.value
     print(result.table())
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(result.figures(), indent=1) + "\n")
+        _write(arguments.json, json.dumps(result.figures(), indent=1) + "\n")
     if arguments.report is not None:
-        arguments.report.write_text(render(result), encoding="utf-8")
+        _write(arguments.report, render(result))
     return result.verdict.value
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:  # for example the disk has become full
+        raise UsageError(f"{path}: {error.strerror}") from error
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -172,8 +182,11 @@ def _drill(arguments: argparse.Namespace) -> int:
 
     drill, fabric = CATALOGUE[arguments.kind], attached(arguments)
     modes = drill.modes_on(arguments.fabric)
+    if not modes:
+        raise UsageError(f"drill {drill.name} delays messages, which namespaces cannot: run it on processes")
     if arguments.mode not in modes:
-        raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(modes))}, not {arguments.mode}")
+        hint = f" (it is with --fabric {_NAMESPACES})" if arguments.mode in drill.modes_on(_NAMESPACES) else ""
+        raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(modes))}, not {arguments.mode}{hint}")
     order = Order(
         name=drill.name,
         drills=[(drill, arguments.hold)],
@@ -191,7 +204,7 @@ def _equipment(drills: Sequence[Drill], fabric: str) -> list[str]:
     """Return the options of `cluster up` for what these drills need on a fabric."""
     settings = sorted({setting for drill in drills for setting in drill.settings})
     options = sorted({option for drill in drills for option in drill.equipment})
-    if fabric == "namespaces":
+    if fabric == _NAMESPACES:
         options = ["--fabric", fabric, *(option for option in options if option != "--links")]
     return [*options, *(word for setting in settings for word in ("--conf", setting))]
 
@@ -207,7 +220,7 @@ def _run_watched(
     result: DrillResult | None = None
     with (
         tempfile.TemporaryDirectory(prefix="ledgermq-drill-") as scratch,
-        Watchdog(functools.partial(_leave, Path(scratch))) as watchdog,
+        Watchdog(functools.partial(_leave, Path(scratch), display)) as watchdog,
     ):
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -266,15 +279,19 @@ def _display(order: "Order", *, is_watched: bool) -> "LiveDisplay":
     return ScreenDisplay(sys.stderr, order.name, order.expected_s)
 
 
-def _leave(directory: Path, hangs: str) -> None:
+def _leave(directory: Path, display: "LiveDisplay", hangs: str) -> None:
     """End this process and the cluster at once with code 2, and remove the folder; says where each thread was."""
-    print(f"error: unknown: {hangs}", file=sys.stderr, flush=True)
-    faulthandler.dump_traceback()
-    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-        os.kill(int(child), signal.SIGKILL)
-    time.sleep(_NODES_END_S)
-    shutil.rmtree(directory, ignore_errors=True)
-    os._exit(2)
+    try:
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        time.sleep(_NODES_END_S)
+        shutil.rmtree(directory, ignore_errors=True)
+        display.close()  # the terminal shows again what it showed before, and keeps the error
+        print(f"error: unknown: {hangs}", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback()
+    finally:
+        os._exit(2)
 
 
 def positive(text: str) -> float:

@@ -36,6 +36,7 @@ class LocalFabric:
     def __init__(self, directory: Path) -> None:
         status = enter(ask(directory, "status", limit_s=_STATUS_LIMIT_S))
         self.namesrv, self.mode = str(status["namesrv"]), str(status["mode"])
+        self.kind = "namespaces" if status["has_namespaces"] else "processes"
         self.verbs = frozenset(Verb)
         self._directory = directory
         self._left = frozenset(node["name"] for node in _nodes_of(status) if node["state"] != "up")
@@ -125,7 +126,8 @@ async def _await_description(up: asyncio.subprocess.Process, errors: BinaryIO) -
             up.terminate()
         await up.communicate()
         errors.seek(0)
-        raise CommandError(f"the cluster did not come up: {errors.read().decode(errors='replace').strip()}") from None
+        why = errors.read().decode(errors="replace").strip().removeprefix("error: ")
+        raise CommandError(f"the cluster did not come up: {why}") from None
 
 
 async def _stop(up: asyncio.subprocess.Process) -> None:

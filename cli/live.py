@@ -51,8 +51,13 @@ class LineDisplay:
             return
         self._shown_s = now_s
         text = f"{now_s - self._began_s:6.2f} s  {_figures(record, view, now_s)}"
+        if not self._moves:
+            self._write(f"{text}\n")
+            return
         bar = progress_bar((now_s - self._began_s) / self._expected_s, _BAR_WIDTH // 2)
-        self._write(f"\r{bar} {text}\x1b[K" if self._moves else f"{text}\n")
+        width = shutil.get_terminal_size().columns - 1
+        line = f"{bar} {text}" if len(bar) + 1 + len(text) <= width else " ".join(text.split())
+        self._write(f"\r{line[:width]}\x1b[K")  # a line that wraps could not be redrawn
 
     def close(self) -> None:
         """Nothing is to be undone."""
@@ -105,7 +110,7 @@ class ScreenDisplay:
         """Show again what the terminal showed before, and the events below it."""
         if self._is_open:
             self._is_open = False
-            self._stream.write(_LEAVE + "".join(f"{event}\n" for event in self._events))
+            self._stream.write(_LEAVE + "".join(f"{event}\n" for event in tuple(self._events)))
             self._stream.flush()
 
 

@@ -40,8 +40,8 @@ class Suite:
     out: Path
 
 
-def pairs_of(drills: Sequence[str], modes: Sequence[str]) -> list[Round]:
-    """Return each drill with each of the modes that allow it.
+def pairs_of(drills: Sequence[str], modes: Sequence[str], fabric: str = "processes") -> list[Round]:
+    """Return each drill with each of the modes that allow it on a fabric, `processes` or `namespaces`.
 
     Raises:
         UsageError: there is no such drill, or nothing is left.
@@ -49,7 +49,7 @@ def pairs_of(drills: Sequence[str], modes: Sequence[str]) -> list[Round]:
     for name in drills:
         if name not in CATALOGUE:
             raise UsageError(f"there is no drill {name!r}; there are {', '.join(CATALOGUE)}")
-    pairs = [(name, mode) for mode in modes for name in drills if mode in CATALOGUE[name].modes]
+    pairs = [(name, mode) for mode in modes for name in drills if mode in CATALOGUE[name].modes_on(fabric)]
     if not pairs:
         raise UsageError(f"none of the modes {', '.join(modes)} allows {', '.join(drills)}")
     return pairs

@@ -61,6 +61,7 @@ class Drill:
         settings: properties of the brokers, `KEY=VALUE`.
         keeps_leader: an election would have no reason.
         in_namespaces: further modes, where every two nodes can be cut from each other.
+        delays: it holds messages back, which Toxiproxy does and namespaces cannot.
     """
 
     name: str
@@ -75,10 +76,13 @@ class Drill:
     settings: tuple[str, ...] = ()
     keeps_leader: bool = False
     in_namespaces: frozenset[str] = frozenset()
+    delays: bool = False
 
     def modes_on(self, fabric: str) -> frozenset[str]:
         """Return the modes that allow the drill on a fabric, `processes` or `namespaces`."""
-        return self.modes | self.in_namespaces if fabric == "namespaces" else self.modes
+        if fabric != "namespaces":
+            return self.modes
+        return frozenset() if self.delays else self.modes | self.in_namespaces
 
 
 def _leader(view: ClusterView) -> str:
@@ -268,7 +272,7 @@ _DRILLS = (
     Drill(
         "slow-link", f"delay one link of the leader by {_SLOW_MS} ms each way",
         "one slow follower slows nobody where a majority is fast",
-        _WITH_LINKS, "network", 4.0, _slow_link, equipment=_LINKS,
+        _WITH_LINKS, "network", 4.0, _slow_link, equipment=_LINKS, delays=True,
     ),
     Drill(
         "rolling-restart", "stop and start every broker in order, followers first",

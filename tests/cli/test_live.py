@@ -1,6 +1,7 @@
 """The live views of drills."""
 
 import io
+import os
 
 import pytest
 
@@ -48,6 +49,23 @@ def test_the_screen_has_nodes_and_events_and_the_terminal_is_given_back_with_the
     display.close()
     assert stream.getvalue().count("\x1b[?1049l") == 1
     assert stream.getvalue().endswith("event 29\n")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 200])
+def test_the_line_of_the_second_does_not_wrap_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    stream = _Terminal()
+    LineDisplay(stream, 10.0).sampled(DrillRecord(0.0), VIEW)
+    line = stream.getvalue().removeprefix("\r").removesuffix("\x1b[K")
+    assert len(line) < columns
+    assert "leader n0" in line and ("lost 0" in line) == (columns > 60)
 
 
 def test_watching_without_a_terminal_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from cli import drill
 from cli.main import main
 from node.errors import CommandError
+from tests.chaos.example_run import run_of
 from tests.limits import WAIT_S
 
 _PROGRAM = """
@@ -43,6 +44,38 @@ def test_a_drill_that_cannot_begin_ends_as_one_that_proves_nothing(
     assert capsys.readouterr().err == "error: the cluster did not come up\n"
 
 
+def test_a_drill_for_other_modes_or_a_fabric_beside_a_running_cluster_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["drill", "one-way", "--mode", "controller"]) == 2
+    assert capsys.readouterr().err.endswith("not controller (it is with --fabric namespaces)\n")
+    assert main(["drill", "bridge", "--mode", "controller"]) == 2
+    assert capsys.readouterr().err.endswith("not controller\n")
+    assert main(["drill", "slow-link", "--fabric", "namespaces"]) == 2
+    assert "delays messages, which namespaces cannot" in capsys.readouterr().err
+    assert main(["drill", "kill-leader", "--attach", str(tmp_path), "--fabric", "namespaces"]) == 2
+    assert capsys.readouterr().err == "error: --attach and --fabric: a running cluster has its fabric\n"
+
+
+def test_figures_that_find_no_room_on_the_disk_are_told_in_one_line_with_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def ended(*_: object) -> object:
+        return run_of()
+
+    monkeypatch.setattr(drill, "_run_on_new", ended)
+    assert main(["drill", "kill-leader", "--json", "/dev/full"]) == 2
+    assert capsys.readouterr().err == "error: /dev/full: No space left on device\n"
+
+
+def test_a_full_disk_below_the_standard_output_is_told_in_one_line() -> None:
+    words = [sys.executable, "-m", "ledgermq_server", "drill", "list"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
+    assert (done.returncode, done.stderr) == (1, "error: what was to be written: No space left on device\n")
+
+
 def test_a_campaign_of_a_drill_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chaos", "run", "--seed", "1", "--drills", "kill-leader,earthquake"]) == 2
     assert capsys.readouterr().err.startswith("error: there is no drill 'earthquake'; there are kill-leader, ")
@@ -51,7 +84,7 @@ def test_a_campaign_of_a_drill_that_there_is_not_is_refused(capsys: pytest.Captu
 _HANGS = """
 import asyncio, functools, sys
 import chaos.drills.watchdog
-import cli.drill, cli.fabric
+import cli.drill, cli.fabric, cli.live
 from cli.main import main
 
 async def never(*_):
@@ -66,6 +99,7 @@ cli.drill._START_LIMIT_S = 0.3
 chaos.drills.watchdog.Watchdog = functools.partial(chaos.drills.watchdog.Watchdog, undo_limit_s=1.0)
 if sys.argv.pop(1) == "for-ever":
     cli.fabric._stop = never
+    cli.drill._display = lambda *_, **__: cli.live.ScreenDisplay(sys.stderr, "kill-leader", 1.0)
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -82,4 +116,5 @@ def test_a_drill_that_hangs_ends_by_its_own_limit_and_says_what_it_waited_for(
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 2, done.stderr
     assert f"error: unknown: waited for the start of the cluster: not within {told}" in done.stderr
+    assert done.stderr.count("\x1b[?1049h") == done.stderr.partition("error:")[0].count("\x1b[?1049l")
     assert list(tmp_path.iterdir()) == []

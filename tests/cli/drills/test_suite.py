@@ -28,6 +28,10 @@ def test_each_drill_runs_in_each_mode_that_allows_it() -> None:
         suite.pairs_of(["kill-leder"], ["raft"])
     with pytest.raises(UsageError, match="none of the modes standalone allows transfer"):
         suite.pairs_of(["transfer"], ["standalone"])
+    with pytest.raises(UsageError, match="none of the modes controller allows one-way"):
+        suite.pairs_of(["one-way"], ["controller"])
+    assert suite.pairs_of(["slow-link", "bridge"], ["raft"], "namespaces") == [("bridge", "raft")]
+    assert suite.pairs_of(["one-way"], ["controller"], "namespaces") == [("one-way", "controller")]
 
 
 def test_a_drill_that_fails_or_hangs_is_told_and_the_exit_code_is_the_worst(
