@@ -1,10 +1,13 @@
 """`python -m chaos.sim --seed N [--trace]` replays one seed; `--seeds A:B [--jobs J]` runs the seeds A up to B - 1.
 
 `--shrink N [--trace]` finds the fewest faults with which a seed still fails.
+A range prints how many seeds counted (they committed something, met a fault and changed the leader), and which kinds
+of faults and messages never occurred: from 1,000 seeds on, that is a failure.
+
 With `--seconds S` no further seed is begun after so long; at least one is run.
 
-Exit codes: 0 all clean, 10 safety, 11 liveness, 12 crash (see `chaos.sim.errors`), 2 bad arguments. The first
-failing seed is printed with everything that was drawn for it, and the command that replays it.
+Exit codes: 0 all clean, 10 safety, 11 liveness, 12 crash (see `chaos.sim.errors`), 13 a gap, 2 bad arguments. The
+first failing seed is printed with everything that was drawn for it, and the command that replays it.
 """
 
 import argparse
@@ -14,16 +17,17 @@ import os
 import sys
 import time
 import traceback
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from chaos.sim.coverage import Coverage
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan, draw_stack_plan
 from chaos.sim.run import RunResult, run_seed, run_stack_seed
 from chaos.sim.shrink import RUN_LIMIT, Shrinker
 
 CRASH_EXIT_CODE = 12
+GAP_EXIT_CODE = 13
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,25 +94,24 @@ def _shrink(seed: int, *, trace: bool, is_stack: bool) -> int:
 def _run_many(seeds: range, jobs: int, end: float, *, is_stack: bool) -> int:
     """Run them until the clock of the day shows `end` (seconds), which all processes share."""
     began = time.monotonic()
-    totals: Counter[str] = Counter()
-    count = 0
+    coverage = Coverage(is_stack=is_stack)
     ends = itertools.chain([math.inf], itertools.repeat(end))  # the first is run in any case
     with ProcessPoolExecutor(jobs) as pool:
         for result, report, exit_code in pool.map(partial(_run_guarded, is_stack=is_stack), seeds, ends, chunksize=8):
             if result is None and not exit_code:
                 continue
-            count += 1
             if result is None:
                 print(report)
                 pool.shutdown(wait=False, cancel_futures=True)
                 return exit_code
-            totals.update(result.marks)
-            totals["events"] += result.event_count
-            totals["entries committed"] += result.committed_count
-            totals["batches acknowledged"] += result.acked_count
+            coverage.add(result)
     seconds = time.monotonic() - began
-    print(f"{count} seeds clean in {seconds:.1f} s")
-    print("\n".join(f"  {name}: {count}" for name, count in sorted(totals.items())))
+    print(f"{coverage.seed_count} seeds clean in {seconds:.1f} s, {coverage.counting} of them count")
+    print("\n".join(f"  {name}: {count}" for name, count in sorted(coverage.totals.items())))
+    print(f"never occurred: {', '.join(coverage.missing()) or 'nothing'}")
+    if coverage.has_gap():
+        print("a gap: so many seeds must meet each kind, and a quarter of them must count")
+        return GAP_EXIT_CODE
     return 0
 
 

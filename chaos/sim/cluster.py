@@ -126,6 +126,7 @@ class Cluster:
         process = self.processes.get(target)
         if process is not None:
             what = getattr(message, "what", type(message).__name__)
+            self.mark(f"message {what}")
             receive = process.node.on_message if isinstance(message, BusyNotice) else process.receive
             self.run(process, f"<- {source} {what}", lambda: receive(source, message))
 

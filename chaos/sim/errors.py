@@ -4,6 +4,7 @@
     10   SafetyViolation     an invariant is broken: R1 to R11, R13, R15 to R23 of `observer`
     11   LivenessViolation   healed, and yet no leader, no commit or no equal logs in time (R14)
     12   anything else       the product or the simulator raised
+    13   no exception        many seeds, and yet some kind of fault or message never occurred, or few seeds count
 
 All checks raise; nothing is collected, so the first broken invariant ends a run.
 """

@@ -125,10 +125,11 @@ class Nemesis:
                 return
             kind = self._plan.faults[self._cluster.jitter(len(self._plan.faults))]
             if self._script is None or self._script.keeps(self._count):
-                self._cluster.mark(f"fault {kind}")
                 strike = Strike(self._count, self._cluster.clock.now_us, kind)
                 self.strikes.append(strike)
                 strike.whom = self._kinds[kind]()
+                if strike.whom:
+                    self._cluster.mark(f"fault {kind}")
             self._count += 1
         self._again()
 

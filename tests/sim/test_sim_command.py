@@ -21,7 +21,14 @@ def test_a_clean_seed_exits_0_and_prints_what_was_drawn(capsys: pytest.CaptureFi
 
 def test_a_range_of_seeds_exits_0_and_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "0:4", "--jobs", "1"]) == 0
-    assert "4 seeds clean" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "4 seeds clean" in printed and "never occurred: " in printed
+
+
+def test_a_gap_exits_13(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("chaos.sim.coverage.JUDGED_SEEDS", 4)
+    assert main(["--seeds", "0:4", "--jobs", "1"]) == 13, "four seeds do not meet every kind"
+    assert "a gap: " in capsys.readouterr().out
 
 
 def test_a_safety_violation_exits_10_and_prints_its_replay(capsys: pytest.CaptureFixture[str]) -> None:

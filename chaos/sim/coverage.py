@@ -1,0 +1,47 @@
+"""What many seeds have met together: a seed without a commit, a fault and a change of leader proves little."""
+
+from collections import Counter
+from typing import get_args
+
+from chaos.sim.plan import FAULTS, LATE_FAULTS, STACK_FAULTS
+from chaos.sim.run import RunResult
+from dledger.core.messages import Message
+
+JUDGED_SEEDS = 1000
+"""From so many seeds on, each kind of fault and of message must occur: the rarest do in 3 of 100."""
+
+
+class Coverage:
+    """Sums over seeds that were clean.
+
+    Attributes:
+        seed_count: all of them.
+        counting: those that committed something, in which a fault met a member, and which had a second leader.
+        totals: how often each thing happened.
+    """
+
+    def __init__(self, *, is_stack: bool) -> None:
+        faults = (*FAULTS, *LATE_FAULTS, *(STACK_FAULTS if is_stack else ()))
+        messages = (kind.__name__ for kind in get_args(Message))
+        self._wanted = [*(f"fault {kind}" for kind in faults), *(f"message {name}" for name in messages)]
+        self.seed_count = 0
+        self.counting = 0
+        self.totals: Counter[str] = Counter()
+
+    def add(self, result: RunResult) -> None:
+        """Take one more seed."""
+        met_a_fault = any(mark.startswith("fault ") for mark in result.marks)
+        self.seed_count += 1
+        self.counting += bool(result.committed_count and met_a_fault and result.marks.get("leader elected", 0) > 1)
+        self.totals.update(result.marks)
+        self.totals["events"] += result.event_count
+        self.totals["entries committed"] += result.committed_count
+        self.totals["batches acknowledged"] += result.acked_count
+
+    def missing(self) -> list[str]:
+        """Kinds of faults and of messages that never occurred."""
+        return [name for name in self._wanted if not self.totals[name]]
+
+    def has_gap(self) -> bool:
+        """Whether so many seeds should have met more: less than a quarter of them count, or a kind is missing."""
+        return self.seed_count >= JUDGED_SEEDS and (4 * self.counting < self.seed_count or bool(self.missing()))
