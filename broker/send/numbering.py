@@ -215,13 +215,18 @@ class Numbering:
             for _, record in log.walk(lane.offset, log.confirm_offset):
                 if found < 0 and not _tells(record, key, lane):
                     return 0
-                number = f"{producer}:{lane.first + found}"
-                if found == wanted or (found >= 0 and decode_record(record).property_map.get(NUMBER) != number):
+                if found == wanted or (found >= 0 and not _is(record, key, f"{producer}:{lane.first + found}")):
                     break
                 found += 1
         except (StoreError, CorruptRecordError) as error:
             raise Refusal(Cause.SYSTEM_ERROR, f"the messages of the lane {key} cannot be read: {error}") from error
         return max(found, 0)
+
+
+def _is(record: memoryview, key: str, number: str) -> bool:
+    """Whether a record is the message of a lane with a number, and no copy of another lane's message."""
+    decoded, producer = decode_record(record), number.rpartition(":")[0]
+    return decoded.property_map.get(NUMBER) == number and lane_key(decoded.topic, decoded.queue_id, producer) == key
 
 
 def _tells(record: memoryview, key: str, lane: Lane) -> bool:

@@ -1,5 +1,7 @@
 """Batches whose messages are numbered: nothing is stored twice, whatever is sent again, and whoever leads."""
 
+from dataclasses import replace
+
 import pytest
 
 from broker.state.lanes import Lane
@@ -71,8 +73,7 @@ async def test_numbers_outlive_a_restart(desk: Desk, client: MemoryClient, save_
     assert desk.parts.context.state.lanes == {KEY: lane}
     await send_batch(desk.client(), 0, 5)
     assert bodies(desk) == names(0, 1, 2, 3, 4)
-    asked = await desk.client().ask(RequestCode.SEND_BATCH_MESSAGE, fields(0))
-    assert (asked.code, asked.ext["lastNumber"]) == (0, "4")
+    assert await asked(desk.client()) == "4"
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
@@ -96,6 +97,22 @@ async def test_what_a_failover_has_left_of_a_request_is_completed(desk: Desk, cl
     assert bodies(desk) == [*names(0, 1, *left), b"another's", *names(*range(2 + kept, 5))]
 
 
+async def test_a_copy_of_another_lane_s_message_is_not_taken_for_one_that_is_missing(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client)
+    await send_batch(client, 0, 2)
+    context = desk.parts.context
+    own = next(record.properties for record in desk.records() if record.topic == "T").replace(b":0\x02", b":2\x02")
+    context.appender.add(context.drafts.state(StateChange(lanes={KEY: Lane(2, 3)}).encode()))
+    copy = context.drafts.new(context.targets.target("T", 1), b"copy", own, born=(1, bytes(8)))
+    context.appender.add(copy)
+    await send(client, b"another's")
+    desk.parts.send._numbering.follow()
+    await send_batch(client, 2, 2)
+    assert bodies(desk) == [*names(0, 1), b"copy", b"another's", *names(2, 3)]
+
+
 async def test_a_request_that_is_under_way_is_not_begun_again(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     with nothing_commits(desk):
@@ -105,6 +122,40 @@ async def test_a_request_that_is_under_way_is_not_begun_again(desk: Desk, client
     assert (await client.answer_to(first)).code == 0
     assert (await send_batch(client, 0, 3)).ext["lastNumber"] == "2"
     assert bodies(desk) == names(0, 1, 2)
+
+
+async def asked(client: MemoryClient) -> str:
+    answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, fields(0))
+    return answer.ext.get("lastNumber", answer.ext.get("cause", ""))
+
+
+async def test_a_request_is_under_way_until_it_is_dispatched_or_another_node_leads(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client)
+    numbering = desk.parts.send._numbering
+    with nothing_commits(desk):
+        client.start(RequestCode.SEND_BATCH_MESSAGE, fields(0), body_of(0, 3))
+        await eventually(lambda: KEY in numbering._under_way and numbering._under_way[KEY].end > 0)
+        numbering._under_way[KEY].is_answered = True  # as by a refusal of what is placed
+        assert await asked(desk.client()) == "busy"
+        numbering.follow()
+        assert await asked(desk.client()) == "-1"
+    await eventually(lambda: bodies(desk) == names(0, 1, 2))
+    assert await asked(desk.client()) == "2"
+
+
+async def test_what_was_counted_holds_until_another_node_leads_and_for_the_record_that_tells_of_it(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client)
+    await send_batch(client, 0, 3)
+    assert await asked(client) == "2"
+    lanes = desk.parts.context.state.lanes
+    lanes[KEY] = replace(lanes[KEY], last=4)  # another request lies there now
+    assert await asked(client) == "2"
+    desk.parts.send._numbering.follow()
+    assert await asked(client) == "-1"
 
 
 async def test_a_request_of_which_nothing_was_placed_may_come_again(desk: Desk, client: MemoryClient) -> None:
