@@ -1,9 +1,10 @@
-"""Where a log of files ends: its last bytes, and its last whole record."""
+"""Where a log of files ends: its last bytes, and its last whole record; and where a record in it begins."""
 
 from ha.core.handshake import TAIL_BYTES, Tail
-from ha.core.record_ends import last_record_end
+from ha.core.record_ends import last_record_end, record_start
 from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.record import RECORD_SIZE_MIN
 from store.files.mapped_file_queue import MappedFileQueue
 
 
@@ -36,3 +37,20 @@ def whole_records_end(queue: MappedFileQueue, position: int, end: int) -> int:
             break
         position = found
     return position
+
+
+def record_start_at(queue: MappedFileQueue, offset: int, reach_bytes: int) -> int | None:
+    """Start of the record in which the byte at `offset` lies; `offset` itself at the log's end.
+
+    None: it is more than `reach_bytes` before. Raises `DiskReadError`.
+    """
+    end, file = queue.committed_offset, queue.file_at(offset)
+    if offset == end or file is None:
+        return offset
+    base = file.start_offset
+    position, written = offset - base, min(end, file.end_offset) - base
+    for low in (position, max(position - reach_bytes, 0)):  # mostly it begins there
+        file.ensure_readable(low, min(position + RECORD_SIZE_MIN, written))
+        if (start := record_start(file.view, low, position, written, base, file.size_bytes)) is not None:
+            return base + start
+    return None

@@ -21,7 +21,7 @@ from ha.core.epochs import Epochs, part_at
 from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
 from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header, Report, SealedOurs
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
-from ha.log_ends import whole_records_end
+from ha.log_ends import record_start_at, whole_records_end
 from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.remoting.proof import DIALER, LISTENER, make_nonce, prove, proving_secret
@@ -277,7 +277,7 @@ class SlaveLink(asyncio.Protocol):
         self._transport.write(encode_answer(MasterAnswer(end, self._owner.epochs)))
 
     def _agree(self) -> None:
-        """Its first report is where it wants the log from."""
+        """Its first report is where it wants the log from: inside a record, if its last connection ended there."""
         assert self._handshake is not None
         with memoryview(self._input) as view:
             first = AUTO_SWITCH.read_report(view).received
@@ -288,8 +288,11 @@ class SlaveLink(asyncio.Protocol):
         start = first or queue.min_offset
         if not first and self._handshake.wants_last_file:
             start = max(start, queue.max_offset - queue.max_offset % queue.file_size)
-        self._record_end = start
-        self._begin(f"{self._owner.config.group.name}/{self._handshake.broker_id}", start)
+        record = record_start_at(queue, start, self._owner.config.window_bytes)
+        if record is None:
+            raise HaProtocolError(f"it asks for the log from {start} on, where no record is found")
+        self._record_end = record
+        self._begin(f"{self._owner.config.group.name}/{self._handshake.broker_id}", start, has=record)
 
     def _whole_records(self, report: Report) -> Report:
         """What RocketMQ's slave has without the part of a record at its end: what is confirmed ends with a record."""
@@ -299,7 +302,7 @@ class SlaveLink(asyncio.Protocol):
         try:
             self._record_end = whole_records_end(self._owner.queue, self._record_end, report.received)
         except CorruptRecordError as error:
-            raise HaProtocolError(f"it asked for the log from inside a record: {error}") from error
+            raise HaProtocolError(f"the log here cannot be compared with its report: {error}") from error
         return Report(self._record_end, self._record_end)
 
     def _greet(self, content: bytes, proof: bytes) -> None:
@@ -344,20 +347,22 @@ class SlaveLink(asyncio.Protocol):
         self._transport.close()
         self._transport = None  # closing, and not to be aborted before it is sent
 
-    def _begin(self, name: str, start: int) -> None:
+    def _begin(self, name: str, start: int, *, has: int | None = None) -> None:
+        """Stream from `start` on to a slave that has whole records up to `has`, or to `start`."""
         if self._timer is not None:
             self._timer.cancel()
         config = self._owner.config
         self.copy = Copy(
             name,
             self.address,
-            start,
+            start if has is None else has,
             self._loop.time(),
             window_bytes=config.window_bytes,
             batch_bytes=config.batch_bytes,
             is_learner=self._handshake is not None and self._handshake.is_learner,
             serves_at="" if self.hello is None else self.hello.inside_address or self.hello.client_address,
         )
+        self.copy.sent = start
         self._phase = _Phase.STREAMING
         self._owner.joined(self, self.copy)
         self.send()

@@ -1,5 +1,6 @@
-"""Finds the last record end in bytes of a log that arrive in pieces: bytes below it may be dispatched and read."""
+"""Finds where records begin and end in bytes of a log that arrive in pieces: whole ones may be dispatched and read."""
 
+import re
 import struct
 from typing import Final
 
@@ -8,6 +9,8 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 _PREFIX: Final = struct.Struct(">ii")
+_HEAD: Final = struct.Struct(">ii20xq")  # size, magic, physical offset
+_MAGICS: Final = re.compile(b"|".join(re.escape(_PREFIX.pack(0, one)[4:]) for one in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC)))
 
 
 def last_record_end(file: Readable, position: int, written: int, file_size: int) -> int:
@@ -34,3 +37,33 @@ def last_record_end(file: Readable, position: int, written: int, file_size: int)
             return position
         position = end
     return position
+
+
+def record_start(file: Readable, low: int, position: int, written: int, base: int, file_size: int) -> int | None:
+    """Start of the record, or of the blank at the file's end, in which the byte at `position` lies.
+
+    A record tells its own physical offset, and a blank reaches the file's end, so both are known without those before.
+
+    Args:
+        file: the file's bytes, of a log of whole records.
+        low: where to begin to look.
+        position: at most `written`.
+        written: bytes of the file.
+        base: physical offset of the file.
+        file_size: bytes of a file.
+
+    Returns:
+        None: it begins before `low`, or nothing was written at `position`.
+    """
+    for match in _MAGICS.finditer(bytes(file[low : min(position + _PREFIX.size, written)])):
+        start = low + match.start() - 4
+        if start < low:
+            continue
+        size, magic = _PREFIX.unpack_from(file, start)
+        if magic == BLANK_MAGIC:
+            is_one = start + size == file_size
+        else:
+            is_one = written - start >= RECORD_SIZE_MIN and _HEAD.unpack_from(file, start)[2] == base + start
+        if is_one and start <= position < start + size:
+            return start
+    return None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ha.core.record_ends import last_record_end
+from ha.core.record_ends import last_record_end, record_start
 from ledgermq.message.errors import CorruptRecordError
 
 FILE_SIZE = 400
@@ -32,3 +32,15 @@ def test_it_goes_on_from_where_it_was() -> None:
 def test_what_is_no_record_is_told(damaged: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         last_record_end(damaged, 0, 400, FILE_SIZE)
+
+
+def test_the_record_around_a_byte_is_found() -> None:
+    def located(size: int, offset: int) -> bytes:
+        head = record(size)[:28] + offset.to_bytes(8, "big")
+        return (head + record(60) * 9)[:size]  # with what looks like records, of no offset, in its body
+
+    file = located(100, 800) + located(120, 900) + blank(180)
+    starts = [record_start(file, 0, position, FILE_SIZE, 800, FILE_SIZE) for position in range(FILE_SIZE)]
+    assert starts == [0] * 100 + [100] * 120 + [220] * 180
+    assert record_start(file, 101, 150, FILE_SIZE, 800, FILE_SIZE) is None, "it begins before"
+    assert record_start(file[:220], 0, 220, 220, 800, FILE_SIZE) is None, "nothing is there yet"

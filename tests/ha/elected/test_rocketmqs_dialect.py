@@ -80,7 +80,6 @@ SHAKE = encode_handshake(SlaveHandshake(2))
         (CLASSIC.report(Report(0, 0)), "no handshake, and this master was elected"),
         (SHAKE + struct.pack(">iq", 2, 1 << 40), "longer: a first report of 1099511627776"),
         (SHAKE + struct.pack(">iq", 1, 0), "a report of offset 0 in state 1"),
-        (SHAKE + struct.pack(">iqiq", 2, 3, 2, 90), "asked for the log from inside a record"),
         (SHAKE + struct.pack(">iqiq", 2, 0, 2, 1 << 40), "a report of 1099511627776, and only"),
         (struct.pack(">ihhq", 1, 0, 0, -1), "a handshake of broker -1"),
     ],
@@ -94,6 +93,23 @@ async def test_what_no_slave_of_an_elected_master_says_is_refused(
         await eventually(lambda: len(first.outcomes.all) == 1)
         with dial(first.member, said):
             await eventually(lambda: text in caplog.text)
+
+
+@pytest.mark.parametrize("part", [1, 40])
+async def test_a_slave_goes_on_inside_the_record_in_which_its_last_connection_ended(
+    tmp_path: Path, court: Court, part: int
+) -> None:
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        first.put(100)
+        whole = first.put(100)
+        end = first.put(200)
+        await eventually(lambda: len(first.outcomes.all) == 3)
+        with dial(first.member, SHAKE + struct.pack(">iq", 2, whole + part)) as sock:
+            await eventually(lambda: bool(first.log.replicas()))
+            assert first.log.replicas()[0].received_offset == whole
+            sock.sendall(struct.pack(">iqiq", 2, end - 1, 2, end))
+            await eventually(lambda: first.log.replicas()[0].received_offset == end)
 
 
 async def test_a_learner_copies_and_never_counts(tmp_path: Path, court: Court) -> None:
