@@ -1,9 +1,11 @@
 """Batches whose messages are numbered: nothing is stored twice, whatever is sent again, and whoever leads."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from broker.state.files import StateWriter, load_state
 from broker.state.lanes import Lane
 from broker.state.tables import ReplicatedState, StateChange
 from ledgermq.message.batch import BatchMessage, encode_batch
@@ -242,6 +244,22 @@ def test_lanes_in_snapshots_and_with_their_topic() -> None:
     assert list(state.lanes) == ["U@0@p"]
     state.apply(StateChange(lanes={"U@0@p": None}), 79, 3000)
     assert not state.lanes
+
+
+def test_lanes_on_disk_follow_the_table(tmp_path: Path) -> None:
+    state, installed = ReplicatedState(), ReplicatedState()
+    writer = StateWriter(tmp_path)
+    state.apply(StateChange(lanes={KEY: Lane(0, 4), "U@0@p": Lane(5, 5)}), 77, 1234)
+    writer.write(state)
+    assert load_state(tmp_path).lanes == state.lanes
+    state.apply(StateChange(topics={"T": None}), 78, 2000)
+    writer.write(state)
+    assert load_state(tmp_path).lanes == state.lanes == {"U@0@p": Lane(5, 5, 1234, 77)}
+    installed.restore(state.snapshot())  # by a member that knew of no lane
+    StateWriter(tmp_path / "other").rewrite(installed)
+    assert load_state(tmp_path / "other").lanes == state.lanes
+    writer.write(installed.copy())
+    assert load_state(tmp_path).lanes == state.lanes
 
 
 async def test_a_new_leader_knows_the_numbers(group: Group) -> None:
