@@ -9,6 +9,7 @@ import pytest
 from ha.core.auto_switch import SlaveHandshake, encode_handshake
 from ha.core.stream import CLASSIC, Report
 from ha.elected.member import ElectedMember
+from store.errors import DiskReadError
 from store.replicated_log import LogRole
 from tests.ha.elected.group import Court, Replica, in_sync, leads, replica, same
 from tests.store.support import eventually
@@ -110,6 +111,20 @@ async def test_a_slave_goes_on_inside_the_record_in_which_its_last_connection_en
             assert first.log.replicas()[0].received_offset == whole
             sock.sendall(struct.pack(">iqiq", 2, end - 1, 2, end))
             await eventually(lambda: first.log.replicas()[0].received_offset == end)
+
+
+async def test_a_log_that_cannot_be_read_is_told_and_the_slave_let_go(
+    tmp_path: Path, court: Court, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object) -> int:
+        raise DiskReadError(tmp_path, 3, "Input/output error")
+
+    monkeypatch.setattr("ha.sender.record_start_at", unreadable)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        with dial(first.member, SHAKE + struct.pack(">iq", 2, 0)):
+            await eventually(lambda: "cannot be read at byte 3" in caplog.text)
+            assert "is refused at the port for slaves" in caplog.text and "Traceback" not in caplog.text
 
 
 async def test_a_learner_copies_and_never_counts(tmp_path: Path, court: Court) -> None:
