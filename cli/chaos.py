@@ -38,6 +38,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     which.add_argument("--seeds", type=_seeds, metavar="A..B", help="run the seeds A to B, both included")
     which.add_argument("--replay", type=int, metavar="SEED", help="run one seed, with one line for each event")
     which.add_argument("--shrink", type=int, metavar="SEED", help="the fewest faults with which a seed still fails")
+    which.add_argument("--corpus", action="store_true", help="run the seeds that once failed")
     simulate.add_argument("--stack", action="store_true", help="whole brokers on files, not Raft nodes alone")
     simulate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (%(default)s)")
     simulate.set_defaults(run=_simulate)
@@ -80,8 +81,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
         return min(main([*words, "--seed", str(arguments.replay), "--trace"]), 1)
     if arguments.shrink is not None:
         return min(main([*words, "--shrink", str(arguments.shrink)]), 1)
-    first, last = arguments.seeds
-    return min(main([*words, "--seeds", f"{first}:{last + 1}", "--jobs", str(arguments.jobs)]), 1)
+    first, last = arguments.seeds or (0, 0)
+    which = ["--corpus"] if arguments.corpus else ["--seeds", f"{first}:{last + 1}"]
+    return min(main([*words, *which, "--jobs", str(arguments.jobs)]), 1)
 
 
 def _count(text: str) -> int:

@@ -17,9 +17,11 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from chaos.sim.corpus import corpus_seeds
 from chaos.sim.coverage import Coverage
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan, draw_stack_plan
@@ -37,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _run_one(options.seed, trace=options.trace, is_stack=options.stack)
     if options.shrink is not None:
         return _shrink(options.shrink, trace=options.trace, is_stack=options.stack)
-    return _run_many(options.seeds, options.jobs, time.time() + options.seconds, is_stack=options.stack)
+    seeds = corpus_seeds(is_stack=options.stack) if options.corpus else options.seeds
+    return _run_many(seeds, options.jobs, time.time() + options.seconds, is_stack=options.stack)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -46,6 +49,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     which.add_argument("--seed", type=int, help="run one seed and print what it did")
     which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
     which.add_argument("--shrink", type=int, metavar="SEED", help="the fewest faults with which a seed still fails")
+    which.add_argument("--corpus", action="store_true", help="run the seeds that once failed (corpus.txt)")
     parser.add_argument("--stack", action="store_true", help="whole brokers on files, not Raft nodes alone")
     parser.add_argument("--trace", action="store_true", help="but for --seeds: one line per event, one column per node")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per CPU)")
@@ -91,7 +95,7 @@ def _shrink(seed: int, *, trace: bool, is_stack: bool) -> int:
     return _exit_code(last.error)
 
 
-def _run_many(seeds: range, jobs: int, end: float, *, is_stack: bool) -> int:
+def _run_many(seeds: Sequence[int], jobs: int, end: float, *, is_stack: bool) -> int:
     """Run them until the clock of the day shows `end` (seconds), which all processes share."""
     began = time.monotonic()
     coverage = Coverage(is_stack=is_stack)
@@ -131,6 +135,7 @@ def _report(seed: int, error: Exception, *, is_stack: bool) -> str:
             _detail(error),
             (draw_stack_plan if is_stack else draw_plan)(seed).describe(),
             f"replay: python -m chaos.sim {'--stack ' if is_stack else ''}--seed {seed} --trace",
+            f"keep it, in chaos/sim/corpus.txt: {'whole' if is_stack else 'alone'} {seed} REASON",
         )
     )
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from chaos.sim.__main__ import main
+from chaos.sim.corpus import corpus_seeds
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan
 from chaos.sim.run import run_seed
@@ -46,15 +48,22 @@ def test_no_seed_breaks_safety_or_liveness_and_the_corners_that_faults_aim_at_ar
 
 
 @pytest.mark.sim
-def test_a_salvaged_leader_does_not_vouch_for_its_uncommitted_tail() -> None:
-    # two members' disks are lost, and what they had committed; the third holds a tail of an older term in its place
-    run_seed(2111126116)
+@pytest.mark.parametrize("seed", corpus_seeds(is_stack=False))
+def test_a_seed_that_once_failed_passes(seed: int) -> None:
+    run_seed(seed)
 
 
-@pytest.mark.sim
-def test_what_followers_acknowledged_while_recovering_counts_when_they_are_sound() -> None:
-    # all three begin with empty disks; the leader's first entry reaches both followers while they still recover
-    run_seed(319)
+def test_the_command_runs_the_corpus(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--corpus", "--jobs", "1"]) == 0
+    assert f"{len(corpus_seeds(is_stack=False))} seeds clean" in capsys.readouterr().out
+
+
+def test_a_line_of_the_corpus_that_is_no_seed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "corpus.txt"
+    broken.write_text("alone x no number\n")
+    monkeypatch.setattr("chaos.sim.corpus.CORPUS", broken)
+    with pytest.raises(ValueError, match="alone x no number"):
+        corpus_seeds(is_stack=False)
 
 
 @pytest.mark.sim

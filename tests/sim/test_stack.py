@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.sim.corpus import corpus_seeds
 from chaos.sim.errors import Violation
 from chaos.sim.run import run_stack_seed
 from tests.limits import IS_WHOLE
@@ -18,7 +19,7 @@ from tests.sim.stack_bugs import BUGS, StackBug
 
 REPOSITORY = Path(__file__).parents[2]
 SEARCHED = 60
-SEEDS = (2, 36, 66, 103, 194, *((0, 1, 20, 25) if IS_WHOLE else ()))
+SEEDS = (2, 36, 66, *corpus_seeds(is_stack=True), *((0, 1, 20, 25) if IS_WHOLE else ()))
 
 
 @pytest.mark.sim

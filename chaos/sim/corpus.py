@@ -1,0 +1,23 @@
+"""The corpus: seeds that once failed, which are run for ever. `corpus.txt` holds them; a new one is a new line."""
+
+from pathlib import Path
+
+CORPUS = Path(__file__).with_name("corpus.txt")
+
+
+def corpus_seeds(*, is_stack: bool) -> list[int]:
+    """The seeds of Raft nodes alone, or those of whole brokers.
+
+    Raises:
+        ValueError: a line is not a comment, nor a kind of nodes with a seed and a reason.
+    """
+    seeds = []
+    for line in CORPUS.read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        words = line.split(maxsplit=2)
+        if len(words) < 3 or words[0] not in {"alone", "whole"} or not words[1].isdecimal():
+            raise ValueError(f"{CORPUS.name}: {line!r} is not alone|whole SEED REASON")
+        if (words[0] == "whole") == is_stack:
+            seeds.append(int(words[1]))
+    return seeds
