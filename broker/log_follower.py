@@ -95,7 +95,7 @@ class LogFollower:
         """
         loop = asyncio.get_running_loop()
         state = self._loaded_state()
-        is_ahead = state.applied_offset > store.log.max_offset
+        is_ahead, lanes = state.applied_offset > store.log.max_offset, state.lanes
         if is_ahead:
             log.warning(
                 "the tables in %s are ahead of the log, at %d: they are set back to the end of the log",
@@ -120,6 +120,10 @@ class LogFollower:
         if state.newer:
             self._saver.write_mark()  # says that they are being taken over, until `install` has written the tables
         replayed = context.state_log.replay(store, state)
+        if lost := lanes.keys() - state.lanes.keys():  # they go on behind the last of their requests that the log has
+            past = ReplicatedState()
+            context.state_log.replay(store, past)
+            state.lanes |= {key: lane for key, lane in past.lanes.items() if key in lost}
         drop_stale_units(store.queues, state)
         log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
         if state.newer:

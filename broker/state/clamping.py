@@ -35,10 +35,8 @@ def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
         key: {number: clamped(key, number, value) for number, value in values.items()}
         for key, values in state.resets.items()
     }
-    lanes = {key: lane for key, lane in state.lanes.items() if lane.offset < end}
-    if len(lanes) < len(state.lanes):
-        state.lanes, state.lane_version = lanes, state.lane_version + 1
-        state.applied_offset = 0  # the log tells of their earlier requests
+    state.lanes = {key: lane for key, lane in state.lanes.items() if lane.offset < end}
+    state.lane_version += 1
     pop = state.pop
     pop.version += 1
     checkpoints = [_before(taken, queue_end(taken.topic, taken.queue_id)) for taken in pop.checkpoints.values()]

@@ -20,6 +20,7 @@ from store.timer.checkpoint import read_check
 from tests.broker.conftest import Desk, eventually, make_topic, send
 from tests.broker.groups.test_offsets import key, make_group
 from tests.broker.pop.support import pop
+from tests.broker.send.test_numbering import bodies, names, send_batch
 from tests.broker.transactions.test_transactions import COMMIT, end_fields, send_half
 from tests.limits import WAIT_S
 
@@ -169,6 +170,23 @@ async def test_what_is_changed_after_the_end_of_the_log_was_lost_has_effect(desk
     assert "T" not in state.topics
     saved = load_state(desk.config.store.root / "config")
     assert saved.applied_offset == durable  # at once: the log grows past what the files said
+
+
+@pytest.mark.parametrize("desk", [SMALL], indirect=True)
+async def test_a_lane_whose_last_request_was_lost_goes_on_behind_the_one_before(desk: Desk) -> None:
+    client = desk.client()
+    await make_topic(client, queues=1)
+    await send_batch(client, 0, 2)
+    durable = desk.store.log.max_offset
+    for first in (2, 4):
+        await send_batch(client, first, 2)
+    await desk.stop()
+    cut_log(desk.config.store.root, durable)
+    await desk.start()
+    client = desk.client()
+    await send(client, bytes(700))  # where the lost request began is no record's begin now
+    await send_batch(client, 0, 5)
+    assert [body for body in bodies(desk) if len(body) < 700] == names(0, 1, 2, 3, 4)
 
 
 async def test_every_position_that_tables_name_is_brought_back_to_the_log(desk: Desk) -> None:
