@@ -132,11 +132,11 @@ class SlaveLink(asyncio.Protocol):
         self._owner.admit(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a broken protocol closes the connection."""
+        """Take what came; a broken protocol, or a log that cannot be read, closes the connection."""
         self._input += data
         try:
             self._take()
-        except HaError as error:
+        except (HaError, DiskReadError) as error:
             self.close(error)
 
     def pause_writing(self) -> None:
