@@ -28,6 +28,7 @@ DLEDGER: Final = "dledger"
 
 _NAME_DIGITS: Final = 20
 _SEARCH_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_SEARCH_BYTES)
 _RECORD_BYTES_MAX: Final = 64 << 20
 _PHYSICAL: Final = struct.Struct(">q")
 _PHYSICAL_AT: Final = 28
@@ -154,6 +155,9 @@ def next_frame(descriptor: int, file: LogFile, kind: str, position: int) -> int:
         except OSError:
             break  # nothing but a hole
         chunk = os.pread(descriptor, _SEARCH_BYTES, start)
+        if chunk == _ZEROS:  # as behind the last record of a store whose copy has no holes
+            start += len(chunk) - 3
+            continue
         at = -1
         while (
             at := min((found for found in (chunk.find(p, at + 1) for p in patterns) if found >= 0), default=-1)
