@@ -8,7 +8,7 @@
 | standalone-tls, raft-tls | single-tls | tls, and a choice of others on TLS |
 | standalone-tls-enforcing | none: what fails is owed | tls, and what needs no frames made by hand |
 | sync, async | single | send, consume, cluster, admin, on a master with two slaves (async: one), which die and return |
-| controller | dledger | the same, on three brokers and three controllers |
+| controller | dledger | the same and admin5, on three brokers and three controllers |
 | two-brokers | two-brokers | what needs two broker names, or a node to kill and no replica |
 """
 
@@ -23,6 +23,7 @@ TWO_BROKERS = "cluster/nodes,cluster/latency-fault-tolerance"
 ORDINARY = "-acl,-tls"
 WITH_SLAVES = "send,consume,cluster,admin"
 APPOINTED = WITH_SLAVES + ",-cluster/master-dies"
+ELECTED = WITH_SLAVES + ",admin5"
 
 COUNTERPARTS = {
     "standalone": "single",
@@ -44,7 +45,7 @@ _CASES = {
     "brokers": TWO_BROKERS,
     "sync": APPOINTED,
     "async": APPOINTED,
-    "controller": WITH_SLAVES,
+    "controller": ELECTED,
 }
 
 
