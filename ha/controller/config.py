@@ -101,7 +101,7 @@ class ControllerConfig:
     lease_ms: int = key(
         "masterLease",
         POSITIVE,
-        250,
+        150,
         "Time in ms for which a master may go on after its last word with the leading controller.",
         note="Of LedgerMQ's own brokers; a successor waits as long. The same on all controllers.",
         origin=OURS,

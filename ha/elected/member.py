@@ -20,7 +20,7 @@ from ha.core.auto_switch import AUTO_SWITCH
 from ha.core.doubt import Doubt
 from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import number_at
-from ha.core.lease import Lease
+from ha.core.lease import Lease, beat_s
 from ha.core.replica_role import NOTHING, Election, GroupDecision, ReplicaRole, ReplicationPart
 from ha.core.stream import OURS, Dialect
 from ha.elected.controllers import Controllers, NoControllerError
@@ -37,7 +37,6 @@ from store.log.part import Settlement
 from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
 from telemetry.families import Family
 
-_BEAT_OF_MASTER_S: Final = 0.06
 _BEAT_S: Final = 0.5
 _RETRY_S: Final = 0.1
 _RETRY_MAX_S: Final = 1.0
@@ -290,8 +289,8 @@ class ElectedMember:
         while not self._attached.has_failed:
             hurry.clear()
             asked_s = _now_s()
-            self._beaten(asked_s, await self._controllers.beat(address, self._heartbeat()))
-            pause_s = _BEAT_OF_MASTER_S if self._acting is self.master else _BEAT_S
+            granted_s = self._beaten(asked_s, await self._controllers.beat(address, self._heartbeat()))
+            pause_s = beat_s(granted_s) if self._acting is self.master else _BEAT_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, asked_s + pause_s - _now_s())):
                     await hurry.wait()
@@ -319,27 +318,29 @@ class ElectedMember:
             "haServerAddr": f"{config.ha_host}:{self.master.port}",
         }
 
-    def _beaten(self, asked_s: float, answer: Mapping[str, str]) -> None:
-        """A controller has answered a heartbeat that was sent at `asked_s`."""
+    def _beaten(self, asked_s: float, answer: Mapping[str, str]) -> float:
+        """A controller has answered a heartbeat that was sent at `asked_s`; returns the length of the lease, or 0.0."""
         try:
             epochs = int(answer.get("masterEpoch", 0)), int(answer.get("syncStateSetEpoch", 0))
             length_ms, successor = int(answer.get("lease", 0)), int(answer.get("successor", 0))
         except ValueError:
-            return
+            return 0.0
         known = self._replica_role.known
         if known is not NOTHING and epochs > (known.master_epoch, known.set_epoch):
             self._is_due.set()
-        if length_ms and self._acting is self.master and epochs[0] == self.master.epoch:
+        granted_s = 0.0
+        if length_ms > 0 and self._acting is self.master and epochs[0] == self.master.epoch:
+            granted_s = length_ms / 1000
             held = self._lease.holds(_now_s())
-            self._lease.grant(asked_s, length_ms / 1000)
+            self._lease.grant(asked_s, granted_s)
             if not held:
                 self._attached.settle()
-
         if successor and self._is_open:
             try:
                 self.transfer(str(successor))
             except Refusal as refusal:
                 self._trouble.warning("no hand-over, as the controllers wish: %s", refusal.remark)
+        return granted_s
 
     # ---- changes of the part
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ha.core.lease import AUTHORITY_S, DRIFT, Grants, Lease
+from ha.core.lease import AUTHORITY_S, DRIFT, Grants, Lease, beat_s
 
 LENGTH_S = 1.0
 
@@ -27,6 +27,12 @@ def test_a_lease_counts_from_before_it_was_asked_for() -> None:
     assert lease.ends_s == 11.0
     lease.give_up()
     assert not lease.holds(10.0)
+
+
+@pytest.mark.parametrize("length_s", [0.05, 0.15, 0.25, 10.0])
+def test_a_lease_is_asked_for_anew_five_times_while_it_lasts(length_s: float) -> None:
+    assert 0.0 < 5 * beat_s(length_s) <= length_s
+    assert beat_s(length_s) <= beat_s(0.0)  # a controller that grants nothing is not asked more often than the others
 
 
 def test_a_successor_waits_until_the_lease_is_over_on_a_slow_clock(grants: Grants) -> None:
