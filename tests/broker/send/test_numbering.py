@@ -7,7 +7,7 @@ import pytest
 
 from broker.state.files import StateWriter, load_state
 from broker.state.lanes import Lane
-from broker.state.tables import ReplicatedState, StateChange
+from broker.state.tables import NewerNames, ReplicatedState, StateChange
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -223,6 +223,20 @@ async def test_lanes_are_bounded_and_expire(desk: Desk, client: MemoryClient) ->
     assert (await send_batch(client, 0, 1, "c")).code == 0
 
 
+async def test_an_old_lane_with_a_request_under_way_is_not_forgotten(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send_batch(client, 0, 3)
+    numbering, now_ms = desk.parts.send._numbering, desk.parts.context.clock_ms()
+    with nothing_commits(desk):
+        opaque = client.start(RequestCode.SEND_BATCH_MESSAGE, fields(3), body_of(3, 2))
+        await eventually(lambda: KEY in numbering._under_way)
+        numbering._clock_ms = lambda: now_ms + 169 * 3_600_000
+        numbering.forget_old()
+        numbering._clock_ms = lambda: now_ms
+    await client.answer_to(opaque)
+    assert await asked(client) == "4"
+
+
 async def test_where_the_log_is_deleted_nobody_guesses(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await send_batch(client, 0, 3)
@@ -240,6 +254,8 @@ def test_lanes_in_snapshots_and_with_their_topic() -> None:
     assert state.lanes[KEY] == Lane(0, 4, 1234, 77)
     copy.restore(state.snapshot())
     assert copy.lanes == state.lanes
+    change = StateChange(lanes={KEY: Lane(0, 4)})
+    assert NewerNames(topics={"T"}).without(change) == change
     state.apply(StateChange(topics={"T": None}), 78, 2000)
     assert list(state.lanes) == ["U@0@p"]
     state.apply(StateChange(lanes={"U@0@p": None}), 79, 3000)
