@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from chaos.elections.controllers import SimControllers
+from chaos.elections.controllers import LEASE_S, SimControllers
 from chaos.elections.network import Faults, Network
 from ha.controller.core.model import Candidate
 from ha.controller.core.outcome import CommandOutcome
@@ -13,7 +13,7 @@ from ha.core.copies import Copy, CopyRules
 from ha.core.doubt import Doubt
 from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import Epochs, begun, common_end, number_at, up_to
-from ha.core.lease import Lease
+from ha.core.lease import Lease, beat_s
 from ha.core.replica_role import Election, GroupDecision, ReplicaRole, ReplicationPart
 from ha.core.stream import Report
 from ha.errors import HaProtocolError
@@ -174,7 +174,7 @@ class SimBroker:
     def _talk_to_controllers(self) -> None:
         now_s = self._now_s
         if now_s >= self._beats_at_s:
-            self._beats_at_s = now_s + (0.06 if self._is_master else 0.15)
+            self._beats_at_s = now_s + (beat_s(LEASE_S) if self._is_master else 0.15)
             for name in self._controllers.names:
                 self._beat(name, now_s)
         if now_s >= self._asks_at_s:
@@ -222,7 +222,8 @@ class SimBroker:
         self._call(name, question)
 
     def _take_decision(self, name: str, decision: GroupDecision) -> None:
-        change = self._replica_role.take(decision)
+        is_in_doubt = self.doubt.epoch is not None and not self._network.faults.trusts_old_beats
+        change = self._replica_role.take(decision, is_in_doubt=is_in_doubt)
         known = self._replica_role.known
         if change is not None and change.play is ReplicationPart.MASTER:
             self._lead(known)

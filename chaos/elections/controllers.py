@@ -13,7 +13,7 @@ from ha.core.replica_role import GroupDecision
 
 NAME: Final = "broker"
 CONTROLLERS: Final = ("c1", "c2", "c3")
-LEASE_S: Final = 0.25
+LEASE_S: Final = 0.15  # the default of `masterLease`
 _SILENCE_S: Final = 0.6
 _LOOK_S: Final = 0.05
 _CUT_OFF: Final = 0.1

@@ -28,6 +28,7 @@ class Faults:
         trusts_cut_logs: a replica whose power was cut is a candidate like any other.
         trusts_any_set: it is one if it is all of its set, though it never was the master that the set began with.
         trusts_too_early: its doubt ends when it hears of a master, whatever it lacks.
+        trusts_old_beats: it leads when a heartbeat from before the power cut was elected.
     """
 
     ignores_lease: bool = False
@@ -39,6 +40,7 @@ class Faults:
     trusts_cut_logs: bool = False
     trusts_any_set: bool = False
     trusts_too_early: bool = False
+    trusts_old_beats: bool = False
 
 
 @dataclass

@@ -5,7 +5,8 @@
 
 News travel by several ways and may be old: the master's epoch never goes back. A process that has just started is not
 what the process before it was, though it has the same id. It never takes up an epoch in which the one before it was
-master, since the end of the log may be missing; it asks to be elected again, and another replica may win.
+master, since the end of the log may be missing; it asks to be elected again, and another replica may win. So does a
+process that is in doubt (`ha.core.doubt`): it may have been elected for a heartbeat from before the power cut.
 """
 
 import enum
@@ -46,7 +47,7 @@ class Election(enum.Enum):
 
     NO_MASTER = enum.auto()
     NEW_PROCESS = enum.auto()
-    """This broker is master, and its process is not the one that was elected, or has resigned."""
+    """This broker is master, and its process may not be the one that was elected, or has resigned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +77,23 @@ class ReplicaRole:
         self.log_epoch = log_epoch
         self.known = NOTHING
         self.play = ReplicationPart.NEITHER
-        self._lost_epoch = -1  # of which the process before was master, or in which this one resigned
+        self._lost_epoch = -1  # for which the process before was elected, or in which this one resigned
 
-    def take(self, decision: GroupDecision) -> PartChange | None:
+    def take(self, decision: GroupDecision, *, is_in_doubt: bool = False) -> PartChange | None:
         """The controllers have answered; returns the part to change to, None where the present one goes on.
 
         A master that goes on may have another in-sync set; a slave that goes on, another address of its master.
+
+        Args:
+            decision: what they answered.
+            is_in_doubt: the end of the log here may be missing. Then an election counts only if this process has
+                asked for it as a new one, after heartbeats of its own.
         """
-        before = self.known
+        before, had_asked = self.known, self.election() is Election.NEW_PROCESS
         if decision.master_epoch < max(before.master_epoch, self.log_epoch):
             return None
-        if before is NOTHING and decision.master_id == self.own_id:
+        is_unasked = is_in_doubt and not had_asked and decision.master_epoch > before.master_epoch
+        if decision.master_id == self.own_id and (before is NOTHING or is_unasked):
             self._lost_epoch = decision.master_epoch
         self.known = decision
         play = self._play_for(decision)

@@ -350,7 +350,7 @@ class ElectedMember:
             self._trouble.warning(
                 "the controllers answer %s: an old decision, or their state is lost; it is not followed", epochs
             )
-        change = self._replica_role.take(decision)
+        change = self._replica_role.take(decision, is_in_doubt=self._doubt.epoch is not None)
         if change is None:
             known = self._replica_role.known
             if self._acting is self.master and known.master_epoch == self.master.epoch:

@@ -18,8 +18,9 @@ FOUND_BY = {
     "counts_new_set": 59,
     "elects_anybody": 63,
     "trusts_cut_logs": 61,
-    "trusts_any_set": 113,
-    "trusts_too_early": 146,
+    "trusts_any_set": 122,
+    "trusts_too_early": 364,
+    "trusts_old_beats": 835,
 }
 """The seed that finds a broken rule, where those from 0 on would take long."""
 

@@ -212,7 +212,9 @@ class Elect(StateCommand):
             remark = f"The old master {chosen} is still alive, not need to elect new master for broker {self.name}"
             return group, CommandOutcome(Cause.CONTROLLER_MASTER_STILL_EXISTS, remark, group)
         unbegun_epoch, former = group.unbegun_epoch, group.former
-        if not unbegun_epoch or all(one.broker_id != chosen for one in self._trusted(group)):
+        # one in doubt is elected where all of the set are: the set before has nothing that it lacks
+        is_sound = all(one.doubt_epoch is None for one in self.alive if one.broker_id == chosen)
+        if is_sound and (not unbegun_epoch or all(one.broker_id != chosen for one in self._trusted(group))):
             # before the first master nothing is acknowledged
             unbegun_epoch, former = (group.master_epoch + 1 if group.in_sync else 0), group.in_sync
         group = replace(

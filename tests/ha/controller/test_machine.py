@@ -212,6 +212,8 @@ def test_a_log_in_doubt_is_no_candidate_while_another_is_sound_or_unknown(three:
 def test_when_the_whole_set_lost_its_power_the_longest_log_wins(three: Desk) -> None:
     assert three.elect(1, alive=[doubtful(1, 1), Candidate(2, 1, 1000, 5, 1), doubtful(3, 1)], new_process=True)
     assert three.group.master_id == 2
+    assert three.elect(2, alive=[doubtful(1, 1), doubtful(2, 1), doubtful(3, 1)], new_process=True).cause is None
+    assert three.group.master_id == 2, "it asks once more, since it cannot know that it was elected as one in doubt"
 
 
 def test_a_member_that_does_not_come_back_after_the_power_cut_of_all_is_forgotten_before_others_lead(

@@ -58,3 +58,13 @@ def test_a_master_that_is_elected_again_begins_a_new_epoch() -> None:
     role.take(news(1, 1))
     role.take(news(OWN, 2))
     assert role.take(news(OWN, 4)) == PartChange(ReplicationPart.MASTER, news(OWN, 4))
+
+
+def test_a_process_in_doubt_leads_only_after_an_election_that_it_has_asked_for() -> None:
+    role = ReplicaRole(OWN)
+    role.take(news(1, 1), is_in_doubt=True)
+    assert role.take(news(OWN, 2), is_in_doubt=True) == PartChange(ReplicationPart.NEITHER, news(OWN, 2))
+    assert role.election() is Election.NEW_PROCESS, "a heartbeat from before the power cut may have won"
+    assert role.take(news(OWN, 2), is_in_doubt=True) is None
+    assert role.take(news(OWN, 3), is_in_doubt=True) == PartChange(ReplicationPart.MASTER, news(OWN, 3))
+    assert role.take(news(OWN, 3), is_in_doubt=True) is None and role.election() is None
