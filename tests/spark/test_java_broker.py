@@ -18,6 +18,7 @@ from ledgermq.spark.topic_client import Access
 from ledgermq.spark.topic_sink import Sent, TopicWriter
 from ledgermq.spark.topic_source import KNOWN_BATCH, KNOWN_SINK, KNOWN_STREAM, TopicReader, TopicStreamReader
 from tests.client import java
+from tests.limits import STRANGER_WAIT_S
 from tests.spark.test_topic_sink import schema_of
 from tests.spark.test_topic_source import NAMES, rows_of
 
@@ -47,6 +48,14 @@ def create(namesrv: str, topic: str) -> None:
     asyncio.run(work())
 
 
+async def until_readable(namesrv: str, topic: str) -> None:
+    """RocketMQ acknowledges a message before it is in its queue: wait until all are."""
+    async with Admin(namesrv) as admin, asyncio.timeout(STRANGER_WAIT_S):
+        queues = (await admin.route(topic)).read_queues
+        while sum([await admin.max_offset(queue) for queue in queues]) < ROWS:
+            await asyncio.sleep(0.1)
+
+
 def writer(namesrv: str, topic: str, **options: str) -> TopicWriter:
     schema = schema_of("body binary, keys string, tags string, queue_id int, properties map<string,string>")
     return TopicWriter(Options({"topic": topic, **options}, KNOWN_SINK), Access(namesrv), schema)
@@ -71,6 +80,7 @@ def test_rows_go_into_a_topic_of_rocketmq_and_come_back(rocketmq: tuple[str, Pat
     namesrv, folder = rocketmq
     create(namesrv, "Spark")
     assert writer(namesrv, "Spark").write(iter([batch().slice(0, 400), batch().slice(400)])) == Sent(ROWS)
+    asyncio.run(until_readable(namesrv, "Spark"))
     access = {"namesrv": namesrv, "subscribe": "Spark"}
     read = TopicReader(Options({**access, "splitBytes": "5000"}, KNOWN_BATCH), NAMES)
     parts = list(read.partitions())
@@ -103,6 +113,7 @@ def test_a_stream_of_rocketmq_repeats_a_batch_with_the_same_rows(rocketmq: tuple
     namesrv, _ = rocketmq
     create(namesrv, "Stream")
     writer(namesrv, "Stream").write(iter([batch()]))
+    asyncio.run(until_readable(namesrv, "Stream"))
     options = {
         "namesrv": namesrv,
         "subscribe": "Stream",
