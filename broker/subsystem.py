@@ -1,17 +1,46 @@
 """The base class of subsystems: the requests that they serve, and their reactions to events of the broker."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.refusal import Cause, Refusal
 
 Steps = Iterator[None]
 """The steps of a request that takes long; the last one answers, or any raises a `Refusal`."""
 
 Serve = Callable[[Connection, Command], Steps | None]
 """Serves a request: answers now or later, raises a `Refusal`, or returns steps for turns of the loop."""
+
+
+_ANSWER_MAX_BYTES: Final = (16 << 20) - (64 << 10)
+"""RocketMQ's clients close the connection at a frame of more than 16 MiB, its header included."""
+
+
+class AnswerParts:
+    """The parts of a long answer, which steps gather: at most what clients read, however wide the tables are."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, part: bytes) -> None:
+        """Gather one more.
+
+        Raises:
+            Refusal: SYSTEM_ERROR, the answer is longer than clients read.
+        """
+        self._size += len(part) + 1
+        if self._size > _ANSWER_MAX_BYTES:
+            text = f"the answer has more than {_ANSWER_MAX_BYTES} bytes, which clients do not read: ask for less"
+            raise Refusal(Cause.SYSTEM_ERROR, text)
+        self._parts.append(part)
+
+    def joined(self) -> bytes:
+        """All of them, with commas between."""
+        return b",".join(self._parts)
 
 
 def answer_after(

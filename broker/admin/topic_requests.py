@@ -17,7 +17,7 @@ from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import QUEUES_MAX, DataVersion, TopicConfig, check_extra
 from broker.state.tables import ChangeDone, ReplicatedState
-from broker.subsystem import Steps
+from broker.subsystem import AnswerParts, Steps
 from broker.timers import Spawn
 from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -161,7 +161,7 @@ class TopicRequests:
         """202: answer the bounds and the last store time of each of a topic's queues."""
         name = text(command.ext, "topic")
         topic = self._metadata.existing_topic(name)
-        entries = []
+        entries = AnswerParts()
         for queue_id in range(max(topic.read_queues, topic.write_queues)):
             queue = self._store.queues.find(name, queue_id)
             row = {
@@ -169,9 +169,9 @@ class TopicRequests:
                 "maxOffset": queue.max_offset if queue else 0,
                 "minOffset": queue.min_offset if queue else 0,
             }
-            entries.append(queue_entry(QueueId(name, self._config.broker_name, queue_id), row))
+            entries.add(queue_entry(QueueId(name, self._config.broker_name, queue_id), row))
             yield
-        body = b'{"offsetTable":{%b},"topicPutTps":0.0}' % b",".join(entries)
+        body = b'{"offsetTable":{%b},"topicPutTps":0.0}' % entries.joined()
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def _answer_after(self, connection: Connection, command: Command) -> ChangeDone:

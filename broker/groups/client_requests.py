@@ -24,6 +24,7 @@ from broker.role import Role
 from broker.state import names
 from broker.state.metadata import Metadata
 from broker.state.new_topics import NewTopics
+from broker.state.settings import QUEUES_MAX
 from broker.state.system_records import visible_record
 from broker.state.tables import when_all
 from broker.subsystem import Steps
@@ -34,7 +35,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.codec.java_json import QueueId, dumps
-from ledgermq.remoting.codec.lenient_json import request_json
+from ledgermq.remoting.codec.lenient_json import check_count, request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -48,6 +49,11 @@ _LEFT_MAX = 20
 """Most requests to leave groups that are kept with a heartbeat; a new leader removes further ones when they expire."""
 
 _HEARTBEAT_AT_ONCE_BYTES = 64 * 1024
+_HEARTBEAT_MAX_BYTES = 1 << 20
+_NEW_GROUPS_MAX = 1000
+"""Most consumer groups that one heartbeat creates; it is refused then, and the client's next one goes on."""
+
+_QUEUES_A_STEP = 64
 
 _ANSWERS_QUESTIONS = 62
 """First version of clients (3.1.8) that answers requests of brokers."""
@@ -98,13 +104,21 @@ class ClientRequests:
         return None
 
     def _take_heartbeat(self, connection: Connection, command: Command, user: str | None) -> Steps:
+        if len(command.body) > _HEARTBEAT_MAX_BYTES:
+            remark = f"heartbeat: {len(command.body)} bytes, {_HEARTBEAT_MAX_BYTES} are the most"
+            raise Refusal(Cause.INVALID_PARAMETER, remark)
         check_group_count(bytes(command.body).count(b'"groupName"'))  # before it is parsed
         beat = Heartbeat.from_json(request_json(command))
         connection.attributes[HEARTBEAT] = (_kept(command),)
         for group in beat.producer_groups:
             self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version, user)
             yield
+        made = 0
         for data in beat.consumers:
+            made += self._metadata.group(data.group) is None
+            if made > _NEW_GROUPS_MAX:
+                remark = f"heartbeat: {_NEW_GROUPS_MAX} groups were created, the next one goes on"
+                raise Refusal(Cause.BUSY, remark, retry_after_ms=1000)
             if self._metadata.group_or_new(data.group) is None:
                 continue  # as upstream; the pull is refused later
             if data.message_model != BROADCASTING:
@@ -177,18 +191,18 @@ class ClientRequests:
         self._role.check_writable()
         group, client_id, listed = _lock_body(command)
         locked = []
-        for queue in (yield from _queues(command, listed)):
+        for queues in (yield from _queues(command, listed)):
             self._role.check_writable()  # it may have lost that, and all locks, since the last step
-            if self._locks.lock(group, client_id, [queue]):
-                locked.append(dumps(queue.to_json()))
+            if granted := self._locks.lock(group, client_id, queues):
+                locked.append(dumps([queue.to_json() for queue in granted])[1:-1])
             yield
         connection.respond(command, ResponseCode.SUCCESS, body=b'{"lockOKMQSet":[%b]}' % b",".join(locked))
 
     def unlock(self, connection: Connection, command: Command) -> Steps:
         """42: unlock queues that this client has locked."""
         group, client_id, listed = _lock_body(command)
-        for queue in (yield from _queues(command, listed)):
-            self._locks.unlock(group, client_id, [queue])
+        for queues in (yield from _queues(command, listed)):
+            self._locks.unlock(group, client_id, queues)
             yield
         connection.respond(command, ResponseCode.SUCCESS)
 
@@ -299,17 +313,21 @@ def _consumer(command: Command) -> str:
 def _lock_body(command: Command) -> tuple[str, str, list[Any]]:
     body = request_json(command)
     try:
-        return str(body["consumerGroup"]), str(body["clientId"]), list(body["mqSet"])
+        asked = str(body["consumerGroup"]), str(body["clientId"]), list(body["mqSet"])
     except (KeyError, TypeError) as error:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body has no good {error}") from error
+    check_count(command, "mqSet", len(asked[2]), QUEUES_MAX)
+    return asked
 
 
-def _queues(command: Command, listed: list[Any]) -> Generator[None, None, list[QueueId]]:
-    queues = []
+def _queues(command: Command, listed: list[Any]) -> Generator[None, None, list[list[QueueId]]]:
+    """Return the queues in pieces of a step each."""
+    pieces = []
     try:
-        for mq in listed:
-            queues.append(QueueId(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])))
+        for start in range(0, len(listed), _QUEUES_A_STEP):
+            piece = listed[start : start + _QUEUES_A_STEP]
+            pieces.append([QueueId(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])) for mq in piece])
             yield
     except (KeyError, TypeError, ValueError) as error:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body has no good {error}") from error
-    return queues
+    return pieces

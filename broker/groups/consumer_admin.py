@@ -6,6 +6,7 @@ tables.
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
 """
 
+import functools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from broker.groups.clients import Client, ClientTable
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import TopicConfig
-from broker.subsystem import Steps
+from broker.subsystem import AnswerParts, Steps
 from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -120,11 +121,11 @@ class ConsumerAdmin:
         topic = self._metadata.topic(name)
         if topic is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        spans = []
+        spans = AnswerParts()
         for queue_id in range(topic.write_queues):
-            spans.append(dumps(self._span(name, group, queue_id)))
+            spans.add(dumps(self._span(name, group, queue_id)))
             yield
-        connection.respond(command, ResponseCode.SUCCESS, body=b'{"consumeTimeSpanSet":[%b]}' % b",".join(spans))
+        connection.respond(command, ResponseCode.SUCCESS, body=b'{"consumeTimeSpanSet":[%b]}' % spans.joined())
 
     def _span(self, topic: str, group: str, queue_id: int) -> dict[str, Any]:
         first = last = consumed = -1
@@ -168,41 +169,41 @@ class ConsumerAdmin:
         group = text(command.ext, "consumerGroup")
         listed = (command.ext.get("topicList") or "").split(";")
         asked = [name for name in (listed if any(listed) else [command.ext.get("topic")]) if name]
-        entries: list[bytes] = []
+        entries = AnswerParts()
         rate = 0.0
         for name in asked or self._offsets.topics_of_group(group):
             topic = self._metadata.topic(name)
             if topic is not None and self._clients.is_subscribed(group, name):
                 for queue, row in self._group_rows(group, topic):
-                    entries.append(queue_entry(queue, row))
+                    entries.add(queue_entry(queue, row))
                     yield
                 rate += self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
-        body = b'{"consumeTps":%b,"offsetTable":{%b}}' % (dumps(rate), b",".join(entries))
+        body = b'{"consumeTps":%b,"offsetTable":{%b}}' % (dumps(rate), entries.joined())
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def all_consume_stats(self, connection: Connection, command: Command) -> Steps:
         """317: answer the progress of every group, with the number of messages not consumed."""
         is_order = boolean(command.ext, "isOrder")
-        groups, total = [], 0
+        groups, total = AnswerParts(), 0
         topics = self._offsets.topics_by_group()
         for group in sorted(self._metadata.groups()):
-            stats = []
+            stats = AnswerParts()
             for name in topics.get(group, ()):
                 topic = self._metadata.topic(name)
                 if topic is None or (is_order and not topic.order) or not self._clients.is_subscribed(group, name):
                     continue
-                entries = []
+                entries = AnswerParts()
                 for queue, row in self._group_rows(group, topic):
                     total += row["brokerOffset"] - row["consumerOffset"]
-                    entries.append(queue_entry(queue, row))
+                    entries.add(queue_entry(queue, row))
                     yield
                 rate = self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
-                stats.append(b'{"consumeTps":%b,"offsetTable":{%b}}' % (dumps(rate), b",".join(entries)))
-            groups.append(b"{" + dumps(group) + b":[" + b",".join(stats) + b"]}")
+                stats.add(b'{"consumeTps":%b,"offsetTable":{%b}}' % (dumps(rate), entries.joined()))
+            groups.add(b"{" + dumps(group) + b":[" + stats.joined() + b"]}")
             yield
         body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}' % (
             dumps(self._address),
-            b",".join(groups),
+            groups.joined(),
             total,
         )
         connection.respond(command, ResponseCode.SUCCESS, body=body)
@@ -247,11 +248,11 @@ class ConsumerAdmin:
 
     def all_producers(self, connection: Connection, command: Command) -> Steps:
         """328: answer every connected producer by group."""
-        entries = []
+        entries = AnswerParts()
         for group, members in self._clients.all_producers().items():
-            entries.append((group, dumps([_producer(member) for member in members])))
+            entries.add(dumps(group) + b":" + dumps([_producer(member) for member in members]))
             yield
-        connection.respond(command, ResponseCode.SUCCESS, body=b'{"data":%b}' % text_map(entries))
+        connection.respond(command, ResponseCode.SUCCESS, body=b'{"data":{%b}}' % entries.joined())
 
 
 def _units(queue: ConsumeQueue, index: int, count: int) -> list[dict[str, Any]]:
@@ -285,4 +286,9 @@ def _status_rows(body: Any) -> Iterator[tuple[QueueId, int]]:
 def _day_and_time(milliseconds: int) -> str:
     """Return a time as RocketMQ writes it, in the machine's zone: 2026-11-21#10:05:30:904."""
     seconds, rest = divmod(milliseconds, 1000)
-    return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds)) + f":{rest:03}"
+    return f"{_second(seconds)}:{rest:03}"
+
+
+@functools.lru_cache(1024)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds))

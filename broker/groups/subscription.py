@@ -21,6 +21,8 @@ from store.queues.tag_codes import TagCodes
 TAG = "TAG"
 SQL = "SQL92"
 ALL = "*"
+TAGS_LENGTH_MAX = 65_536
+"""Of a tag expression in a heartbeat; one of a pull is bounded by its header, too."""
 
 TagFilter = Callable[[int], bool]
 """Whether a message with this tags code is selected."""
@@ -89,9 +91,12 @@ def make_subscription(
     """Return a subscription with its filter; one whose SQL cannot be parsed has a `fault`.
 
     Raises:
-        Refusal: SUBSCRIPTION_PARSE_FAILED, a tag expression without a tag.
+        Refusal: SUBSCRIPTION_PARSE_FAILED, a tag expression without a tag or too long.
     """
     if expression_type == TAG:
+        if len(expression) > TAGS_LENGTH_MAX:
+            remark = f"a tag expression of {len(expression)} characters, {TAGS_LENGTH_MAX} are the most"
+            raise Refusal(Cause.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {remark}")
         tags = parse_tags(expression)
         by_tag = None if class_filter else tag_filter(expression)
         return Subscription(topic, expression, expression_type, version, class_filter, tags, by_tag)

@@ -19,11 +19,12 @@ from broker.pop.handles import parse_handle, real_topic
 from broker.pop.progress import PopProgress
 from broker.state.pop_core import Checkpoint, checkpoint_key
 from broker.state.pop_order import order_key
+from broker.subsystem import Steps
 from ledgermq.message.pop_handle import ORDER_REVIVE_QUEUE, PopHandle
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import long, text
-from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.codec.lenient_json import check_count, loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -66,7 +67,7 @@ class AckRequests:
         self._ack(topic.name, group, handle._replace(queue_id=queue_id), offset)
         connection.respond(command, ResponseCode.SUCCESS)
 
-    def batch_ack(self, connection: Connection, command: Command) -> None:
+    def batch_ack(self, connection: Connection, command: Command) -> Steps:
         """200151: acknowledge the messages that the body names; those that are not open any more are skipped."""
         self._role.check_writable()
         acks = _acks(command)
@@ -74,6 +75,7 @@ class AckRequests:
             connection.respond(command, ResponseCode.NO_MESSAGE)
             return
         for topic, group, handle, bits in acks:
+            yield
             if self._store.queues.find(topic, handle.queue_id) is None:
                 continue
             if not handle.is_ordered:
@@ -184,11 +186,14 @@ def _acks(command: Command) -> list[_Ack]:
         return []
     try:
         body = loads(command.body)
-        broker = str(body.get("brokerName") or "")
-        return [_batch(entry, broker) for entry in body.get("acks") or ()]
+        broker, listed = str(body.get("brokerName") or ""), body.get("acks") or ()
+        check_count(command, "acks", len(listed))
+        acks = [_batch(entry, broker) for entry in listed]
     except (JsonError, ValueError, TypeError, LookupError, AttributeError) as error:
         remark = f"{command.name}: the body has no good acks: {type(error).__name__}: {error}"
         raise Refusal(Cause.MALFORMED_FIELD, remark[:500]) from error
+    check_count(command, "acks", sum(bits.bit_count() for *_, bits in acks), _BITS_MAX)
+    return acks
 
 
 def _batch(entry: Any, broker: str) -> _Ack:
@@ -210,7 +215,8 @@ def _bits(text_: str) -> int:
 
 
 def _set_bits(bits: int) -> Iterator[int]:
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
+    digits = f"{bits:b}"[::-1]
+    index = digits.find("1")
+    while index >= 0:
+        yield index
+        index = digits.find("1", index + 1)

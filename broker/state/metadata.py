@@ -174,7 +174,7 @@ class Metadata:
         for topic in topics:
             self.check_decided(topic.name)
             yield
-        self._check_topic_count({topic.name for topic in topics} - self._state.topics.keys())
+        self._check_topic_count(_missing((topic.name for topic in topics), self._state.topics))
         done = when_all(-(-len(topics) // _ENTRIES_PER_RECORD), done)
         for start in range(0, len(topics), _ENTRIES_PER_RECORD):
             piece = topics[start : start + _ENTRIES_PER_RECORD]
@@ -197,12 +197,12 @@ class Metadata:
         Raises:
             Refusal: INVALID_PARAMETER when there are `max_groups` already.
         """
-        self._check_group_count({group.name} - self._state.groups.keys())
+        self._check_group_count(_missing([group.name], self._state.groups))
         self._change(StateChange(groups={group.name: group}), done)
 
     def put_groups(self, groups: Sequence[GroupConfig], done: ChangeDone) -> Iterator[None]:
         """As `put_group`, for several, in steps of one record each; none if there is no room for all."""
-        self._check_group_count({group.name for group in groups} - self._state.groups.keys())
+        self._check_group_count(_missing((group.name for group in groups), self._state.groups))
         done = when_all(-(-len(groups) // _ENTRIES_PER_RECORD), done)
         for start in range(0, len(groups), _ENTRIES_PER_RECORD):
             piece = groups[start : start + _ENTRIES_PER_RECORD]
@@ -252,7 +252,7 @@ class Metadata:
 
     def _check_room(self, name: str) -> None:
         self.check_decided(name)
-        self._check_topic_count({name} - self._state.topics.keys())
+        self._check_topic_count(_missing([name], self._state.topics))
 
     def _check_topic_count(self, new: Collection[str]) -> None:
         _check_count("topic", new, len(self._state.topics), self._config.max_topics, "maxTopics")
@@ -280,6 +280,11 @@ class Metadata:
                 done(refusal)
 
         self._propose(change, settle)
+
+
+def _missing(names_: Iterable[str], table: Mapping[str, object]) -> set[str]:
+    """Return the names that the table has not; a set minus the table's keys would look at all of these."""
+    return {name for name in names_ if name not in table}
 
 
 def _check_count(what: str, new: Collection[str], count: int, most: int, key: str) -> None:

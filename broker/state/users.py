@@ -241,14 +241,14 @@ class Acl:
         policies = value.get("policies") if isinstance(value, Mapping) else None
         if not isinstance(policies, list) or not policies:
             raise Refusal(Cause.SYSTEM_ERROR, "The body of acl is null")
-        found = cls(str(value.get("subject") or ""), {})
+        by_kind: dict[str, list[Entry]] = {}
         for policy in policies:
             entries = policy.get("entries") if isinstance(policy, Mapping) else None
             if not isinstance(entries, list) or not entries:
                 raise refused("The policy entries is empty.")
             kind = _canonical(policy.get("policyType"), _POLICIES) or CUSTOM
-            found = found.updated({kind: tuple(map(Entry.from_json, entries))})
-        return found
+            by_kind.setdefault(kind, []).extend(map(Entry.from_json, entries))
+        return cls(str(value.get("subject") or ""), {}).updated(by_kind)
 
     def updated(self, policies: Mapping[str, Iterable[Entry]]) -> "Acl":
         """These policies with `policies` added; an entry replaces the one of the same resource."""
@@ -266,11 +266,16 @@ class Acl:
 
 
 def raw_size(value: Any) -> int:
-    """Number of entries of an `AclInfo` that is not read yet, as far as it is one."""
-    policies = value.get("policies") if isinstance(value, Mapping) else None
-    given = policies if isinstance(policies, list) else []
-    lists = [policy.get("entries") for policy in given if isinstance(policy, Mapping)]
-    return sum(len(entries) for entries in lists if isinstance(entries, list))
+    """Number of entries of an `AclInfo` that is not read yet; four actions or addresses count as one."""
+    policies = _listed(value, "policies")
+    entries = [entry for policy in policies for entry in _listed(policy, "entries")]
+    details = (len(_listed(entry, name)) for entry in entries for name in ("actions", "sourceIps"))
+    return max(len(policies), len(entries), sum(details) // 4)
+
+
+def _listed(value: Any, name: str) -> list[Any]:
+    found = value.get(name) if isinstance(value, Mapping) else None
+    return found if isinstance(found, list) else []
 
 
 def subject_of(user: str) -> str:

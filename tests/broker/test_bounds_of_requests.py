@@ -4,11 +4,16 @@ import json
 
 import pytest
 
-from broker.groups import clients
+from broker import subsystem
+from broker.groups import client_requests, clients
+from broker.groups.subscription import TAGS_LENGTH_MAX
 from broker.state import offsets
+from broker.state.settings import QUEUES_MAX
+from broker.state.users import ENTRIES_MAX, raw_size
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.lenient_json import LISTED_MAX
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send_fields
 from tests.broker.groups.test_offsets import UPDATE, key, make_group
 
@@ -125,3 +130,59 @@ async def test_a_long_heartbeat_counts_for_the_user_who_signed_it(desk: Desk, cl
     for _ in steps:
         pass
     assert {desk.parts.groups.clients.producers(name)[0].user for name in names} == {"alice"}
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "most"),
+    [
+        (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, "topicConfigList", LISTED_MAX),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, "groupConfigList", LISTED_MAX),
+        (RequestCode.BATCH_ACK_MESSAGE, "acks", LISTED_MAX),
+        (RequestCode.LOCK_BATCH_MQ, "mqSet", QUEUES_MAX),
+        (RequestCode.UNLOCK_BATCH_MQ, "mqSet", QUEUES_MAX),
+    ],
+)
+async def test_a_list_has_at_most_so_many_elements(client: MemoryClient, code: int, name: str, most: int) -> None:
+    body = {"consumerGroup": "g", "clientId": "c", "brokerName": "b", name: [{}] * (most + 1)}
+    refused = await client.ask(code, None, json.dumps(body).encode())
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert f"{name} has {most + 1} elements, {most} are the most" in (refused.remark or "")
+
+
+async def test_a_heartbeat_creates_at_most_so_many_groups_and_the_next_one_goes_on(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_requests, "_NEW_GROUPS_MAX", 2)
+    body = {"clientID": "c", "consumerDataSet": [{"groupName": f"g{number}"} for number in range(3)]}
+    first = await client.ask(RequestCode.HEART_BEAT, None, json.dumps(body).encode())
+    assert first.code == ResponseCode.SYSTEM_BUSY
+    assert desk.parts.context.metadata.group("g1") and not desk.parts.context.metadata.group("g2")
+    assert (await client.ask(RequestCode.HEART_BEAT, None, json.dumps(body).encode())).code == 0
+    assert desk.parts.context.metadata.group("g2")
+
+
+async def test_a_heartbeat_is_short_and_so_is_a_tag_expression(client: MemoryClient) -> None:
+    def beat(expression: str) -> bytes:
+        subscription = {"topic": "T", "subString": expression}
+        consumer = {"groupName": "g", "subscriptionDataSet": [subscription]}
+        return json.dumps({"clientID": "c", "consumerDataSet": [consumer]}).encode()
+
+    assert (await client.ask(RequestCode.HEART_BEAT, None, beat("a" * TAGS_LENGTH_MAX))).code == 0
+    refused = await client.ask(RequestCode.HEART_BEAT, None, beat("a" * (TAGS_LENGTH_MAX + 1)))
+    assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    refused = await client.ask(RequestCode.HEART_BEAT, None, beat("a" * (1 << 20)))
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_an_answer_is_no_longer_than_clients_read(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subsystem, "_ANSWER_MAX_BYTES", 200)
+    await make_topic(client)  # some 280 bytes a queue
+    refused = await client.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "T", "group": "g"})
+    assert refused.code == ResponseCode.SYSTEM_ERROR and "200 bytes" in (refused.remark or "")
+
+
+def test_policies_count_by_their_entries_and_by_what_these_list() -> None:
+    entry = {"resource": "Topic:a", "actions": ["Pub"], "sourceIps": ["192.0.2.1"] * 100}
+    many = [{"policyType": "Custom", "entries": [entry]}] * ENTRIES_MAX
+    assert raw_size({"policies": many}) > ENTRIES_MAX
+    assert raw_size({"policies": [{"entries": [entry] * 3}]}) == 75

@@ -188,7 +188,11 @@ async def test_locks_of_an_earlier_time_as_leader_keep_nobody_out(desk: Desk, cl
 
 
 async def test_nothing_is_locked_after_leadership_was_lost_between_two_steps(desk: Desk, client: MemoryClient) -> None:
-    body = {"consumerGroup": "g", "clientId": "a", "mqSet": [Q0.to_json(), Q1.to_json()]}
+    body = {
+        "consumerGroup": "g",
+        "clientId": "a",
+        "mqSet": [QueueId("T", "b", number).to_json() for number in range(100)],
+    }
     command = Command(RequestCode.LOCK_BATCH_MQ, body=orjson.dumps(body))
     steps = desk.parts.groups.requests()[RequestCode.LOCK_BATCH_MQ](client.connection, command)
     assert steps is not None
