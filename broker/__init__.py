@@ -7,7 +7,7 @@
            |- passing        requests that only the leader serves, at a node that follows
            |- leadership     starts and stops what only the leader does
            '- context        what all subsystems share
-                |- append    writes to the log: target -> drafts -> appender -> answers; state_log
+                |- append    writes to the log: target -> drafts -> appender -> answers
                 |- state     the replicated tables: metadata, offsets -> tables -> files (config/*.json)
                 |- counting  counters
                 |- role      whether this node may write; forwarding: requests that only the leader can serve
@@ -18,6 +18,6 @@ Beside them: header_forms (which fields a request header must have), timers (per
 
 Subsystems, each with its `subsystem.py`: admin, auth, counting, delay, groups, passing, pop, pull, send, state,
 transactions.
-Reading order: `server`, `send.processor`, `append.appender`, `pull.processor`, `state.tables`, `append.state_log`,
-`leadership`, `parts`.
+Reading order: `server`, `send.processor`, `append.appender`, `pull.processor`, `state.tables`, `leadership`,
+`parts`.
 """

@@ -1,6 +1,6 @@
 """Shared by all subsystems: settings, clocks, the store, the replicated tables and the way into the log.
 
-ReplicatedState <- Metadata, ConsumerOffsets <- StateLog      the tables that are replicated by the log
+ReplicatedState <- Metadata, ConsumerOffsets                  the tables that are replicated by the log
 SendTargets, DraftMaker, Appender, SendAnswers                the way of messages into the log, and the answers
 """
 
@@ -12,7 +12,6 @@ from dataclasses import replace
 from broker.append.answers import SendAnswers
 from broker.append.appender import Appender
 from broker.append.drafts import DraftMaker
-from broker.append.state_log import StateLog
 from broker.append.target import SendTargets
 from broker.config import BrokerConfig
 from broker.counting.counting import Counting
@@ -65,11 +64,10 @@ class BrokerContext:
         self.role = Role(config, not_yet)
         self.counting = Counting(config.cluster_name, config.metrics_label_sets_max, loop.time)
         self.answers = SendAnswers(store_host, self.counting.calls, config.region_id, config.trace_on)
-        self.appender = Appender(store.put, self.answers, self.counting.settled, loop)
         self.drafts = DraftMaker(store.queues, store_host)
-        self.state_log = StateLog(state, self.appender, self.drafts)
+        self.appender = Appender(store.put, self.answers, self.counting.settled, loop, self.drafts.state)
         self.new_topics = NewTopics(announce, spawn, loop)
-        self.metadata = Metadata(config, state, self.role, self.state_log.propose, self.new_topics)
+        self.metadata = Metadata(config, state, self.role, self.appender.propose, self.new_topics)
         self.targets = SendTargets(
             config,
             self.metadata,
@@ -79,8 +77,8 @@ class BrokerContext:
             self.counting.arrivals,
             lambda: store.disk_full,
         )
-        self.metadata.on_changed = self.new_topics.on_known = self.state_log.on_refused = self.targets.forget
-        self.offsets = ConsumerOffsets(state, self.role, self.state_log.propose, self.metadata.is_undecided, loop)
+        self.metadata.on_changed = self.new_topics.on_known = self.appender.on_change_refused = self.targets.forget
+        self.offsets = ConsumerOffsets(state, self.role, self.appender.propose, self.metadata.is_undecided, loop)
         self.metadata.before_removal = self.offsets.send
         self.forwarding = LeaderForwarding(self.role, spawn)
 

@@ -16,6 +16,7 @@ from broker.config import BrokerConfig
 from broker.context import BrokerContext, wall_clock_ms
 from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
 from broker.parts import Parts
+from broker.state import names
 from broker.state.clamping import clamp_to_log
 from broker.state.files import load_state
 from broker.state.saver import StateSaver
@@ -39,6 +40,24 @@ class Announcer(Protocol):
 
     def announce(self) -> Awaitable[None]:
         """And wait, not for long, until those that answer know."""
+
+
+def replay(store: MessageStore, state: ReplicatedState) -> int:
+    """Apply to `state` the dispatched state records that it does not have; return their number.
+
+    Only these records are read: the state topic's own queue has their positions.
+    """
+    queue = store.queues.find(names.STATE_TOPIC, 0)
+    if queue is None:
+        return 0
+    count = 0
+    for physical_offset, record in store.reader.records_from(queue, state.applied_offset):
+        count += 1
+        try:
+            state.apply_record(physical_offset, record)
+        except StateFormatError as error:
+            log.error("a state record is skipped: %s", error)
+    return count
 
 
 class LogFollower:
@@ -119,10 +138,10 @@ class LogFollower:
         self._parts = parts = Parts(context, index, counts)
         if state.newer:
             self._saver.write_mark()  # says that they are being taken over, until `install` has written the tables
-        replayed = context.state_log.replay(store, state)
+        replayed = replay(store, state)
         if lost := lanes.keys() - state.lanes.keys():  # they go on behind the last of their requests that the log has
             past = ReplicatedState()
-            context.state_log.replay(store, past)
+            replay(store, past)
             state.lanes |= {key: lane for key, lane in past.lanes.items() if key in lost}
         drop_stale_units(store.queues, state)
         log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
@@ -209,7 +228,7 @@ class LogFollower:
             if first > 0:
                 raise StateUnknownError(offset, state.applied_offset, first)
             state = ReplicatedState()
-        context.state_log.replay(context.store, state)
+        replay(context.store, state)
         removed = context.state.removed.items()
         back = {name for name, removed_at in removed if removed_at >= offset} & state.topics.keys()
         parts.restore(state.snapshot())

@@ -7,6 +7,7 @@
 A subsystem knows what it is given, never the whole.
 """
 
+import logging
 from collections.abc import Callable, Collection
 
 from broker.admin.runtime_info import Totals
@@ -24,7 +25,7 @@ from broker.send.subsystem import SendSubsystem
 from broker.server import BrokerRequestHandler
 from broker.state import names
 from broker.state.subsystem import StateSubsystem
-from broker.state.tables import StateChange
+from broker.state.tables import StateChange, StateFormatError
 from broker.subsystem import Subsystem
 from broker.transactions.subsystem import TransactionSubsystem
 from ledgermq.remoting.quotas import Quotas
@@ -32,6 +33,8 @@ from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogState
 from store.timer.metrics import TopicCounts
 from store.timer.timer_index import TimerIndex
+
+log = logging.getLogger(__name__)
 
 
 class Parts:
@@ -57,7 +60,7 @@ class Parts:
             context.offsets,
             context.store.queues,
             context.role,
-            context.state_log.propose,
+            context.appender.propose,
         )
         self.auth = AuthSubsystem(context)
         self.delay = delay = DelaySubsystem(context, timer_index)
@@ -143,9 +146,12 @@ class Parts:
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """A change of the tables is committed."""
-        change = self.context.state_log.apply_record(physical_offset, record)
-        if change is not None:
-            self._on_applied(change)
+        try:
+            change = self.context.state.apply_record(physical_offset, record)
+        except StateFormatError as error:
+            log.error("a state record is skipped: %s", error)
+            return
+        self._on_applied(change)
 
     def take_over(self, change: StateChange) -> None:
         """Apply what the master of a slave tells beside its log."""

@@ -5,10 +5,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dledger.core.settings import RaftSettings
+from dledger.core.settings import RaftSettings, RaftTiming
 from dledger.errors import RaftConfigError
 from dledger.log.entry import FILLER_SIZE, HEADER_SIZE, INDEX_UNIT_SIZE
 from ledgermq.remoting.refusal import LeaderHint
@@ -112,9 +112,7 @@ class RaftConfig:
     data_file_size_bytes: int = 1 << 30
     index_file_size_bytes: int = 5 * _MIB * INDEX_UNIT_SIZE
 
-    heartbeat_ms: int = 100
-    election_min_ms: int = 600
-    election_max_ms: int = 1000
+    timing: RaftTiming = field(default_factory=RaftTiming)
     preferred_leader: str | None = None
 
     span_limit_bytes: int = _MIB
@@ -143,11 +141,6 @@ class RaftConfig:
             raise RaftConfigError(
                 f"an index file of {self.index_file_size_bytes} bytes is not a multiple of {INDEX_UNIT_SIZE} bytes"
             )
-        if not 0 < self.heartbeat_ms * 2 <= self.election_min_ms < self.election_max_ms:
-            raise RaftConfigError(
-                f"election time-out {self.election_min_ms} to {self.election_max_ms} ms with a heartbeat of "
-                f"{self.heartbeat_ms} ms: expected a rising range that starts at two heartbeats or more"
-            )
 
     @property
     def listen_address(self) -> PeerAddress:
@@ -171,9 +164,7 @@ class RaftConfig:
             peers=tuple(peer.node_id for peer in self.peers),
             priorities={} if self.preferred_leader is None else {self.preferred_leader: 1},
             durable_quorum=self.flush_mode is FlushMode.SYNC,
-            heartbeat_ms=self.heartbeat_ms,
-            election_min_ms=self.election_min_ms,
-            election_max_ms=self.election_max_ms,
             span_limit_bytes=self.span_limit_bytes,
             window_bytes=self.peer_window_bytes,
+            **asdict(self.timing),
         )

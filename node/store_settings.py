@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from broker.config import BrokerConfig
 from dledger.config import RaftConfig
+from dledger.core.settings import RaftTiming
 from ha.config import HaGroupConfig, MasterConfig, MemberConfig
 from ha.core.copies import ALONE
 from ledgermq.remoting.proof import Secrets, read_secrets
@@ -134,9 +135,11 @@ def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> R
         flush_mode=config.log.flush_mode,
         flush_interval_ms=config.log.flush_interval_ms,
         data_file_size_bytes=config.log.file_size_bytes,
-        heartbeat_ms=raft.heartbeat_ms,
-        election_min_ms=raft.election_timeout_ms,
-        election_max_ms=raft.election_timeout_ms * 3 // 2,
+        timing=RaftTiming(
+            heartbeat_ms=raft.heartbeat_ms,
+            election_min_ms=raft.election_timeout_ms,
+            election_max_ms=raft.election_timeout_ms * 3 // 2,
+        ),
         preferred_leader=raft.preferred_leader,
         append_timeout_ms=raft.append_timeout_ms,
     )

@@ -2,8 +2,9 @@
 
     frames of this turn -> drafts, answers, listeners --(end of turn)--> store.put(drafts) --(commit)--> answers
 
-Messages and state records share the batch, so a topic's creation is in the log before its first message. A commit costs
-one call per batch, not per message.
+Messages and state records share the batch, so a topic's creation is in the log before its first message. State records
+are applied in the order of the log, so every node changes its tables at the same place between the messages around it.
+A commit costs one call per batch, not per message.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.append.answers import Answer
+from broker.state.tables import ChangeDone, StateChange
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.drafts import QueuedDraft
 from store.queues.queue_offsets import NotYetError
@@ -41,6 +43,9 @@ class Appender:
 
     The hot path fills the lists itself: `begin()`, then `drafts.append`, `answers.append`.
 
+    Args:
+        state_draft: returns the draft of a state record with that body.
+
     Attributes:
         drafts: drafts to be placed, in order.
         answers: senders that wait for this batch.
@@ -48,20 +53,30 @@ class Appender:
         unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
         take_back: may take the senders of a batch of which nothing was placed, since this node ceased to lead in this
             turn, and returns whether it did; None, or if it did not: they are refused.
+        on_change_refused: called whenever a change of the tables is refused.
     """
 
-    def __init__(self, put: Put, answer_all: AnswerAll, settled: Settled, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        put: Put,
+        answer_all: AnswerAll,
+        settled: Settled,
+        loop: asyncio.AbstractEventLoop,
+        state_draft: Callable[[bytes], QueuedDraft],
+    ) -> None:
         self._put = put
         self._answer_all = answer_all
         self._settled = settled
         self._since = 0.0
         self._loop = loop
+        self._state_draft = state_draft
         self._is_scheduled = False
         self.drafts: list[QueuedDraft] = []
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
         self.unwaited: list[Done] = []
         self.take_back: Callable[[list[Answer]], bool] | None = None
+        self.on_change_refused: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
         """Make sure that this turn's batch is placed when the turn ends."""
@@ -76,6 +91,18 @@ class Appender:
         self.drafts.append(draft)
         if done is not None:
             (self.listeners if waits else self.unwaited).append(done)
+
+    def propose(self, change: StateChange, done: ChangeDone) -> None:
+        """Append a change of the tables; `done` hears None when it is committed and applied, else the refusal."""
+
+        def settle(outcome: AppendReceipt | Refusal) -> None:
+            if isinstance(outcome, Refusal):
+                self.on_change_refused()
+                done(outcome)
+            else:
+                done(None)
+
+        self.add(self._state_draft(change.encode()), settle)
 
     def _end_of_turn(self) -> None:
         drafts, answers, listeners, unwaited = self.drafts, self.answers, self.listeners, self.unwaited

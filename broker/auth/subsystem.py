@@ -28,7 +28,7 @@ class AuthSubsystem(Subsystem):
         vault = PasswordVault(config.auth.password_secrets)
         self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self.topic_at, vault)
         self._requests = AuthRequests(
-            state, context.role, self.guard, vault, context.state_log.propose, context.loop.time
+            state, context.role, self.guard, vault, context.appender.propose, context.loop.time
         )
 
     def requests(self) -> Mapping[int, Serve]:

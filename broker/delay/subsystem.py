@@ -33,7 +33,7 @@ class DelaySubsystem(Subsystem):
             store.log,
             context.state,
             context.appender,
-            context.state_log.propose,
+            context.appender.propose,
             context.loop,
             context.counting.arrivals,
         )

@@ -128,7 +128,7 @@ def _register_positions(registry: Registry, parts: Parts) -> None:
         lambda: parts.context.state.applied_offset
     )
     registry.counter("ledgermq_state_records_skipped_total", "State records that could not be read.").function(
-        lambda: parts.context.state_log.skipped
+        lambda: parts.context.state.skipped
     )
 
 

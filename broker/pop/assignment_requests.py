@@ -52,7 +52,7 @@ class AssignmentRequests:
         self._metadata = context.metadata
         self._clients = clients
         self._role = context.role
-        self._propose = context.state_log.propose
+        self._propose = context.appender.propose
         self._spawn = context.spawn
         self.routes = PopRoutes(context.config, context.metadata)
 

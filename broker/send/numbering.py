@@ -101,7 +101,7 @@ class Numbering:
         self._appender = context.appender
         self._drafts = context.drafts
         self._role = context.role
-        self._propose = context.state_log.propose
+        self._propose = context.appender.propose
         self._clock_ms = context.clock_ms
         self._under_way: dict[str, _UnderWay] = {}
         self._counted: dict[str, tuple[int, int]] = {}  # offset of a lane's state record, last number behind it

@@ -17,6 +17,7 @@ from broker.state.lanes import Lane, topic_of
 from broker.state.pop_tables import PopChange, PopTables, update_table
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state.users import Acl, User
+from ledgermq.message.record import decode_record
 from ledgermq.remoting.refusal import Refusal
 from store.timer.timer_message import TIMER_TOPIC
 
@@ -202,6 +203,7 @@ class ReplicatedState:
         newer: names whose values in the files the log's older records must not replace; empty once the files are
             written again.
         file_extras: by file: members that this release does not know, to be written back.
+        skipped: number of records that could not be read.
     """
 
     def __init__(self) -> None:
@@ -223,6 +225,7 @@ class ReplicatedState:
         self.is_foreign = False
         self.newer = NewerNames()
         self.file_extras: dict[str, Mapping[str, Any]] = {}
+        self.skipped = 0
 
     def copy(self) -> "ReplicatedState":
         """A copy of the tables for another thread."""
@@ -237,6 +240,30 @@ class ReplicatedState:
         copy.topic_version, copy.group_version = self.topic_version, self.group_version
         copy.applied_offset, copy.file_extras, copy.is_foreign = self.applied_offset, self.file_extras, self.is_foreign
         return copy
+
+    def apply_record(self, physical_offset: int, record: memoryview) -> StateChange:
+        """Apply a dispatched record of the state topic, and return its change; called in log order, on every node.
+
+        When the log is dispatched again after a crash, the tables already contain the changes of its older records.
+        Those changes are returned all the same, since queues that were removed after them exist again.
+
+        Raises:
+            StateFormatError: the record cannot be read. Every node skips it.
+        """
+        decoded = decode_record(record)
+        is_new = physical_offset >= self.applied_offset
+        if is_new:
+            self.applied_offset = physical_offset + decoded.size
+        try:
+            change = StateChange.decode(decoded.body, f"state record at {physical_offset}")
+        except StateFormatError:
+            self.skipped += 1
+            raise
+        if is_new:
+            if self.newer:
+                change = self.newer.without(change)
+            self.apply(change, decoded.store_timestamp, physical_offset)
+        return change
 
     def apply(self, change: StateChange, timestamp: int, physical_offset: int = 0) -> None:
         """Apply a change; `timestamp` (ms since the epoch) and `physical_offset` are those of its record."""

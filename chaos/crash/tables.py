@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from broker.config import BrokerConfig
-from broker.log_follower import LogFollower
+from broker.log_follower import LogFollower, replay
 from broker.state.settings import TopicConfig
 from broker.state.tables import ChangeDone, ReplicatedState
 from broker.timers import Timers
@@ -117,7 +117,7 @@ class _Broker:
     def told_by_the_log(self) -> ReplicatedState:
         """Tables to which all records of the log were applied."""
         state = ReplicatedState()
-        self._follower.parts.context.state_log.replay(self._store.store, state)
+        replay(self._store.store, state)
         return state
 
 

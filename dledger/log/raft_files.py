@@ -56,7 +56,9 @@ def open_files(config: RaftConfig, boot: str | None = None) -> RaftFiles:
     """
     directory = make_directory(config.store_dir, config.self_id)
     lock = LockFile(directory)
-    allocator = FileAllocator(wait_s=config.election_min_ms / 4000)  # a longer wait on the loop would delay heartbeats
+    allocator = FileAllocator(
+        wait_s=config.timing.election_min_ms / 4000
+    )  # a longer wait on the loop would delay heartbeats
     try:
         identity, is_new = open_identity(directory, config.cluster, config.group, config.self_id)
         read_hard_state(directory)  # a damaged hard state is refused before anything is changed

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from dledger.config import RaftConfig, parse_peers
+from dledger.core.settings import RaftTiming
 from dledger.log.commit_checkpoint import load_checkpoint
 from dledger.log.entry_log import EntryLog
 from dledger.log.opening import OpenedLog, open_log
@@ -233,8 +234,9 @@ class RaftCluster:
             "cluster": "C", "group": "G", "self_id": node_id, "peers": parse_peers(self.peers),
             "store_dir": self.root / node_id, "client_address": f"{node_id}.clients:10911", "store_host": STORE_HOST,
             "inside_address": f"{node_id}.inside:10911",
-            "data_file_size_bytes": 16384, "index_file_size_bytes": 3200, "heartbeat_ms": 50, "election_min_ms": 400,
-            "election_max_ms": 800, "checkpoint_interval_ms": 100,
+            "data_file_size_bytes": 16384, "index_file_size_bytes": 3200,
+            "timing": RaftTiming(heartbeat_ms=50, election_min_ms=400, election_max_ms=800),
+            "checkpoint_interval_ms": 100,
         }  # fmt: skip
         return RaftConfig(**{**values, **self.settings, **changes})
 

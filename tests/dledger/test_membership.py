@@ -31,7 +31,7 @@ async def test_a_rolling_change_from_five_members_to_three_loses_nothing(raft_cl
     await cluster.caught_up("n2")
     await cluster.stop("n2")
     await cluster.start("n0", "n1", peers=three)
-    await asyncio.sleep(3 * cluster.config("n0").election_max_ms / 1000)
+    await asyncio.sleep(3 * cluster.config("n0").timing.election_max_ms / 1000)
     assert cluster.leader() is None, "n0 and n1 cannot know what the group of five acknowledged"
     assert not cluster.logs["n0"].readiness().is_ready
     await cluster.start("n2", peers=three)

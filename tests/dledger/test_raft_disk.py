@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dledger.core.messages import HardState
+from dledger.core.settings import RaftTiming
 from dledger.log import hard_state, small_file
 from dledger.log.hard_state import HardStateFile, read_hard_state, settle_hard_state
 from dledger.log.raft_files import open_files
@@ -353,7 +354,7 @@ async def test_a_state_larger_than_what_may_wait_for_a_peer_is_installed(raft_cl
 
 
 async def test_a_member_whose_disk_failed_does_not_fill_the_leader_s_disk(raft_cluster: Make) -> None:
-    cluster = raft_cluster(election_min_ms=150, election_max_ms=300)
+    cluster = raft_cluster(timing=RaftTiming(heartbeat_ms=50, election_min_ms=150, election_max_ms=300))
     await cluster.start()
     leader = await cluster.elected()
     await cluster.append(leader, b"first")
@@ -390,7 +391,7 @@ async def test_a_slow_allocation_holds_the_loop_for_less_than_the_lease(
         with pytest.raises(Refusal) as refused:
             log.append([make_draft(bytes(4000)) for _ in range(16)], lambda answer: None)
         assert refused.value.cause is Cause.BUSY
-        assert loop.time() - began < cluster.config(leader).election_min_ms / 1000
+        assert loop.time() - began < cluster.config(leader).timing.election_min_ms / 1000
     finally:
         released.set()
     assert isinstance(await cluster.append(leader, b"goes on"), AppendReceipt)

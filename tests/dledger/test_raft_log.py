@@ -9,6 +9,7 @@ import pytest
 
 from dledger.core.errors import RaftError
 from dledger.core.messages import InstallRequest, VoteRequest
+from dledger.core.settings import RaftTiming
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError
@@ -104,7 +105,9 @@ async def test_batches_waiting_on_a_deposed_leader_are_refused_with_leader_chang
 
 
 async def test_a_leader_whose_links_to_a_quorum_break_steps_down_at_once(raft_cluster: Make) -> None:
-    cluster = raft_cluster(election_min_ms=20_000, election_max_ms=30_000, append_timeout_ms=60_000)
+    cluster = raft_cluster(
+        timing=RaftTiming(heartbeat_ms=50, election_min_ms=20_000, election_max_ms=30_000), append_timeout_ms=60_000
+    )
     await cluster.start()
     leader = await cluster.elected()
     for node_id in followers(cluster, leader):

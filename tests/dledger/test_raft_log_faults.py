@@ -431,7 +431,7 @@ async def test_a_wiped_node_counts_only_after_it_has_heard_every_member(raft_clu
     for path in sorted((cluster.root / wiped).rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     await cluster.start(wiped)
-    await asyncio.sleep(3 * cluster.config(wiped).election_max_ms / 1000)
+    await asyncio.sleep(3 * cluster.config(wiped).timing.election_max_ms / 1000)
     state = read_hard_state(cluster.root / wiped / f"dledger-{wiped}")
     assert state is not None and state.recovering and state.forgot_votes
     assert cluster.leader() is None, "a member that is down may know a vote of the wiped one"

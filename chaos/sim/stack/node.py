@@ -24,6 +24,7 @@ from chaos.sim.stack.sockets import Sockets
 from chaos.sim.stack.threads import Lane, SimWorker
 from chaos.sim.stack.world import World as Replaced
 from dledger.config import PeerAddress, RaftConfig
+from dledger.core.settings import RaftTiming
 from dledger.errors import PeerError
 from dledger.log.entry import INDEX_UNIT_SIZE
 from dledger.log.entry_log import EntryLog
@@ -419,9 +420,9 @@ def _raft_config(cluster: World, name: str, root: Path) -> RaftConfig:
         flush_interval_ms=50,
         data_file_size_bytes=4096,
         index_file_size_bytes=16 * INDEX_UNIT_SIZE,
-        heartbeat_ms=plan.heartbeat_ms,
-        election_min_ms=plan.election_min_ms,
-        election_max_ms=plan.election_max_ms,
+        timing=RaftTiming(
+            heartbeat_ms=plan.heartbeat_ms, election_min_ms=plan.election_min_ms, election_max_ms=plan.election_max_ms
+        ),
         preferred_leader=next(iter(plan.priorities), None),
         span_limit_bytes=1024 * max(1, plan.span_limit_bytes // 128),
         peer_window_bytes=1024 * max(1, plan.window_bytes // 128),

@@ -30,7 +30,8 @@ class Bench:
         self.state = ReplicatedState()
         self.proposed: list[tuple[StateChange, Callable[[Refusal | None], None]]] = []
         counting = Counting("c", 100, loop.time)
-        appender = Appender(self.store.put, SendAnswers(HOST, counting.calls), counting.settled, loop)
+        answers = SendAnswers(HOST, counting.calls)
+        appender = Appender(self.store.put, answers, counting.settled, loop, lambda _: self.draft(0))
         self.deliveries = Deliveries(
             self.log, self.state, appender, lambda *one: self.proposed.append(one), loop, counting.arrivals
         )

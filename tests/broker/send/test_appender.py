@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.append.answers import Answer, SendAnswers
-from broker.append.appender import Appender
+from broker.append.appender import AnswerAll, Appender
 from broker.counting.calls import CallLatencies
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
@@ -42,14 +42,13 @@ def draft(queue_offset: int) -> QueuedDraft:
     return made
 
 
+def appender_on(store: ScriptedStore, answer_all: AnswerAll = _ignore) -> Appender:
+    return Appender(store.put, answer_all, _ignore, asyncio.get_running_loop(), lambda _: draft(0))
+
+
 async def test_what_comes_in_one_turn_is_one_batch_in_its_order() -> None:
     store, heard = ScriptedStore(), list[Outcome]()
-    appender = Appender(
-        store.put,
-        _ignore,
-        _ignore,
-        asyncio.get_running_loop(),
-    )
+    appender = appender_on(store)
     first = [draft(n) for n in range(3)]
     for one in first:
         appender.add(one, heard.append)
@@ -65,7 +64,7 @@ async def test_what_comes_in_one_turn_is_one_batch_in_its_order() -> None:
 
 async def test_a_batch_that_waits_for_files_goes_before_what_comes_meanwhile() -> None:
     store, heard = ScriptedStore(), list[Outcome]()
-    appender = Appender(store.put, _ignore, _ignore, asyncio.get_running_loop())
+    appender = appender_on(store)
     store.error = NotYetError()
     drafts = [draft(n) for n in range(3)]
     appender.add(drafts[0], heard.append)
@@ -87,12 +86,7 @@ async def test_a_batch_that_waits_for_files_goes_before_what_comes_meanwhile() -
 async def test_a_batch_that_cannot_be_placed_is_refused_to_all_who_wait(error: Exception, cause: Cause) -> None:
     store, heard = ScriptedStore(), list[Outcome]()
     store.error = error
-    appender = Appender(
-        store.put,
-        _ignore,
-        _ignore,
-        asyncio.get_running_loop(),
-    )
+    appender = appender_on(store)
     appender.add(draft(0), heard.append)
     await asyncio.sleep(0)
     (refusal,) = heard
@@ -122,7 +116,7 @@ async def test_senders_of_a_batch_of_which_nothing_was_placed_may_try_another_le
         taken.extend(answers if takes else [])
         return takes
 
-    appender = Appender(store.put, lambda answers, _: refused.extend(answers), _ignore, asyncio.get_running_loop())
+    appender = appender_on(store, lambda answers, _: refused.extend(answers))
     appender.take_back = take_back
     store.error = Refusal(cause, "leads no more")
     appender.begin()

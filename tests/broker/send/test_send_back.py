@@ -183,7 +183,7 @@ async def test_progress_of_a_level_that_was_refused_is_told_again(
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topic(client)
-    propose = desk.parts.context.state_log.propose
+    propose = desk.parts.context.appender.propose
     refused: list[StateChange] = []
 
     def refuse_once(change: StateChange, done: ChangeDone) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from broker.log_follower import replay
 from broker.state import names
 from broker.state.files import OFFSETS_FILE, STATE_FILE, TOPICS_FILE, encode_files, load_state, write_files
 from broker.state.tables import ReplicatedState, StateFormatError
@@ -49,7 +50,7 @@ async def test_a_restart_replays_only_what_the_tables_do_not_have(desk: Desk) ->
     await fill(desk)
     await desk.stop()
     await desk.start()
-    assert desk.parts.context.state_log.replay(desk.store, desk.parts.context.state) == 0
+    assert replay(desk.store, desk.parts.context.state) == 0
     await make_topic(desk.client(), "late")
     await desk.stop(save_tables=False)
     await desk.start()
@@ -108,9 +109,9 @@ async def test_what_is_no_snapshot_changes_nothing(desk: Desk, snapshot: bytes) 
 
 
 async def test_a_state_record_that_cannot_be_read_is_skipped_and_counted(desk: Desk, client: MemoryClient) -> None:
-    drafts = desk.parts.context.state_log._drafts
-    desk.parts.context.appender.add(drafts.state(b'{"topics":{"T":{"perm":"six"}}}'))
-    await eventually(lambda: desk.parts.context.state_log.skipped == 1)
+    context = desk.parts.context
+    context.appender.add(context.drafts.state(b'{"topics":{"T":{"perm":"six"}}}'))
+    await eventually(lambda: desk.parts.context.state.skipped == 1)
     await make_topic(client)
     assert "T" in desk.parts.context.state.topics
 

@@ -76,7 +76,9 @@ async def test_messages_that_wait_through_a_hand_over_given_up_keep_their_queue_
         store.put([queued(store.queues.get("T", 0), b"waits")], outcomes)
         await asyncio.sleep(0.1)
         log.transfer(followers[0])
-        await asyncio.sleep(3 * cluster.config(leader).election_max_ms / 1000)  # the hand-over is given up meanwhile
+        await asyncio.sleep(
+            3 * cluster.config(leader).timing.election_max_ms / 1000
+        )  # the hand-over is given up meanwhile
         assert not store.is_writable
         with pytest.raises(Refusal, match="waits until what lies in its log is committed") as refused:
             log.append([], lambda outcome: None)
