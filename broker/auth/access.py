@@ -10,11 +10,12 @@ of the request headers.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from broker.auth.policy import Access
 from broker.state import names
+from broker.state.settings import QUEUES_MAX
 from broker.state.users import CLUSTER, GROUP, TOPIC, Resource
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
@@ -227,8 +228,7 @@ def _unregister(command: Command) -> Iterator[Access]:
 def _heartbeat(command: Command) -> Iterator[Access]:
     for consumer in _list(_body(command), "consumerDataSet"):
         yield of_group(_name(consumer, "groupName"), SUB)
-        for subscription in _list(consumer, "subscriptionDataSet"):
-            topic = _name(subscription, "topic")
+        for topic in _names(_list(consumer, "subscriptionDataSet"), "topic"):
             if not topic.startswith(names.RETRY_PREFIX):
                 yield of_topic(topic, SUB)
 
@@ -236,8 +236,7 @@ def _heartbeat(command: Command) -> Iterator[Access]:
 def _lock(command: Command) -> Iterator[Access]:
     body = _body(command)
     yield of_group(_name(body, "consumerGroup"), SUB)
-    for queue in _list(body, "mqSet"):
-        topic = _name(queue, "topic")
+    for topic in _names(_list(body, "mqSet"), "topic"):
         if not topic.startswith(names.RETRY_PREFIX):
             yield of_topic(topic, SUB)
 
@@ -302,7 +301,14 @@ def _list(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     items = value.get(name) or []
     if not isinstance(items, list):
         raise Refusal(Cause.MALFORMED_FIELD, f"field {name} of the body is not a list")
+    if len(items) > QUEUES_MAX:
+        raise Refusal(Cause.INVALID_PARAMETER, f"{name} has {len(items)} elements, {QUEUES_MAX} are the most")
     return [_object(item) for item in items]
+
+
+def _names(items: list[Mapping[str, Any]], name: str) -> Iterable[str]:
+    """Each of the names once."""
+    return dict.fromkeys(_name(item, name) for item in items)
 
 
 def _name(value: Mapping[str, Any], name: str) -> str:

@@ -11,10 +11,17 @@ Source: apache/rocketmq `auth/.../authorization/chain/{UserAuthorizationHandler,
 """
 
 import ipaddress
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from broker.state.users import ANY, CUSTOM, DEFAULT, DENY, Acl, Entry, Resource, User, network, refused, subject_of
+from ledgermq.remoting.refusal import Cause, Refusal
+
+_SCANNED_FOR_MAX: Final = 8
+_COMPARED_MAX: Final = 200_000
+"""Most comparisons for one request, which the loop waits for: some 0.1 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +42,49 @@ def check(user: User, acl: Acl | None, accesses: Iterable[Access], source: str) 
         source: the address of the client.
 
     Raises:
-        Refusal: NO_PERMISSION, with RocketMQ's remark.
+        Refusal: NO_PERMISSION, with RocketMQ's remark; INVALID_PARAMETER, so many names that comparing them with the
+            user's patterns takes too long.
     """
     if user.is_super:
         return
-    for access in accesses:
-        entry = None if acl is None else deciding_entry(acl, access, source)
+    wanted = dict.fromkeys(accesses)
+    candidates = Candidates(acl, len(wanted)) if acl is not None else None
+    for access in wanted:
+        entry = candidates.deciding_entry(access, source) if candidates is not None else None
         if entry is None or entry.decision == DENY:
             detail = "no matched policies." if entry is None else "the decision is deny."
             subject = subject_of(user.name)
             raise refused(f"{subject} has no permission to access {access.resource} from {source}, {detail}")
 
 
-def deciding_entry(acl: Acl, access: Access, source: str) -> Entry | None:
-    """The most specific matching entry; None when none matches."""
-    for kind in (CUSTOM, DEFAULT):
-        found = [entry for entry in acl.policies.get(kind, ()) if _matches(entry, access, source)]
-        if found:
-            return max(found, key=_particularity)
-    return None
+class Candidates:
+    """A user's entries for the accesses of one request: for many, those that name one resource are looked up."""
+
+    def __init__(self, acl: Acl, accesses: int) -> None:
+        self._scanned = {kind: list(acl.policies.get(kind, ())) for kind in (CUSTOM, DEFAULT)}
+        self._literal: dict[tuple[str, Resource], list[Entry]] = {}
+        if accesses <= _SCANNED_FOR_MAX:
+            return
+        for kind, entries in self._scanned.items():
+            for entry in filter(_is_literal, entries):
+                self._literal.setdefault((kind, entry.resource), []).append(entry)
+            self._scanned[kind] = [entry for entry in entries if not _is_literal(entry)]
+        if (count := accesses * sum(map(len, self._scanned.values()))) > _COMPARED_MAX:
+            detail = f"{count} comparisons of names with the user's patterns, {_COMPARED_MAX} are the most"
+            raise Refusal(Cause.INVALID_PARAMETER, f"{detail}: name fewer in one request")
+
+    def deciding_entry(self, access: Access, source: str) -> Entry | None:
+        """The most specific matching entry; None when none matches."""
+        for kind, scanned in self._scanned.items():
+            candidates = itertools.chain(scanned, self._literal.get((kind, access.resource), ()))
+            found = [entry for entry in candidates if _matches(entry, access, source)]
+            if found:
+                return max(found, key=_particularity)
+        return None
+
+
+def _is_literal(entry: Entry) -> bool:
+    return entry.resource.name is not None and not entry.resource.is_prefix
 
 
 def _matches(entry: Entry, access: Access, source: str) -> bool:

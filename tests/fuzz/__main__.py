@@ -16,11 +16,13 @@ from tests.fuzz import decoders, peers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import Failure
 from tests.fuzz.groups import GroupCampaign
+from tests.fuzz.long import CONF as LONG_CONF
+from tests.fuzz.long import LongCampaign
 from tests.fuzz.nodes import Group, NodePair, TlsPair
 from tests.fuzz.rights import RightsCampaign, RightsPair
 from tests.fuzz.tls import TlsCampaign
 
-LEVELS = ("decoders", "nodes", "tls", "peers", "group", "rights")
+LEVELS = ("decoders", "nodes", "tls", "peers", "group", "rights", "long")
 _FOREVER_S = 1e9
 
 
@@ -77,6 +79,9 @@ def _campaign(level: str, folder: Path, conf: dict[str, str], seed: int) -> Iter
     elif level == "rights":
         with RightsPair(folder, conf) as pair:
             yield RightsCampaign(pair, seed)
+    elif level == "long":
+        with RightsPair(folder, LONG_CONF | conf) as pair:
+            yield LongCampaign(pair, seed)
     else:
         with NodePair(folder, conf) as nodes:
             yield Campaign(nodes, seed)

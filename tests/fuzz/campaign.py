@@ -1,30 +1,35 @@
 """Level `nodes`: a real broker with everything on, and a real nameserver, over sockets.
 
 A case is one connection: some frames, whole or in pieces, mostly wrong; then a question that every node answers. The
-answer must come, or the connection be closed, before the node has spent a second on it. Between blocks of cases a
-message is sent and pulled, and both logs, listeners and the nodes' memory are looked at.
+answer must come, or the connection be closed, before the node has spent 0.3 s of processor time on it. Between blocks
+of cases a message is sent and pulled, and both logs, listeners and the nodes' memory are looked at.
 """
 
 import contextlib
 import http.client
+import math
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.frame import FIELDS_MAX, FrameParser, encode
 from ledgermq.remoting.errors import FrameError
 from tests.fuzz.cases import Failure
+from tests.fuzz.cost import REQUEST_CPU_S, limit_cpu_s
 from tests.fuzz.frames import Frames
 from tests.fuzz.nodes import NodePair, dial
 from tests.fuzz.values import Values
 from tests.java_store.wire import Wire
 
-LIMIT_CPU_S: Final = 1.0
+_TRIES: Final = 3
+"""A case that takes too long is run again: a node also saves its tables now and then, on nobody's request."""
+
 LIMIT_S: Final = 30.0
 BLOCK: Final = 50
-GROWTH_MAX_BYTES: Final = {50: 48 << 20, 500: 96 << 20}
+GROWTH_MAX_BYTES: Final[Mapping[int, int]] = {50: 48 << 20, 500: 96 << 20}
 """How much a node's own memory may grow behind that many cases, up to the next of these; tables of topics, groups and
 clients fill up to their limits meanwhile."""
 
@@ -39,6 +44,7 @@ class Campaign:
     """Cases against one pair of nodes; `limit_s` is how long an answer may take on a busy machine."""
 
     level = "nodes"
+    growth_max_bytes = GROWTH_MAX_BYTES
 
     def __init__(self, pair: NodePair, seed: int, limit_s: float = LIMIT_S) -> None:
         self._pair = pair
@@ -47,6 +53,7 @@ class Campaign:
         self._memory: dict[str, int] = {}
         self._measured_at = 0
         self.answers = 0
+        self._number = 0
 
     def run(self, count: int | None, seconds: float) -> tuple[int, list[Failure]]:
         """Cases until `count` are done or the time is over; returns how many, and what failed."""
@@ -59,7 +66,7 @@ class Campaign:
                 failure = self._judged(number - 1)
             if failure is not None:
                 return number, [failure]
-            if number in GROWTH_MAX_BYTES:
+            if number in self.growth_max_bytes:
                 self._measured_at = number
                 self._memory = {node.kind: node.memory_bytes for node in self._pair.nodes}
         failure = self._judged(number - 1)
@@ -72,6 +79,17 @@ class Campaign:
 
     def run_case(self, number: int) -> Failure | None:
         """One case."""
+        least_s = math.inf
+        for _ in range(_TRIES):
+            failure, spent_s = self._try_case(number)
+            least_s = min(least_s, spent_s)
+            if failure is not None or least_s <= REQUEST_CPU_S or least_s <= limit_cpu_s():
+                return failure
+        return self._failure(number, f"the node has spent {least_s:.2f} s on it")
+
+    def _try_case(self, number: int) -> tuple[Failure | None, float]:
+        """One case, and the processor time of the node."""
+        self._number = number
         values = Values(f"{self.level} {self._seed} {number}")
         server = values.random.choice(self._pair.servers)
         node = self._pair.node(server)
@@ -79,16 +97,14 @@ class Campaign:
         try:
             self._case(values, server)
         except TimeoutError:
-            return self._failure(number, f"the {node.kind} neither answers nor closes within {self._limit_s:g} s")
+            return self._failure(number, f"the {node.kind} neither answers nor closes within {self._limit_s:g} s"), 0.0
         except ConnectionRefusedError:
-            return self._failure(number, f"the {node.kind} listens no more: {node.complaints()}")
+            return self._failure(number, f"the {node.kind} listens no more: {node.complaints()}"), 0.0
         except OSError:
             pass  # closed by the node, which it may do
         except (FrameError, AssertionError) as error:
-            return self._failure(number, f"the {node.kind} answers nonsense: {error}")
-        if node.cpu_s - before > LIMIT_CPU_S:
-            return self._failure(number, f"the {node.kind} has spent {node.cpu_s - before:.2f} s on it")
-        return None
+            return self._failure(number, f"the {node.kind} answers nonsense: {error}"), 0.0
+        return None, node.cpu_s - before
 
     def _case(self, values: Values, server: str) -> None:
         if values.chance(0.03):
@@ -193,7 +209,7 @@ class Campaign:
             return self._failure(number, f"within the {BLOCK} cases up to this: " + "\n".join(complaints))
         for node in self._pair.nodes:
             grown = node.memory_bytes - self._memory.get(node.kind, node.memory_bytes)
-            if grown and grown > GROWTH_MAX_BYTES[self._measured_at]:
+            if grown and grown > self.growth_max_bytes[self._measured_at]:
                 since = f"since case {self._measured_at}"
                 return self._failure(number, f"the {node.kind} has grown by {grown >> 20} MiB {since}")
         try:

@@ -26,8 +26,8 @@ from tests.fuzz.requests import GROUP, TOPIC
 from tests.fuzz.values import Values
 
 ROOT: Final = Credentials("root", "secret-of-root")
-_WITHOUT: Final = Credentials("without", "secret-of-without")
-_ELSEWHERE: Final = Credentials("elsewhere", "secret-of-elsewhere")
+WITHOUT: Final = Credentials("without", "secret-of-without")
+ELSEWHERE: Final = Credentials("elsewhere", "secret-of-elsewhere")
 _OWN_TOPIC: Final = "OwnsTopic"  # as long as the other's, so that lengths in bodies stay right
 _OWN_GROUP: Final = "OwnsGroup"
 _KEPT: Final = b"kept from others"
@@ -68,10 +68,10 @@ class RightsCampaign(Campaign):
             {"resource": resource, "actions": ["All"], "decision": "Allow", "sourceIps": []}
             for resource in (f"Topic:{_OWN_TOPIC}", f"Group:{_OWN_GROUP}")
         ]
-        for user in (_WITHOUT, _ELSEWHERE):
+        for user in (WITHOUT, ELSEWHERE):
             name, password = user.access_key, user.secret_key
             self._root(RequestCode.AUTH_CREATE_USER, {"username": name}, {"username": name, "password": password})
-        subject = f"User:{_ELSEWHERE.access_key}"
+        subject = f"User:{ELSEWHERE.access_key}"
         policy = {"subject": subject, "policies": [{"policyType": "CUSTOM", "entries": entries}]}
         self._root(RequestCode.AUTH_CREATE_ACL, {"subject": subject}, policy)
         for topic, body in ((TOPIC, None), (_OWN_TOPIC, "his own")):
@@ -82,10 +82,10 @@ class RightsCampaign(Campaign):
         self._before = self._state()
 
     def _case(self, values: Values, server: str) -> None:
-        who = values.random.choice((None, _WITHOUT, _ELSEWHERE, _ELSEWHERE))
+        who = values.random.choice((None, WITHOUT, ELSEWHERE, ELSEWHERE))
         frames = Frames(values, server)
         commands = [frames.request(opaque) for opaque in range(1, values.random.choice((2, 3, 6)))]
-        if who is _ELSEWHERE:
+        if who is ELSEWHERE:
             for command in commands:
                 _name_own(values, command)
         for command in commands:
@@ -98,7 +98,7 @@ class RightsCampaign(Campaign):
             told = bytes(answer.body) + json.dumps(answer.ext).encode() + (answer.remark or "").encode()
             assert _KEPT not in told, f"{_name(who)} is told a message of another: {answer}"
             asked = [command for command in commands if command.opaque == answer.opaque]
-            may_be_served = who is _ELSEWHERE or (who and all(map(_needs_no_right, asked)))
+            may_be_served = who is ELSEWHERE or (who and all(map(_needs_no_right, asked)))
             assert answer.code or may_be_served, f"{_name(who)} is served: {asked} {[one.ext for one in asked]}"
         self.answers += len(answers)
 

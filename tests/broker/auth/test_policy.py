@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.auth.policy import Access, check, deciding_entry
+from broker.auth.policy import Access, Candidates, check
 from broker.state.users import CUSTOM, DEFAULT, Acl, Entry, Resource, User, UserChange
 from ledgermq.remoting.refusal import Refusal
 
@@ -104,10 +104,22 @@ def test_the_deciding_entry_matches_and_no_order_of_entries_changes_the_decision
     custom: list[Entry], default: list[Entry], touched: str
 ) -> None:
     access = Access(Resource.parse(touched), ("Pub",))
-    there = deciding_entry(Acl("s", {CUSTOM: tuple(custom), DEFAULT: tuple(default)}), access, HOME)
-    back = deciding_entry(Acl("s", {CUSTOM: tuple(custom[::-1]), DEFAULT: tuple(default[::-1])}), access, HOME)
-    assert (there and there.decision) == (back and back.decision)
+    rules = Acl("s", {CUSTOM: tuple(custom), DEFAULT: tuple(default)})
+    reversed_rules = Acl("s", {CUSTOM: tuple(custom[::-1]), DEFAULT: tuple(default[::-1])})
+    there = Candidates(rules, 1).deciding_entry(access, HOME)
+    for other in (Candidates(reversed_rules, 1), Candidates(rules, 1000), Candidates(reversed_rules, 1000)):
+        found = other.deciding_entry(access, HOME)
+        assert (there and there.decision) == (found and found.decision)
     assert there is None or there.resource.matches(access.resource)
+
+
+def test_a_request_names_no_more_than_can_be_compared_with_the_patterns_of_its_user() -> None:
+    wanted = [Access(Resource("Topic", f"t{number}"), ("Pub",)) for number in range(10_000)]
+    named = [entry(f"Topic:t{number}") for number in range(10_000)]
+    check(ALICE, acl(*named), wanted, HOME)
+    check(ALICE, acl(entry("Topic:t*")), wanted, HOME)
+    with pytest.raises(Refusal, match="name fewer in one request"):
+        check(ALICE, acl(*(entry(f"Topic:t{number}*") for number in range(100))), wanted, HOME)
 
 
 @given(st.lists(ENTRIES, max_size=6), st.lists(ENTRIES, max_size=3))
