@@ -501,6 +501,27 @@ class BrokerConfig:
         "Silence in ms after which a nameserver drops this broker.",
     )
 
+    slave_acting: bool = key(
+        "enableSlaveActingMaster",
+        BOOL,
+        False,
+        "Let the slave with the smallest id stand in for its absent master, without taking messages.",
+        note="On the master and its slaves; the nameservers need supportActingMaster. For appointed masters only.",
+    )
+    remote_escape: bool = key(
+        "enableRemoteEscape",
+        BOOL,
+        False,
+        "Let a slave that stands in deliver what waits to masters of other broker names.",
+    )
+    members_interval_ms: int = key(
+        "syncBrokerMemberGroupPeriod",
+        POSITIVE,
+        1000,
+        "Time in ms between two questions of a slave whether its master is away.",
+        note="With enableSlaveActingMaster.",
+    )
+
     # what other rooms have settings for
     store: StoreConfig = section(StoreConfig)
     limits: Limits = section(Limits)

@@ -1,17 +1,22 @@
 """Starts the subsystems' work of a leader when this node may write the log, and stops it when it may not any more.
 
-    begins: `lead` of every subsystem; a scan for deliveries of earlier leaders; then `resume` of every subsystem
+    begins: `lead` of every subsystem; a scan for deliveries of earlier leaders, and a question to slaves that stood in
+            for this node; then `resume` of every subsystem
     ends:   `follow` of every subsystem: uncommitted proposals are dropped, deliveries stop
+
+A slave that stands in for its absent master scans as well, then `stand_in` of every subsystem; `follow` ends that, too.
 
 A change of the leader elsewhere ends it again, which is harmless.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from broker.delay.deliveries import Deliveries
+from broker.delay.deliveries import Deliveries, Elsewhere
+from broker.role import Role
 from broker.subsystem import Subsystem
+from broker.timers import Spawn
 from store.replicated_log import LogRole, LogState, ReplicatedLog
 
 log = logging.getLogger(__name__)
@@ -23,10 +28,22 @@ class Leadership:
     Attributes:
         changes: how often this node began or ceased to write.
         deposed: set while another node is known to write.
+        ask_slaves: returns when slaves have said what they delivered while this master was away; None: it has none.
+        spawn: runs a coroutine until the broker stops.
     """
 
-    def __init__(self, replicated_log: ReplicatedLog, deliveries: Deliveries, subsystems: Sequence[Subsystem]) -> None:
+    def __init__(
+        self,
+        role: Role,
+        replicated_log: ReplicatedLog,
+        deliveries: Deliveries,
+        subsystems: Sequence[Subsystem],
+        spawn: Spawn,
+    ) -> None:
         self.changes = 0
+        self.ask_slaves: Callable[[], Awaitable[None]] | None = None
+        self._role = role
+        self._spawn = spawn
         self.deposed = asyncio.Event()
         self._log = replicated_log
         self._deliveries = deliveries
@@ -35,6 +52,7 @@ class Leadership:
 
     def take(self, state: LogState) -> None:
         """The log's state changed; `Role` knows it already."""
+        self.stand_back()
         self.changes += self._is_held != state.writable
         self._is_held = state.writable
         self._tell(state)
@@ -42,7 +60,7 @@ class Leadership:
             self.deposed.clear()
             for subsystem in self._subsystems:
                 subsystem.lead()
-            self._deliveries.scan(self._resume)
+            self._deliveries.scan(self._ask_slaves)
         else:
             if state.leader is not None and state.role in (LogRole.FOLLOWER, LogRole.SLAVE):
                 self.deposed.set()
@@ -54,6 +72,49 @@ class Leadership:
         """Move the marks of deliveries on, so that a new leader scans less of the log; to be called periodically."""
         if self._is_held:
             self._deliveries.refresh()
+
+    def stand_in(self, elsewhere: Elsewhere | None, then: Callable[[], None]) -> None:
+        """This slave does for its absent master what needs no record, until `stand_back`.
+
+        Args:
+            elsewhere: where it delivers; None: nowhere.
+            then: called before it delivers, when the log has been scanned for what the master delivered.
+        """
+
+        def begin() -> None:
+            then()
+            for subsystem in self._subsystems:
+                subsystem.stand_in()
+
+        self._role.stands_in = True
+        log.info("stands in for its master, which is away")
+        self._deliveries.elsewhere = elsewhere
+        if elsewhere is not None:
+            self._deliveries.scan(begin)
+
+    def stand_back(self) -> None:
+        """End `stand_in`; nothing to do otherwise."""
+        if not self._role.stands_in:
+            return
+        self._role.stands_in = False
+        log.info("does not stand in for its master any more")
+        for subsystem in self._subsystems:
+            subsystem.follow()
+        self._deliveries.stop()
+        if self._deliveries.elsewhere is not None:
+            self._deliveries.elsewhere.stop()
+            self._deliveries.elsewhere = None
+
+    def _ask_slaves(self) -> None:
+        if self.ask_slaves is None:
+            self._resume()
+        else:
+            self._spawn(self._resume_later(self.ask_slaves, self.changes))
+
+    async def _resume_later(self, ask_slaves: Callable[[], Awaitable[None]], changes: int) -> None:
+        await ask_slaves()
+        if self._is_held and self.changes == changes:
+            self._resume()
 
     def _resume(self) -> None:
         for subsystem in self._subsystems:

@@ -10,6 +10,7 @@ A subsystem knows what it is given, never the whole.
 import logging
 from collections.abc import Callable, Collection
 
+from broker.acting.subsystem import ActingSubsystem
 from broker.admin.runtime_info import Totals
 from broker.admin.subsystem import AdminSubsystem
 from broker.auth.subsystem import AuthSubsystem
@@ -74,7 +75,8 @@ class Parts:
         self.handler = BrokerRequestHandler(
             groups.clients, self.auth.guard, context.counting, context.turns, context.metadata, self.quotas
         )
-        self.passing = PassingSubsystem(context, groups.clients, self.handler, groups.answer_group)
+        self.acting = acting = ActingSubsystem(context, delay.deliveries)
+        self.passing = PassingSubsystem(context, groups.clients, self.handler, groups.answer_group, acting.stand_back)
         self.pull.processor.refresh.ask_leader = self.passing.pass_on.ask_for_group
         self.subsystems: tuple[Subsystem, ...] = (
             self.pull,
@@ -87,9 +89,14 @@ class Parts:
             self.send,
             self.admin,
             CountingSubsystem(context.counting),
+            acting,
             self.passing,  # the last one: what waited for this node to lead is served when all others know that it does
         )
-        self.leadership = Leadership(context.store.log, delay.deliveries, self.subsystems)
+        self.leadership = acting.leadership = Leadership(
+            context.role, context.store.log, delay.deliveries, self.subsystems, context.spawn
+        )
+        if context.config.slave_acting:
+            self.leadership.ask_slaves = acting.hand_back.ask_slaves
         for subsystem in self.subsystems:
             self.handler.serve(subsystem.requests())
 
@@ -175,6 +182,7 @@ class Parts:
     def on_cut(self, offset: int) -> None:
         """Answer held pulls, whose offsets may be cut off, then take tables and timers back to `offset`."""
         self.pull.held.release()
+        self.acting.on_cut(offset)
         self.cut(offset)
 
     def on_role_change(self, state: LogState) -> None:

@@ -12,10 +12,12 @@ class Role:
         refusal: why not, as the log says it; None while this node is writable.
         generation: Raft term, epoch of an elected master, or 0.
         is_slave: this node copies a master.
+        stands_in: this slave stands in for its absent master: it locks queues for consumers in order.
     """
 
     def __init__(self, config: BrokerConfig, state: LogState) -> None:
         self._config = config
+        self.stands_in = False
         self.update(state)
 
     def update(self, state: LogState) -> None:
@@ -25,6 +27,11 @@ class Role:
         self.refusal = state.refusal
         self.generation = state.generation
         self.is_slave = state.role is LogRole.SLAVE
+
+    @property
+    def delivers(self) -> bool:
+        """Whether this node delivers what waits here: it writes, or stands in and may send to other masters."""
+        return self.writable or (self.stands_in and self._config.remote_escape)
 
     @property
     def name(self) -> str:
@@ -84,3 +91,8 @@ class Role:
         """
         if self.refusal is not None:
             raise self.refusal
+
+    def check_locks(self) -> None:
+        """Pass when this node locks queues for consumers in order; errors as `check_writable`."""
+        if not self.stands_in:
+            self.check_writable()

@@ -74,6 +74,9 @@ class Subsystem:
     def resume(self) -> None:
         """Begin to deliver: the deliveries of earlier leaders are known. Called some time after `lead`."""
 
+    def stand_in(self) -> None:
+        """This slave delivers to masters of other names while its own is away, until `follow`; it writes nothing."""
+
     def follow(self) -> None:
         """This node may not write the log any more, or another node leads than before; called again and again."""
 

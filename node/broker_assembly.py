@@ -170,6 +170,7 @@ class Broker:
         self._parts.passing.open(
             config.tls.outgoing(), peer_secrets(self._node), trusts_all=self._node.raft.insecure_peers
         )
+        self._parts.acting.open(self._client, peer_secrets(self._node), self._address, self._ha_address)
         await self._listen(chosen.ask_controllers)
         self._run_timers(timers)
         await self._serve_metrics()

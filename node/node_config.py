@@ -163,6 +163,8 @@ class NodeConfig:
             self.broker.follower_id = self.broker.broker_id
         elif self.raft.self_id in [peer.node_id for peer in self.raft.peers]:
             self.broker.follower_id = self.raft.follower_broker_id
+        if self.raft_enable or self.elected.enable:
+            self.broker.slave_acting = False  # the elected successor of a master does its whole work
 
     @property
     def mode(self) -> LogMode:

@@ -128,6 +128,35 @@ _READ: Final[Mapping[int, Callable[[ReplicatedState, Any], StateChange]]] = {
 }
 
 
+async def progress_of(forward: Forward, slave: str, state: ReplicatedState) -> StateChange:
+    """Ask RocketMQ's slave, which stood in for this master, for its progress: only what is ahead of the tables.
+
+    Raises:
+        RemotingError: no answer.
+        ValueError: an answer that cannot be read.
+    """
+    offsets: dict[str, dict[int, int]] = {}
+    for code in (
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+    ):
+        answer = await forward(slave, Command(code))
+        if answer.code != ResponseCode.SUCCESS:
+            raise ValueError(f"request {code} is answered with {answer.code}: {answer.remark}")
+        body = bytes(answer.body)
+        try:
+            theirs = _READ[code](state, body if code == RequestCode.GET_TIMER_CHECK_POINT else load_json(body)).offsets
+        except (Refusal, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"the answer to request {code} cannot be read: {error}") from error
+        for key, queues in theirs.items():
+            ours = state.offsets.get(key, {})
+            ahead = {queue: at for queue, at in (queues or {}).items() if at > ours.get(queue, 0)}
+            if ahead:
+                offsets[key] = ahead
+    return StateChange(offsets=offsets)
+
+
 def _has(state: ReplicatedState, key: str, queues: Mapping[int, int]) -> bool:
     return queues.items() <= state.offsets.get(key, {}).items()
 

@@ -143,7 +143,7 @@ class NameserverLinks:
         fields = self.identity() | {
             "bodyCrc32": str(crc32(body) & _CRC_MASK),
             "compressed": "false",
-            "enableActingMaster": "false",
+            "enableActingMaster": str(self._config.slave_acting).lower(),
             "haServerAddr": self._ha_address,
             "heartbeatTimeoutMillis": str(self._config.namesrv_heartbeat_timeout_ms),
             "confirmOffset": str(now.confirm_offset),

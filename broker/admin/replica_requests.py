@@ -1,4 +1,4 @@
-"""Requests about replication: state (907) and terms (1007); 355, 905, 908 and 200056 have no effect here.
+"""Requests about replication: state (907) and terms (1007); 355, 908 and 200056 have no effect here.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3).
 """
@@ -9,7 +9,7 @@ from broker.config import BrokerConfig
 from broker.role import Role
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.fields import I64_MAX, long, text
+from ledgermq.remoting.codec.fields import I64_MAX, long
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -76,12 +76,6 @@ class ReplicaRequests:
             {"endOffset": end, "epoch": term, "startOffset": start}
             for (term, start), end in zip(starts, ends, strict=True)
         ]
-
-    def min_broker_changed(self, connection: Connection, command: Command) -> None:
-        """905: do nothing; the notice of the smallest broker id is for slaves that act for their masters."""
-        long(command.ext, "minBrokerId")
-        text(command.ext, "brokerName")
-        connection.respond(command, ResponseCode.SUCCESS)
 
     def reset_master_flush_offset(self, connection: Connection, command: Command) -> None:
         """908: do nothing; a slave would forget up to where its master had flushed."""

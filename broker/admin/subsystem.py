@@ -83,7 +83,6 @@ class AdminSubsystem(Subsystem):
         return {
             code.GET_BROKER_HA_STATUS: replicas.status,
             code.GET_BROKER_EPOCH_CACHE: replicas.terms,
-            code.NOTIFY_MIN_BROKER_ID_CHANGE: replicas.min_broker_changed,
             code.RESET_MASTER_FLUSH_OFFSET: replicas.reset_master_flush_offset,
             code.EXPORT_ROCKSDB_CONFIG_TO_JSON: replicas.nothing_elsewhere,
             code.POP_ROLLBACK: replicas.nothing_elsewhere,

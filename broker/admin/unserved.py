@@ -11,7 +11,6 @@ _CONTAINER: Final = "a process is one broker here, there are no containers of br
 _CONTROLLER: Final = "controllers serve it"
 _OF_CONTROLLERS: Final = "controllers of RocketMQ ask it of themselves, where they use JRaft"
 _NO_CONTROLLER_MODE: Final = "only a broker with enableControllerMode=true has a master that controllers elect"
-_REPLICATION: Final = "a slave does not stand in for its master here, so a master that returns has nothing to ask of it"
 _STATIC: Final = (
     "static topics are not served: mqadmin writes the places of their queues into one broker after the other, and "
     "nothing makes the brokers agree if it stops half way; make an ordinary topic"
@@ -25,7 +24,6 @@ REASONS: Final[Mapping[int, str]] = {
     **dict.fromkeys((*range(1001, 1007), *range(1009, 1014)), _CONTROLLER),
     **dict.fromkeys(range(1014, 1019), _OF_CONTROLLERS),
     Code.NOTIFY_BROKER_ROLE_CHANGED: _NO_CONTROLLER_MODE,
-    Code.EXCHANGE_BROKER_HA_INFO: _REPLICATION,
     Code.UPDATE_AND_CREATE_STATIC_TOPIC: _STATIC,
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: "there is no RocksDB store that could be compared with the files",
     **dict.fromkeys(

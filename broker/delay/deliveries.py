@@ -18,7 +18,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from broker.append.appender import Appender
 from broker.counting.arrivals import Arrivals, MessageKind
@@ -75,10 +75,21 @@ _MESSAGE_KINDS: Final = {
 """How deliveries are counted as arrivals; a revived message is not counted again."""
 
 
+class Elsewhere(Protocol):
+    """Where a slave delivers that stands in for its master, since it writes no records."""
+
+    def deliver(self, kind: DeliveryKind, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
+        """Store the drafts at masters of other names; `done(True)`, later, when nothing more can be done about them."""
+
+    def stop(self) -> None:
+        """Begin no more of it: the master is back."""
+
+
 class Deliveries:
     """The marks, and the origins found behind them.
 
     Attributes:
+        elsewhere: where deliveries go; None: into the log of this node.
         origins: physical offsets of delayed messages and timers that are delivered already.
         committed: physical offsets of half messages that are committed already.
         revived: store time (ms) of the last copy in a retry topic, by that topic and the physical offset of the origin.
@@ -104,6 +115,7 @@ class Deliveries:
         self._run = 0
         self._unsettled = 0
         self._settled = asyncio.Event()
+        self.elsewhere: Elsewhere | None = None
         self.origins: set[int] = set()
         self.committed: set[int] = set()
         self.revived: dict[tuple[str, int], int] = {}
@@ -117,6 +129,9 @@ class Deliveries:
         time-out the outcome is awaited. `done` is not called when this node stops leading first: then only the scan of
         the next leader can tell.
         """
+        if self.elsewhere is not None:
+            self._deliver_elsewhere(self.elsewhere, kind, drafts, done)
+            return
         tokens = self._open[kind]
         tokens.setdefault(token, self._log.max_offset)
         recorded = self._marks.get(kind)
@@ -168,6 +183,8 @@ class Deliveries:
             ended: tokens of deliveries that end with this record, unless it is refused.
             refused: called when the record is refused while this node leads.
         """
+        if self.elsewhere is not None:
+            return  # what is delivered elsewhere is noted there
         tokens = self._open[kind]
         taken = {token: tokens.pop(token) for token in ended if token in tokens}
         mark = min(tokens.values(), default=self._log.max_offset)
@@ -224,6 +241,17 @@ class Deliveries:
         self.revived.clear()
         for tokens in self._open.values():
             tokens.clear()
+
+    def _deliver_elsewhere(
+        self, elsewhere: Elsewhere, kind: DeliveryKind, drafts: Sequence[QueuedDraft], done: Delivered
+    ) -> None:
+        run = self._run
+
+        def settle(is_delivered: bool) -> None:
+            if run == self._run:
+                done(is_delivered)
+
+        elsewhere.deliver(kind, drafts, settle)
 
     def _settle_one(self) -> None:
         self._unsettled -= 1

@@ -150,7 +150,7 @@ class DelayService:
 
     def _deliver_some(self, index: int) -> None:
         queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
-        if queue is None or not self._role.writable:
+        if queue is None or not self._role.delivers:
             return
         end = start = max(self._next.get(index, 0), queue.min_offset)
         drafts, read = self._read_again(index, queue)

@@ -67,6 +67,10 @@ class DelaySubsystem(Subsystem):
         self.levels.resume()
         self.timer.resume()
 
+    def stand_in(self) -> None:
+        """Begin to deliver elsewhere."""
+        self.resume()
+
     def follow(self) -> None:
         """Stop delivering, since only the leader delivers."""
         self.stop()

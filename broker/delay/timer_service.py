@@ -282,7 +282,7 @@ class TimerService:
 
     def _turn(self) -> None:
         """Deliver a batch, load for one time slice, record complete slots."""
-        if not self._is_leading or not self._role.writable:
+        if not self._is_leading or not self._role.delivers:
             return
         try:
             self._deliver()
@@ -437,7 +437,9 @@ class TimerService:
         self._due.finish(due)
 
     def _record_if_due(self) -> None:
-        """Record the progress when a slot was delivered completely."""
+        """Record the progress when a slot was delivered completely; the index of a slave keeps to its master's."""
+        if not self._role.writable:
+            return
         self.index.advance(self._due.read_ms(self._clock_ms()), _SLICE_S)
         is_far = self.index.read_ms - self._recorded_ms > _QUIET_MS and not self.index.is_empty
         is_far = is_far or self.index.queue_offset - self._recorded_offset > _FAR_TIMERS

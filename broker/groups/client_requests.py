@@ -188,11 +188,11 @@ class ClientRequests:
 
     def lock(self, connection: Connection, command: Command) -> Steps:
         """41: lock queues for a client that consumes in order; answer those that it has now."""
-        self._role.check_writable()
+        self._role.check_locks()
         group, client_id, listed = _lock_body(command)
         locked = []
         for queues in (yield from _queues(command, listed)):
-            self._role.check_writable()  # it may have lost that, and all locks, since the last step
+            self._role.check_locks()  # it may have lost that, and all locks, since the last step
             if granted := self._locks.lock(group, client_id, queues):
                 locked.append(dumps([queue.to_json() for queue in granted])[1:-1])
             yield

@@ -30,6 +30,10 @@ _OTHERS_MAX_BYTES: Final = 2048
 """Most bytes of a header besides its texts, of `FIELDS_MAX` fields."""
 
 
+class UnknownGreetingError(ConnectError):
+    """The node is none of ours: RocketMQ's broker answers that it does not know the request."""
+
+
 class LeaderLink:
     """An open connection to the leader that has answered the greeting.
 
@@ -115,6 +119,8 @@ async def open_link(client: RemotingClient, address: str, secrets: Secrets, limi
     answer = await connection.request(
         Command(GREETING, ext={"nonce": own.hex(), "version": VERSION}), _GREETING_TIMEOUT_S
     )
+    if (answer.remark or "").startswith(f" request type {GREETING} "):
+        raise UnknownGreetingError(address, "it is no broker of LedgerMQ")
     if answer.code != ResponseCode.SUCCESS:
         raise ConnectError(address, f"the leader takes no requests of other members' clients: {answer.remark}")
     if (version := answer.ext.get("version", "1")) != VERSION:

@@ -35,6 +35,10 @@ GROUP: Final = 53006
 """A member asks how a consumer group consumes: `consumerGroup`. The answer is that of 203. A member that comes back has
 forgotten the groups of its clients, which send a heartbeat every 30 s only."""
 
+STAND_BACK: Final = 53007
+"""A master that is back asks a slave what it delivered in its place, and ends that: `from`, a number of entries. The
+answer: some entries as JSON, and `next`, from where to ask again, or -1."""
+
 _CLIENTS_MAX: Final = 20_000
 """Clients known behind one member; the one that has been known for longest is forgotten first."""
 
@@ -46,7 +50,7 @@ class PeerDesk:
 
     Args:
         handler: returns what serves all requests.
-        own: serves what members ask for themselves, by code: `KEPT_MESSAGES`, `GROUP`.
+        own: serves what members ask for themselves, by code: `KEPT_MESSAGES`, `GROUP`, `STAND_BACK`.
 
     Attributes:
         secrets: of the cluster: who passes requests on must have one of them; none: no seal is asked for.

@@ -7,7 +7,7 @@ from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.passing.kept_messages import FETCH_SECONDS, KeptFetch, answer_kept
 from broker.passing.pass_on import CODES, TOLD_CODES, PassOn
-from broker.passing.peer_desk import GROUP, KEPT_MESSAGES, PeerDesk
+from broker.passing.peer_desk import GROUP, KEPT_MESSAGES, STAND_BACK, PeerDesk
 from broker.server import BrokerRequestHandler
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.proof import Secrets
@@ -20,6 +20,7 @@ class PassingSubsystem(Subsystem):
     Args:
         handler: the handler of all requests; the leader's serves them as always, without knowing of this.
         answer_group: answers members how a group consumes, as 203 does.
+        stand_back: answers a master that is back what was delivered in its place.
 
     Attributes:
         pass_on: holds requests and passes them on.
@@ -27,13 +28,22 @@ class PassingSubsystem(Subsystem):
     """
 
     def __init__(
-        self, context: BrokerContext, clients: ClientTable, handler: BrokerRequestHandler, answer_group: Serve
+        self,
+        context: BrokerContext,
+        clients: ClientTable,
+        handler: BrokerRequestHandler,
+        answer_group: Serve,
+        stand_back: Serve,
     ) -> None:
         self._role = context.role
         self._handler = handler
         self._appender = context.appender
         self._limits = context.config.limits
-        own: dict[int, Serve] = {KEPT_MESSAGES: partial(answer_kept, context.store), GROUP: answer_group}
+        own: dict[int, Serve] = {
+            KEPT_MESSAGES: partial(answer_kept, context.store),
+            GROUP: answer_group,
+            STAND_BACK: stand_back,
+        }
         self._desk = PeerDesk(context.role, lambda: handler, own)
         self._kept = KeptFetch(context.role, context.store, context.spawn, context.config.limits)
         self.postponed = self._desk.postponed

@@ -89,7 +89,7 @@ class ReviveService:
 
     def _revive_due(self) -> None:
         self._timer = None
-        if not self._role.writable:
+        if not self._role.delivers:
             return
         due_ms = self._progress.checkpoints.next_due_ms
         if due_ms is None or due_ms > self._clock_ms():
@@ -134,8 +134,10 @@ class ReviveService:
         records = [record for offset in checkpoint.open_offsets if (record := self._record(checkpoint, offset))]
         if not records:
             return
-        name = topic if is_retry_topic(topic) else retry_topic(topic, group, is_v2=self._config.pop_retry_v2)
-        self._metadata.topic_for_group(name, 1)
+        is_v2 = self._config.pop_retry_v2 and self._role.writable  # no other broker takes sends to the newer names
+        name = topic if is_retry_topic(topic) else retry_topic(topic, group, is_v2=is_v2)
+        if self._role.writable:
+            self._metadata.topic_for_group(name, 1)
         drafts = [self._draft(name, record, checkpoint.pop_ms) for record in records]
 
         def done(is_placed: bool) -> None:
@@ -156,7 +158,7 @@ class ReviveService:
             checkpoint.group,
             error,
         )
-        if self._role.writable:
+        if self._role.delivers:
             self._progress.checkpoints.put_back(checkpoint, self._clock_ms() + _RETRY_MS)
             self._progress.changed()
             self.schedule()

@@ -81,6 +81,11 @@ class PopSubsystem(Subsystem):
         """Revive what is due."""
         self.revive.resume()
 
+    def stand_in(self) -> None:
+        """Revive what is due, as far as the master's log says."""
+        self.lead()
+        self.resume()
+
     def follow(self) -> None:
         """Stop, drop the progress, and answer held requests, so that their clients ask the new leader."""
         self.stop()

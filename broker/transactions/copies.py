@@ -63,6 +63,21 @@ class TransactionCopies:
             draft.prepared_transaction_offset = record.physical_offset
         return draft
 
+    def for_another_master(self, record: Record) -> QueuedDraft | None:
+        """The half message as its producer sent it, which names its origin; None without its topic here."""
+        properties = record.property_map
+        topic = self._metadata.topic(properties.get(REAL_TOPIC, ""))
+        queue_id = properties.get(REAL_QUEUE_ID, "")
+        if topic is None or not queue_id.isascii() or not queue_id.isdigit():
+            return None
+        dropped = (REAL_TOPIC, REAL_QUEUE_ID, CHECK_TIMES, WAIT)
+        kept = {name: value for name, value in properties.items() if name not in dropped}
+        draft = self._drafts.again(
+            record, self._targets.target_after_waiting(topic, int(queue_id)), kept, reconsume_times=0
+        )
+        draft.prepared_transaction_offset = record.physical_offset
+        return draft
+
     def ask(self, record: Record, group: str) -> bool:
         """Send request 39 about `record` to a random connected producer of the group; returns False without one."""
         topic = record.property_map.get(REAL_TOPIC, record.topic)

@@ -155,7 +155,8 @@ class TransactionService:
         for half in self._topics.table.halves():
             if half.physical_offset in decided:
                 self._topics.table.end(half)
-                self._ops.decided(half.queue_offset)
+                if self._role.writable:
+                    self._ops.decided(half.queue_offset)
         self._is_ready = True
         self._count_anew()
         self._check_later(self._config.transaction_check_interval_ms / 1000)
@@ -288,12 +289,30 @@ class TransactionService:
 
     def _check_half(self, half: Half) -> None:
         age_ms = self._clock_ms() - half.born_ms
+        immunity_ms = self._config.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
+        if not self._role.writable:
+            if age_ms >= immunity_ms:
+                self._ask_elsewhere(half)
+            return
         if half.check_times >= self._config.transaction_check_max or age_ms > self._config.file_reserved_ms:
             self._give_up(half)
             return
-        immunity_ms = self._config.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
         if age_ms >= immunity_ms or age_ms < 0:
             self._put_back(half)
+
+    def _ask_elsewhere(self, half: Half) -> None:
+        """Hand a half message to the master of another name, which asks its producer, while this one is away."""
+        record = self.look_up(half.physical_offset)
+        draft = self._copies.for_another_master(record) if record is not None else None
+        if draft is None:
+            return
+
+        def done(_: bool) -> None:
+            self._topics.table.end(half)
+            self._free(half)
+
+        self._busy[half.queue_offset] = []
+        self._deliveries.deliver(DeliveryKind.TRANSACTION, half.queue_offset, [draft], done)
 
     def _put_back(self, half: Half) -> None:
         """Store a copy of the half message with one more check, then ask its producer about the copy."""

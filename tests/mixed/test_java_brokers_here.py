@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.client import MessageQueue, Producer
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from tests.limits import STRANGER_WAIT_S, WAIT_S
 from tests.mixed.nodes import CLUSTER, Node, Street
-from tests.mixed.traffic import brokers, create_topic, round_trip, send
+from tests.mixed.test_masters_and_slaves import log_of
+from tests.mixed.traffic import brokers, consume, create_topic, round_trip, send
 
 Eventually = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[None]]
 
@@ -105,6 +111,49 @@ async def test_a_java_slave_acts_for_its_master_and_steps_back(street: Street, e
     master.start()
     await eventually(lambda: has(namesrv, {0: master.address, 1: slave.address}), "the master is back")
     assert (await send(namesrv, "Acted", [b"writable again"])).total() == 1
+
+
+@pytest.mark.long
+async def test_our_slave_stands_in_for_rocketmqs_master(street: Street, eventually: Eventually) -> None:
+    namesrv = street.our_nameserver({"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"})
+    acting: dict[str, object] = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true"}
+    acting |= {"brokerHeartbeatInterval": 500}
+    master = street.java_broker("broker-m", namesrv, {**acting, "brokerRole": "ASYNC_MASTER"})
+    await eventually(lambda: has(namesrv, {0: master.address}), "the master is registered")
+    ours = {**acting, "brokerRole": "SLAVE", "brokerId": 1, "haMasterProtocol": "rocketmq", "slaveReadEnable": "true"}
+    slave = street.our_broker("broker-m", namesrv, ours)
+    await eventually(lambda: has(namesrv, {0: master.address, 1: slave.address}), "both are registered")
+    other = street.java_broker("broker-o", namesrv)
+    await eventually(lambda: registered(namesrv, "broker-o", other), "the other master is registered")
+    await create_topic(namesrv, "Waits")
+    await eventually(lambda: has_topic(slave, b'"Waits"'), "the slave has the topic")
+    async with Producer(namesrv.address, deadline_s=STRANGER_WAIT_S) as producer:
+        await producer.send("Waits", b"later", delay_level=3, queue=MessageQueue("Waits", "broker-m", 0))
+    await eventually(lambda: copied(master, slave), "the slave has the message")
+    master.kill()
+    assert await consume(namesrv, "Waits", "late-readers", 1) == {b"later"}
+    assert b"later" in log_of(other) and slave.has_said("stands in for its master")
+    master.start()
+    both = {0: master.address, 1: slave.address}
+    await eventually(lambda: registered(namesrv, "broker-m", master), "the master is back")
+    assert (await brokers(namesrv))["broker-m"] == both
+    assert slave.has_said("does not stand in for its master any more")
+
+
+async def copied(master: Node, slave: Node) -> bool:
+    mine = log_of(master)
+    return bool(mine) and mine == log_of(slave)
+
+
+async def has_topic(broker: Node, name: bytes) -> bool:
+    client = RemotingClient()
+    answer = await client.request(broker.address, Command(RequestCode.GET_ALL_TOPIC_CONFIG), WAIT_S)
+    await client.close()
+    return name in bytes(answer.body)
+
+
+async def registered(namesrv: Node, name: str, master: Node) -> bool:
+    return (await brokers(namesrv)).get(name, {}).get(0) == master.address
 
 
 async def has(namesrv: Node, members: dict[int, str]) -> bool:

@@ -1,0 +1,136 @@
+"""What a slave delivered while it stood in for its master: kept on its disk until the log drops the messages.
+
+    delivered elsewhere --> one line of `<store>/standInDeliveries` --> the master, when it is back, delivers it no more
+
+A slave writes no records, so its log cannot say it. Each entry names the message that waited by its physical offset,
+which is the same in the master's log, and by the time at which it was born, so that another message at that offset of
+another log is not taken for it. The file is not synced: after a power cut some messages may come twice.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from broker.delay.deliveries import Deliveries, DeliveryKind
+
+ENTRIES_MAX: Final = 500_000
+"""Beyond which a slave delivers nothing more: the rest waits for the master."""
+
+_log = logging.getLogger(__name__)
+
+
+class Delivered(NamedTuple):
+    """One message that was delivered elsewhere.
+
+    Attributes:
+        kind: of the delivery.
+        origin: physical offset of the message that waited.
+        born_ms: when its producer made it, ms since the epoch.
+        at_ms: when it was delivered, ms since the epoch.
+        topic: the topic to which it went.
+    """
+
+    kind: int
+    origin: int
+    born_ms: int
+    at_ms: int
+    topic: str
+
+    def add_to(self, deliveries: Deliveries) -> None:
+        """Count it as delivered."""
+        if self.kind == DeliveryKind.REVIVE:
+            deliveries.revived[self.topic, self.origin] = self.at_ms
+        elif self.kind == DeliveryKind.TRANSACTION:
+            deliveries.committed.add(self.origin)
+        else:
+            deliveries.origins.add(self.origin)
+
+
+class Journal:
+    """The file and its entries.
+
+    Args:
+        path: the file; made with the first entry.
+        min_offset: returns the log's first physical offset: entries before it are dropped when the file is loaded.
+
+    Attributes:
+        entries: in the order of their deliveries.
+    """
+
+    def __init__(self, path: Path, min_offset: Callable[[], int]) -> None:
+        self._path = path
+        self._min_offset = min_offset
+        self._is_loaded = False
+        self.entries: list[Delivered] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more entries."""
+        return len(self.entries) >= ENTRIES_MAX
+
+    def load(self) -> None:
+        """Read the file, once.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._is_loaded:
+            return
+        if self._path.exists():
+            first = self._min_offset()
+            self.entries = [entry for entry in _read(self._path) if entry.origin >= first][-ENTRIES_MAX:]
+            self._write()
+        self._is_loaded = True
+
+    def add(self, entry: Delivered) -> None:
+        """Add an entry.
+
+        Raises:
+            OSError: the disk refused; the entry holds for this process alone.
+        """
+        self.entries.append(entry)
+        with self._path.open("ab") as file:
+            file.write(_line(entry))
+
+    def cut(self, offset: int) -> None:
+        """The log was cut at `offset`: what follows there are other messages.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.load()
+        kept = [entry for entry in self.entries if entry.origin < offset]
+        if len(kept) < len(self.entries):
+            self.entries = kept
+            self._write()
+
+    def _write(self) -> None:
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_bytes(b"".join(map(_line, self.entries)))
+        temporary.replace(self._path)
+
+
+def entry_of(values: Any) -> Delivered:
+    """Check a list of JSON values.
+
+    Raises:
+        ValueError: it is no entry.
+    """
+    if not isinstance(values, list) or [type(value) for value in values] != [int, int, int, int, str]:
+        raise ValueError(f"no entry of a delivery: {str(values)[:100]}")
+    return Delivered(*values)
+
+
+def _line(entry: Delivered) -> bytes:
+    return orjson.dumps(tuple(entry)) + b"\n"
+
+
+def _read(path: Path) -> Iterator[Delivered]:
+    for line in path.read_bytes().splitlines():
+        try:
+            yield entry_of(orjson.loads(line))
+        except ValueError:  # a kill tears the last line; what it named may be delivered twice
+            _log.warning("%s has a line that cannot be read, and is ignored: %r", path, line[:100])

@@ -1,0 +1,180 @@
+"""A slave that stands in for its absent master (RIP-32): when it does, and what master and slave say to each other.
+
+    every second: do all nameservers say that this slave has the smallest living id, and does the master not answer?
+        yes: it locks queues for consumers in order and, with enableRemoteEscape, delivers what waits elsewhere
+        no:  it stands back
+    master is back --STAND_BACK--> the same, at once
+
+Source: apache/rocketmq `broker/.../BrokerController.java` (syncBrokerMemberGroup, onMinBrokerChange), 5.3.3.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import orjson
+
+from broker.acting.hand_back import ENTRIES_AT_ONCE, HandBack
+from broker.acting.journal import Journal
+from broker.acting.other_masters import OtherMasters
+from broker.acting.routes import MemberRoutes
+from broker.admin.master_tables import progress_of
+from broker.context import BrokerContext
+from broker.delay.deliveries import Deliveries
+from broker.leadership import Leadership
+from broker.subsystem import Serve, Subsystem
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import long, text
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.proof import Secrets
+from ledgermq.remoting.refusal import Cause, Refusal
+
+_MASTER_ANSWERS_S = 1.0
+
+
+class ActingSubsystem(Subsystem):
+    """Decides whether this slave stands in, and asks slaves when this node is a master that is back.
+
+    Attributes:
+        leadership: which begins and ends it; set by `broker.parts`.
+    """
+
+    leadership: Leadership
+
+    def __init__(self, context: BrokerContext, deliveries: Deliveries) -> None:
+        self._config = config = context.config
+        self._context = context
+        self._role = context.role
+        self._deliveries = deliveries
+        self._is_looking = False
+        self._times_asked_back = 0
+        self._address = self._ha_address = ""
+        self._routes = MemberRoutes(config)
+        self._journal = Journal(config.store.root / "standInDeliveries", lambda: context.store.log.min_offset)
+        self.elsewhere = OtherMasters(config, self._routes, self._journal, context.spawn, context.clock_ms)
+        self.hand_back = HandBack(context, deliveries, self._routes, self._take_progress)
+
+    def open(self, client: RemotingClient, secrets: Secrets, address: str, ha_address: str) -> None:
+        """Nameservers and other brokers may be asked.
+
+        Args:
+            client: asks them.
+            secrets: of masters and slaves.
+            address: `host:port` at which this broker serves clients.
+            ha_address: at which it listens to slaves; empty: nowhere.
+        """
+        self._address, self._ha_address = address, ha_address
+        self._routes.client = self.elsewhere.client = client
+        self.hand_back.open(client, secrets)
+
+    def requests(self) -> Mapping[int, Serve]:
+        """See `Subsystem`."""
+        code = RequestCode
+        return {
+            code.NOTIFY_MIN_BROKER_ID_CHANGE: self.min_broker_changed,
+            code.EXCHANGE_BROKER_HA_INFO: self.exchange_ha_info,
+        }
+
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Look whether the master is away."""
+        return ((self._config.members_interval_ms / 1000, self.look),) if self._config.slave_acting else ()
+
+    def on_cut(self, offset: int) -> None:
+        """The log is cut: what was delivered from behind that is forgotten. Raises `OSError`."""
+        self._journal.cut(offset)
+
+    def look(self) -> None:
+        """Begin to ask nameservers and the master, unless that is under way or this node is no slave."""
+        if self._config.slave_acting and self._role.is_slave and not self._is_looking:
+            self._is_looking = True
+            self._context.spawn(self._look())
+
+    async def _look(self) -> None:
+        times = self._times_asked_back
+        try:
+            groups = await self._routes.members()
+            own = self._config.broker_id
+            smallest = [min(group) for group in groups if own in group]
+            is_next = bool(smallest) and set(smallest) == {own}
+            is_away = (is_next if groups else self._role.stands_in) and not await self._master_answers()
+            if not is_away:
+                self.leadership.stand_back()
+            elif times == self._times_asked_back:
+                self._stand_in()
+        finally:
+            self._is_looking = False
+
+    async def _master_answers(self) -> bool:
+        master, client = self._role.leader_elsewhere, self._routes.client
+        if master is None or client is None:
+            return False
+        try:
+            await client.request(master, Command(RequestCode.GET_BROKER_HA_STATUS), _MASTER_ANSWERS_S)
+        except RemotingError:
+            return False
+        return True
+
+    def _stand_in(self) -> None:
+        if self._role.stands_in or not self._role.is_slave:
+            return
+        self._journal.load()
+        elsewhere = self.elsewhere if self._config.remote_escape else None
+        self.leadership.stand_in(elsewhere, lambda: self.elsewhere.open(self._deliveries))
+
+    # ---- what others say
+
+    def min_broker_changed(self, connection: Connection, command: Command) -> None:
+        """905: look at once; the notice is not believed."""
+        long(command.ext, "minBrokerId")
+        text(command.ext, "brokerName")
+        self.look()
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def exchange_ha_info(self, connection: Connection, command: Command) -> None:
+        """906: a master of RocketMQ's that is back says so, and waits until this slave copies its log.
+
+        The address that it names is not believed: the slave looks, and learns it from a nameserver.
+
+        Raises:
+            Refusal: NOT_SUPPORTED, no slave here may stand in for its master.
+        """
+        if not self._config.slave_acting:
+            raise Refusal(Cause.NOT_SUPPORTED, "a slave stands in for its master with enableSlaveActingMaster only")
+        if self._role.is_slave:
+            self.look()
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        fields = {"masterFlushOffset": str(self._context.store.log.flushed_offset), "masterAddress": self._address}
+        if self._ha_address:
+            fields["masterHaAddress"] = self._ha_address
+        connection.respond(command, ResponseCode.SUCCESS, fields)
+
+    def stand_back(self, connection: Connection, command: Command) -> None:
+        """Serve STAND_BACK, see `broker.passing.peer_desk`."""
+        start = long(command.ext, "from", 0)
+        self._context.spawn(self._answer_delivered(connection, command, max(start, 0)))
+
+    async def _answer_delivered(self, connection: Connection, command: Command, start: int) -> None:
+        self._times_asked_back += 1
+        self.leadership.stand_back()
+        await self.elsewhere.settled()
+        try:
+            self._journal.load()
+        except OSError as error:
+            connection.refuse(command, Refusal(Cause.DISK_FAILED, f"the notes of deliveries cannot be read: {error}"))
+            return
+        end = start + ENTRIES_AT_ONCE
+        following = end if end < len(self._journal.entries) else -1
+        body = orjson.dumps([tuple(entry) for entry in self._journal.entries[start:end]])
+        connection.respond(command, ResponseCode.SUCCESS, {"next": str(following)}, body)
+
+    async def _take_progress(self, address: str) -> None:
+        """Take over the progress of RocketMQ's slave, where it is ahead of this node's."""
+        client, context = self._routes.client, self._context
+        assert client is not None
+        change = await progress_of(client.request, address, context.state)
+        if change.offsets:
+            settled = context.loop.create_future()
+            context.appender.propose(change, settled.set_result)
+            await settled

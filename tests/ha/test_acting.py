@@ -1,0 +1,237 @@
+"""A slave stands in for its master: what waits is delivered by the master of another name, once."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker.acting.journal import Delivered, Journal
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
+from nameserver.config import NameServerConfig
+from nameserver.server import NameServer
+from node.broker_assembly import Broker
+from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
+from tests.broker.pop.support import pop_fields
+from tests.broker.test_broker import ask
+from tests.node_config import node_config
+from tests.ports import free_ports
+
+MASTER, SLAVE, OTHER = range(3)
+RETRY = "%RETRY%g_T"
+LATER_MS = 700
+
+
+class Street:
+    """A master and its slave, the master of another name, and a nameserver; brokers may be stopped and started."""
+
+    def __init__(self, directory: Path, client: RemotingClient, namesrv: NameServer, **changes: object) -> None:
+        self.client = client
+        [port] = free_ports(1)
+        common: dict[str, object] = {
+            "listen_host": "127.0.0.1",
+            "listen_port": 0,
+            "health_host": "127.0.0.1",
+            "health_port": 0,
+            "mappedFileSizeCommitLog": 1 << 20,
+            "maxMessageSize": 1 << 18,
+            "slave_read": True,
+            "namesrv_addrs": (namesrv.address,),
+            "namesrv_heartbeat_interval_ms": 200,
+            "enableSlaveActingMaster": True,
+            "enableRemoteEscape": True,
+            "syncBrokerMemberGroupPeriod": 100,
+            "transactionCheckInterval": 100,
+            "transactionTimeOut": 100,
+            "transactionCheckMax": 100_000,
+            **changes,
+        }
+        self._configs: list[dict[str, object]] = [
+            {"brokerName": "m", "brokerRole": "ASYNC_MASTER", "haListenPort": port, "broker_id": 0},
+            {"brokerName": "m", "brokerRole": "SLAVE", "haMasterAddress": f"127.0.0.1:{port}", "broker_id": 1},
+            {"brokerName": "o", "broker_id": 0},
+        ]
+        for number, config in enumerate(self._configs):
+            config |= common | {"storePathRootDir": directory / str(number)}
+        self.brokers: list[Broker | None] = [None] * 3
+
+    async def start(self, number: int) -> None:
+        broker = self.brokers[number] = Broker(node_config(**self._configs[number]))
+        await broker.start()
+        broker.parts.acting.elsewhere.pause_s = 0.1
+
+    async def stop(self, number: int) -> None:
+        broker, self.brokers[number] = self.brokers[number], None
+        if broker is not None:
+            await broker.close()
+
+    def __getitem__(self, number: int) -> Broker:
+        broker = self.brokers[number]
+        assert broker is not None
+        return broker
+
+    async def make(self, number: int, topic: str) -> None:
+        code, fields = RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic)
+        assert (await ask(self.client, self[number], code, fields)).code == 0
+
+    async def send(self, body: bytes, topic: str = "T", properties: str = "", **fields: str) -> None:
+        key = f"UNIQ_KEY\x01{body.hex()}\x02"
+        now = str(time.time_ns() // 1_000_000)
+        header = send_fields(topic, i=key + properties, g=now, **fields)
+        assert (await ask(self.client, self[MASTER], RequestCode.SEND_MESSAGE_V2, header, body)).code == 0
+
+    async def bodies(self, number: int, topic: str = "T") -> list[bytes]:
+        answer = await ask(self.client, self[number], RequestCode.PULL_MESSAGE, pull_fields(topic))
+        return [record.body for record in decode_records(answer.body)]
+
+    async def slave_has_all(self) -> None:
+        logs = [self[number].parts.context.store for number in (MASTER, SLAVE)]
+        await eventually(lambda: logs[1].dispatched_offset == logs[0].log.max_offset)
+
+
+OpenStreet = Callable[..., Awaitable[Street]]
+
+
+@pytest.fixture
+async def open_street(tmp_path: Path) -> AsyncIterator[OpenStreet]:
+    client = RemotingClient()
+    namesrv = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kv.json"))
+    await namesrv.start()
+    streets = []
+
+    async def make(**changes: object) -> Street:
+        street = Street(tmp_path, client, namesrv, **changes)
+        streets.append(street)
+        for number in (MASTER, SLAVE, OTHER):
+            await street.start(number)
+        for number in (MASTER, OTHER):
+            await street.make(number, "T")
+        return street
+
+    yield make
+    for street in streets:
+        for number in range(3):
+            await street.stop(number)
+    await client.close()
+    await namesrv.close()
+
+
+def later() -> str:
+    return f"TIMER_DELIVER_MS\x01{time.time_ns() // 1_000_000 + LATER_MS}\x02"
+
+
+async def test_what_waits_is_delivered_once_while_the_master_is_away(open_street: OpenStreet) -> None:
+    street = await open_street()
+    group = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    for number in (MASTER, OTHER):
+        assert (await ask(street.client, street[number], group, {}, b'{"groupName":"g"}')).code == 0
+    await street.send(b"taken")
+    pop = pop_fields(consumerGroup="g", topic="T", invisibleTime=1000, bornTime=time.time_ns() // 1_000_000)
+    assert (await ask(street.client, street[MASTER], RequestCode.POP_MESSAGE, pop)).code == 0
+    await street.make(MASTER, "Here")
+    await street.send(b"level", properties="DELAY\x011\x02")
+    await street.send(b"timer", properties=later())
+    await street.send(b"only here", "Here", properties=later())
+    await street.send(b"half", properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02")
+    await street.slave_has_all()
+    await eventually(lambda: street[MASTER].parts.pop.progress.checkpoints.has_changes() is False)
+    await street.slave_has_all()
+    await street.stop(MASTER)
+
+    slave, other = street[SLAVE].parts, street[OTHER].parts
+    await eventually(lambda: slave.acting.elsewhere.stored == 4 and slave.acting.elsewhere.left == 1)
+    assert sorted(await street.bodies(OTHER)) == [b"level", b"timer"]
+    assert await street.bodies(OTHER, RETRY) == [b"taken"]
+    await eventually(lambda: other.transactions.service.open_count == 1)
+    assert slave.context.store.log.max_offset == slave.context.store.dispatched_offset, "a slave writes nothing"
+
+    await street.start(MASTER)
+    master = street[MASTER].parts
+    await eventually(lambda: master.delay.timer.delivered == 1)
+    assert await street.bodies(MASTER, "Here") == [b"only here"]
+    assert not slave.context.role.stands_in
+    await eventually(lambda: master.transactions.service._is_ready)
+    await eventually(lambda: master.delay.levels._next.get(0) == 1)
+    assert (master.transactions.service.open_count, master.pop.progress.checkpoints.next_due_ms) == (0, None)
+    assert await street.bodies(MASTER) == [b"taken"]
+    assert await street.bodies(MASTER, RETRY) == []
+
+
+async def test_a_slave_that_stands_in_and_is_started_again_repeats_nothing(open_street: OpenStreet) -> None:
+    street = await open_street()
+    await street.send(b"timer", properties=later())
+    await street.slave_has_all()
+    await street.stop(MASTER)
+    await eventually(lambda: street[SLAVE].parts.acting.elsewhere.stored == 1)
+    await street.stop(SLAVE)
+    await street.start(SLAVE)
+    slave = street[SLAVE].parts
+    await eventually(lambda: slave.context.role.stands_in and slave.delay.timer._is_leading)
+    await eventually(lambda: slave.delay.timer._due.loaded_ms > time.time_ns() // 1_000_000)
+    assert (slave.acting.elsewhere.stored, len(slave.delay.timer._due)) == (0, 0)
+    assert await street.bodies(OTHER) == [b"timer"]
+
+
+async def test_without_escape_a_slave_locks_queues_and_delivers_nothing(open_street: OpenStreet) -> None:
+    street = await open_street(enableRemoteEscape=False)
+    queue = {"topic": "T", "brokerName": "m", "queueId": 0}
+    lock = orjson.dumps({"consumerGroup": "g", "clientId": "c", "mqSet": [queue]})
+    assert (await ask(street.client, street[SLAVE], RequestCode.LOCK_BATCH_MQ, {}, lock)).code != 0
+    await street.send(b"timer", properties=later())
+    await street.slave_has_all()
+    await street.stop(MASTER)
+    slave = street[SLAVE].parts
+    await eventually(lambda: slave.context.role.stands_in)
+    answer = await ask(street.client, street[SLAVE], RequestCode.LOCK_BATCH_MQ, {}, lock)
+    assert (answer.code, orjson.loads(answer.body)) == (0, {"lockOKMQSet": [queue]})
+    assert not slave.delay.timer._is_leading
+    await street.start(MASTER)
+    await eventually(lambda: street[MASTER].parts.delay.timer.delivered == 1)
+    await eventually(lambda: not slave.context.role.stands_in)
+    assert await street.bodies(MASTER) == [b"timer"]
+
+
+def test_the_journal_outlives_a_torn_line_a_trim_and_a_cut(tmp_path: Path) -> None:
+    path, entries = tmp_path / "standInDeliveries", [Delivered(1, at, 5, 6, "T") for at in (100, 200, 300)]
+    journal = Journal(path, lambda: 0)
+    journal.load()
+    for entry in entries:
+        journal.add(entry)
+    with path.open("ab") as file:
+        file.write(b"[1,400,")
+    reader = Journal(path, lambda: 150)
+    reader.load()
+    assert reader.entries == entries[1:], "what the log has dropped is forgotten"
+    reader.cut(300)
+    again = Journal(path, lambda: 0)
+    again.load()
+    assert again.entries == [entries[1]]
+
+
+async def test_a_master_believes_no_note_about_another_log(open_street: OpenStreet) -> None:
+    street = await open_street()
+    await street.send(b"timer", properties=later())
+    await street.slave_has_all()
+    await street.stop(MASTER)
+    await eventually(lambda: street[SLAVE].parts.acting.elsewhere.stored == 1)
+    journal = street[SLAVE].parts.acting._journal
+    journal.entries = [entry._replace(born_ms=entry.born_ms - 1) for entry in journal.entries]
+    await street.start(MASTER)
+    await eventually(lambda: street[MASTER].parts.delay.timer.delivered == 1)
+
+
+async def test_a_master_does_not_wait_for_ever_for_a_slave_that_does_not_answer(
+    open_street: OpenStreet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    street = await open_street()
+    await street.send(b"timer", properties=later())
+    await street.slave_has_all()
+    monkeypatch.setattr("broker.acting.hand_back._WAIT_S", 0.5)
+    await street.stop(MASTER)
+    street[SLAVE].parts.passing._desk.own = {}
+    await street.start(MASTER)
+    await eventually(lambda: street[MASTER].parts.delay.timer.delivered == 1)
+    assert "without having heard what slaves delivered" in caplog.text
