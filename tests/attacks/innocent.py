@@ -20,6 +20,7 @@ from typing import Any, Final
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from tests.limits import WAIT_S
 
 TOPIC: Final = "innocent"
 _SEND: Final = 310
@@ -105,7 +106,7 @@ def innocent(ports: Sequence[int], rate: float) -> Iterator[list[Seen]]:
     try:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         yield seen
-        seen.append(Seen(**json.loads(process.communicate(timeout=60)[0])))
+        seen.append(Seen(**json.loads(process.communicate(timeout=WAIT_S)[0])))
     finally:
         if process.poll() is None:
             process.kill()

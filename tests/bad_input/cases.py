@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tests.fuzz.requests import GROUP, REQUESTS, TOPIC, Field, Request
 from tests.java_store.wire import Answer, Wire
+from tests.limits import WAIT_S
 
-LIMIT_S = 5.0
 _WRONG_NUMBERS = {
     "i": {"text": "x", "beyond": "2147483648", "negative": "-1"},
     "l": {"text": "x", "beyond": "9223372036854775808", "negative": "-1"},
@@ -64,7 +64,7 @@ class Nodes:
     def ask(self, server: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"") -> Answer | None:
         """The answer, or None when there is none in time or the connection is closed instead."""
         try:
-            wire = self._wires.get(server) or Wire(self._ports[server], LIMIT_S)
+            wire = self._wires.get(server) or Wire(self._ports[server], WAIT_S)
             self._wires[server] = wire
             return wire.ask(code, fields, body)
         except OSError:

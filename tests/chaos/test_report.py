@@ -11,6 +11,7 @@ import pytest
 from chaos.report.page import render
 from ledgermq.history import Outcome
 from tests.chaos.example_run import run_of
+from tests.limits import WAIT_S
 
 
 def test_the_page_has_verdict_bands_bars_and_checks_and_loads_nothing() -> None:
@@ -56,7 +57,7 @@ def test_a_browser_shows_the_report(tmp_path: Path) -> None:
     words = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     shot = [f"--screenshot={tmp_path / 'report.png'}", "--window-size=1100,1200", "--dump-dom"]
     done = subprocess.run(
-        [*words, *shot, f"file://{tmp_path}/measured.html"], capture_output=True, text=True, timeout=60
+        [*words, *shot, f"file://{tmp_path}/measured.html"], capture_output=True, text=True, timeout=WAIT_S
     )
     title = re.search("<title>(.*?)</title>", done.stdout)
     assert title is not None, done.stderr

@@ -10,6 +10,7 @@ from chaos.drills.record import DrillRecord
 from chaos.drills.traffic import WAITING_MAX, Traffic, body_of, number_of
 from ledgermq.client import Consumer, Producer
 from ledgermq.history import Outcome
+from tests.limits import WAIT_S
 
 
 class SilentProducer:
@@ -38,4 +39,4 @@ async def test_sends_without_an_answer_are_bounded_and_abandoned_in_the_end(monk
     assert {send.outcome for send in failed} == {Outcome.FAIL}
     monkeypatch.setattr(traffic, "_ANSWERS_LIMIT_S", 0.01)
     assert await clients.drained() == f"{WAITING_MAX:,} sends have no answer after 0.01 s"
-    await asyncio.wait_for(clients.abandon(), 10.0)
+    await asyncio.wait_for(clients.abandon(), WAIT_S)

@@ -119,7 +119,7 @@ def test_a_cluster_on_a_read_only_file_system_is_refused_in_one_line(tmp_path: P
     """As a process of its own, in a mount namespace where the folder is read-only."""
     command = f'mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && exec "$@"'
     words = ["unshare", "--mount", "sh", "-c", command, "sh", sys.executable, "-P", "-m", "ledgermq_server"]
-    done = subprocess.run([*words, "cluster", "up"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    done = subprocess.run([*words, "cluster", "up"], capture_output=True, text=True, cwd=tmp_path, timeout=WAIT_S)
     if "unshare" in done.stderr or "mount" in done.stderr:
         pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

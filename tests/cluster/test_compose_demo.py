@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos import compose
+from tests.limits import WAIT_S
 
 FAKE = """#!/bin/sh
 echo "$0 $@" >>"$CALLS"
@@ -52,12 +53,12 @@ def test_a_start_that_fails_removes_what_it_made_under_a_name_of_its_own(calls: 
 def test_a_terminated_start_removes_what_it_made(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UP_S", "2")
     starting = subprocess.Popen([sys.executable, "-m", "chaos.compose", "up"], cwd=Path(compose.__file__).parents[1])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while not (calls.exists() and " up -d" in calls.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     starting.send_signal(signal.SIGTERM)
-    assert starting.wait(30) == 128 + signal.SIGTERM
+    assert starting.wait(WAIT_S) == 128 + signal.SIGTERM
     assert calls.read_text().rstrip().endswith("down --volumes")
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.limits import TEST_S
+
 KB_PER_CONNECTION_MAX = 30
 """300 MB for 10,000."""
 
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 def run(*words: str) -> dict[str, Any]:
     """What a benchmark prints; its bounds on time are not this test's business."""
-    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=TEST_S)
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -15,6 +15,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import RaftCluster, make_draft, until
+from tests.limits import WAIT_S
 
 Make = Callable[..., RaftCluster]
 
@@ -236,7 +237,7 @@ async def test_listeners_hear_of_the_confirm_offset_before_done_is_called(raft_c
         finished.set()
 
     log.append([draft], done)
-    await asyncio.wait_for(finished.wait(), 10)
+    await asyncio.wait_for(finished.wait(), WAIT_S)
     assert seen == [(draft.physical_offset + draft.size, draft.size)]
 
 

@@ -42,6 +42,7 @@ from dledger.peers.wire import (
 from ledgermq.remoting.proof import NONCE_SIZE
 from tests.dledger.conftest import until
 from tests.dledger.peers.pair import Pair, hello
+from tests.limits import WAIT_S
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 INDEX = st.integers(0, 2**62)
@@ -178,7 +179,7 @@ async def test_a_peer_whose_process_ends_is_lost_at_once_and_joins_again(pair: P
     (_, ear0), (one, _) = await pair.start("n0"), await pair.start("n1")
     await until(lambda: ear0.joined, "joined")
     await one.close()
-    await until(lambda: ear0.lost == ["n1"], "told of the loss", limit_s=2)
+    await until(lambda: ear0.lost == ["n1"], "told of the loss")
     await pair.start("n1", session="another process")
     await until(lambda: len(ear0.joined) == 2, "joined again")
 
@@ -220,7 +221,7 @@ async def test_a_node_that_meant_another_one_is_told(pair: Pair, caplog: pytest.
     _, ear0 = await pair.start("n0")
     reader, writer = await asyncio.open_connection("127.0.0.1", pair.ports["n0"])
     writer.write(seal(HELLO, replace(hello("n1"), to="n5").encode()))
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), WAIT_S)
     assert answer.endswith(b"addressee"), "told what is wrong"
     assert b"n0" not in answer, "not told what would be right"
     writer.close()
@@ -245,10 +246,10 @@ async def test_a_node_that_meant_another_one_is_told(pair: Pair, caplog: pytest.
 async def test_whoever_does_not_say_hello_is_closed_and_the_node_goes_on(pair: Pair, first: bytes) -> None:
     _, ear0 = await pair.start("n0")
     reader, writer = await asyncio.open_connection("127.0.0.1", pair.ports["n0"])
-    await asyncio.wait_for(reader.readexactly(len(seal(CHALLENGE, bytes(NONCE_SIZE)))), 5)
+    await asyncio.wait_for(reader.readexactly(len(seal(CHALLENGE, bytes(NONCE_SIZE)))), WAIT_S)
     writer.write(first)
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
-        await asyncio.wait_for(reader.readexactly(1), 5)
+        await asyncio.wait_for(reader.readexactly(1), WAIT_S)
     writer.close()
     _, ear1 = await pair.start("n1")
     await until(lambda: ear0.joined and ear1.joined, "the true peer joined")
@@ -264,9 +265,9 @@ async def test_nothing_of_a_peers_earlier_connection_is_heard_after_the_hello_of
     for _ in range(2):
         reader, writer = await asyncio.open_connection("127.0.0.1", pair.ports["n0"])
         connections.append(writer)
-        await asyncio.wait_for(reader.readexactly(len(seal(CHALLENGE, bytes(NONCE_SIZE)))), 5)
+        await asyncio.wait_for(reader.readexactly(len(seal(CHALLENGE, bytes(NONCE_SIZE)))), WAIT_S)
         writer.write(said)
-        await asyncio.wait_for(reader.readexactly(1), 5)
+        await asyncio.wait_for(reader.readexactly(1), WAIT_S)
         accepted.append(zero.links["n1"]._accepted)
     older, newer = accepted
     assert older is not None and newer is not None and newer is not older

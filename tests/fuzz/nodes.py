@@ -19,7 +19,7 @@ from tests.limits import WAIT_S
 from tests.ports import free_ports
 from tests.remoting.certificates import make_identity
 
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = WAIT_S
 PEER_SECRET: Final = b"the secret of the groups that are fuzzed"
 _COMPLAINT: Final = re.compile(r"Traceback|\bERROR\b|never retrieved|Unclosed|unhandled", re.IGNORECASE)
 _ALLOWED: Final = re.compile(r"new connections are not accepted")

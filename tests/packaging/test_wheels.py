@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import WAIT_S
+
 PROJECT = Path(__file__).parents[2]
 PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
 MINIMAL = "import sys, ledgermq.client; print(sorted({'aiohttp', 'numpy', 'uvloop', 'yaml'} & set(sys.modules)))"
@@ -116,7 +118,7 @@ def test_a_cluster_of_the_installed_server_comes_up_and_stops(server: Path, user
             assert "127.0.0.1" in cluster.stdout.readline()
         finally:
             cluster.send_signal(signal.SIGTERM)
-        assert cluster.wait(60) == 0
+        assert cluster.wait(WAIT_S) == 0
 
 
 def test_a_users_own_modules_do_not_break_the_command_of_a_checkout(users_folder: str, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from tests.fuzz.nodes import NodePair, dial
 from tests.limits import WAIT_S
 from tests.remoting.golden_replay import Exchange, client_answer, differences, exchanges
 
-_LIMIT_S: Final = 20.0
 _CONF: Final = {"brokerName": "golden-w", "brokerClusterName": "WireCluster", "autoCreateTopicEnable": "true"}
 _GROUPS: Final = {"WireGroup": ("c1", "c2"), "WireOrderGroup": ("c3",), "WirePopGroup": ("pc",)}
 _CONSUMERS_AT: Final = 190
@@ -53,7 +52,7 @@ class Peer:
     """A connection that asks, and answers what the broker asks of clients as the recorded client did."""
 
     def __init__(self, port: int) -> None:
-        self._socket = dial(port, _LIMIT_S)
+        self._socket = dial(port, WAIT_S)
         self._parser = FrameParser()
         self._opaque = 0
 

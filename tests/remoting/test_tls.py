@@ -314,7 +314,7 @@ async def test_old_versions_of_tls_are_refused(open_end: contextlib.AsyncExitSta
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    assert await asyncio.wait_for(old.wait(), 10) != 0
+    assert await asyncio.wait_for(old.wait(), WAIT_S) != 0
 
 
 async def test_a_taken_port_is_an_error_that_names_it(open_end: contextlib.AsyncExitStack, node: Identity) -> None:

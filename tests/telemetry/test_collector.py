@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.limits import WAIT_S
+
 TWO_SERVERS = """
 import gc
 from telemetry.collector import QuietCollector
@@ -22,5 +24,5 @@ assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
 def test_what_was_there_is_left_alone_until_the_last_server_ends() -> None:
-    done = subprocess.run([sys.executable, "-c", TWO_SERVERS], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", TWO_SERVERS], capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from dledger.peers.hello import PROTOCOL_VERSION, Hello
 from dledger.peers.transport import Transport
 from dledger.peers.wire import CHALLENGE, HELLO, PeerMessage, seal
 from ledgermq.remoting.proof import NONCE_SIZE, Secrets
+from tests.limits import WAIT_S
 from tests.ports import free_ports
 
 _CHALLENGE_SIZE = len(seal(CHALLENGE, bytes(NONCE_SIZE)))
@@ -75,7 +76,7 @@ class Stranger:
     async def dial(cls, port: int, host: str = "127.0.0.1") -> Self:
         """Connect from the address `host`, and take the node's challenge."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
-        challenge = await asyncio.wait_for(reader.readexactly(_CHALLENGE_SIZE), 5)
+        challenge = await asyncio.wait_for(reader.readexactly(_CHALLENGE_SIZE), WAIT_S)
         return cls(reader, writer, challenge[-NONCE_SIZE:])
 
     def say(self, said: bytes, proof: bytes) -> None:
@@ -84,7 +85,7 @@ class Stranger:
     async def rest(self) -> bytes:
         """All that the node still says, up to the end of the connection."""
         try:
-            return await asyncio.wait_for(self.reader.read(), 5)
+            return await asyncio.wait_for(self.reader.read(), WAIT_S)
         finally:
             self.writer.close()
 

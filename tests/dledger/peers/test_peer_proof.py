@@ -29,6 +29,7 @@ from ledgermq.remoting.proof import (
 from ledgermq.remoting.serving.frame_seal import FrameSeal
 from tests.dledger.conftest import RaftCluster, until
 from tests.dledger.peers.pair import Pair, Stranger, said_by
+from tests.limits import WAIT_S
 from tests.ports import free_ports
 
 SECRET = b"the secret of this cluster, which nobody may see"
@@ -58,7 +59,7 @@ async def test_whoever_proves_that_he_has_the_secret_is_answered_with_a_proof(pa
     said = said_by("n1", "n0", nonce="ab" * NONCE_SIZE)
     member.say(said, prove(SECRET, DIALER, member.nonce, said))
     await until(lambda: zero.links["n1"]._accepted, "accepted")
-    answer = await asyncio.wait_for(member.reader.read(4096), 5)
+    answer = await asyncio.wait_for(member.reader.read(4096), WAIT_S)
     member.writer.close()
     proof, heard = (bytes(part) for part in unseal(HELLO, memoryview(answer)[8 + int.from_bytes(answer[4:8]) :]))
     assert (json.loads(heard)["node_id"], json.loads(heard)["to"]) == ("n0", "n1")

@@ -9,11 +9,12 @@ from pathlib import Path
 from ha.controller.core.commands import GrantId
 from ha.controller.core.machine import ControllerMachine
 from ha.controller.quorum.quorum import Quorum, QuorumSettings
-from tests.limits import SLOWNESS
+from ledgermq.remoting.refusal import Cause, Refusal
+from tests.limits import SLOWNESS, WAIT_S
 from tests.ports import free_ports
 
 SECRET = b"s" * 32
-LIMIT_S = 20.0 * SLOWNESS
+LIMIT_S = WAIT_S
 
 
 class Member:
@@ -87,6 +88,20 @@ async def leader_of(some: list[Member]) -> Member:
 
     await until(agreed, "one leader")
     return next(member for member in some if member.is_leader)
+
+
+async def submit(some: list[Member], command: GrantId) -> Member:
+    """Have whoever leads carry out the command, and return him. On a busy machine leadership may change meanwhile."""
+    deadline = asyncio.get_running_loop().time() + LIMIT_S
+    while True:
+        leader = await leader_of(some)
+        try:
+            await leader.quorum.submit(command)
+        except Refusal as refusal:
+            if refusal.cause is not Cause.CONTROLLER_NOT_LEADER or asyncio.get_running_loop().time() > deadline:
+                raise
+        else:
+            return leader
 
 
 _numbers = itertools.count()

@@ -12,7 +12,7 @@ from ha.controller.errors import QuorumFailedError, QuorumFileError, QuorumListe
 from ha.controller.quorum.quorum import SNAPSHOT
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreLockedError
-from tests.ha.controller.quorums import Member, leader_of, members, new_group, running, until
+from tests.ha.controller.quorums import Member, leader_of, members, new_group, running, submit, until
 from tests.limits import SLOWNESS
 
 pytestmark = pytest.mark.timeout(120)
@@ -62,9 +62,9 @@ async def test_a_leader_without_a_majority_confirms_nothing_and_steps_down(tmp_p
 async def test_everything_survives_a_stop_of_all_with_snapshots_in_between(tmp_path: Path) -> None:
     three = members(tmp_path, entries_max=10)
     async with running(three):
-        leader = await leader_of(three)
-        for _ in range(35):
-            await leader.quorum.submit(new_group())
+        leader = await submit(three, new_group())
+        for _ in range(34):
+            leader = await submit(three, new_group())
         await until(lambda: leader.quorum.status.entries <= 11, "the journal was trimmed")
     assert (leader.settings.folder / SNAPSHOT).exists()
     async with running(three):
@@ -139,8 +139,7 @@ async def test_a_secret_is_replaced_member_by_member(tmp_path: Path) -> None:
                 await member.quorum.stop()
                 member.settings = replace(member.settings, secrets=secrets)
                 member.start()
-                leader = await leader_of(three)
-                await leader.quorum.submit(new_group())
+                await submit(three, new_group())
 
 
 async def test_one_controller_is_a_quorum_of_its_own(tmp_path: Path) -> None:

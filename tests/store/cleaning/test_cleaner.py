@@ -16,6 +16,7 @@ from store.log.flusher import FlushMode
 from store.opening import OpenStore
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_reader import GetStatus
+from tests.limits import WAIT_S
 from tests.store.support import Outcomes, bodies_of, eventually, open_classic, put_all, queued
 
 DAY_MS = 86_400_000
@@ -307,7 +308,7 @@ async def test_closing_ends_a_round_that_pauses(world: World) -> None:
     cleaner = world.cleaner_of(CleaningConfig(reserved_ms=1, first_delay_ms=0, log_pause_ms=3_600_000))
     cleaner.start()
     await eventually(lambda: world.opened.store.log.min_offset == 4096)
-    await asyncio.wait_for(cleaner.close(), 10)
+    await asyncio.wait_for(cleaner.close(), WAIT_S)
     assert world.opened.store.log.min_offset == 4096
 
 

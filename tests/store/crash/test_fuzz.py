@@ -22,6 +22,7 @@ from ledgermq.message.record import decode_record
 from store.errors import StoreError, StoreFormatError
 from store.opening import OpenStore
 from store.queues.consume_queue import BLANK_SIZE
+from tests.limits import WAIT_S
 from tests.store.crash.damage import damage_files
 
 SEEDS_PER_TEST, TESTS = 60, 4
@@ -65,7 +66,7 @@ async def test_a_damaged_classic_store_is_opened_or_refused(directory: Path, num
             (copy / "abort").touch()
         done = damage_files(copy, dice)
         try:
-            store = await asyncio.wait_for(open_small(copy, CLASSIC), 20)
+            store = await asyncio.wait_for(open_small(copy, CLASSIC), WAIT_S)
         except StoreError:
             pass
         else:
