@@ -1,9 +1,10 @@
 """Transfer of leadership to a chosen peer (Raft dissertation 3.10).
 
     begin --> proposals are refused --> the peer holds everything --> TransferRequest --> the peer campaigns at once
-                '-- deadline: the leader continues, and is writable once all its entries are committed
+                '-- deadline, or the peer declines: the leader continues, and is writable once its entries are committed
 
-A peer whose disk is full does not campaign. One that did not take over is not chosen again for a while.
+A peer whose disk is full declines: by the refusal of a pre-vote that was not asked for, which earlier releases ignore.
+One that did not take over is not chosen again for a while.
 
 The peer is the one asked for. A leader that must stop leading chooses the peer with the longest log; a leader that
 looks for a member of greater priority chooses one that holds everything committed.
@@ -11,7 +12,7 @@ looks for a member of greater priority chooses one that holds everything committ
 
 from dledger.core.errors import TransferRefusedError
 from dledger.core.leader import Leader
-from dledger.core.messages import TransferRequest
+from dledger.core.messages import TransferRequest, VoteCause, VoteResponse
 from dledger.core.progress import PeerProgress, ProgressState
 from dledger.core.state import NodeState
 
@@ -39,12 +40,25 @@ class Handover:
         state = self._state
         leader.declined[self.target] = state.now_ms + _DECLINED_ELECTIONS * state.settings.election_max_ms
 
+    def is_declined(self, peer: str, response: VoteResponse) -> bool:
+        """Whether the peer says that it does not take over."""
+        is_of_target = self._is_sent and peer == self.target and response.term == self._state.term
+        return is_of_target and response.pre_vote and not response.granted
+
     def proceed(self, leader: Leader) -> None:
         """Ask the peer to campaign, if it holds all entries and has not been asked yet."""
         state, progress = self._state, leader.peers[self.target]
         if not self._is_sent and counted_index(state, progress) >= state.terms.last_index:
             self._is_sent = True
             state.send(self.target, TransferRequest(state.term, state.settings.node_id))
+
+
+def decline(state: NodeState) -> VoteResponse:
+    """Return the answer of a node that does not take over. As a vote it counts for nobody (`Ballot.record`)."""
+    terms = state.terms
+    return VoteResponse(
+        state.term, False, True, VoteCause.STALE_TERM, terms.last_index, terms.last_term, state.recovering
+    )
 
 
 def counted_index(state: NodeState, progress: PeerProgress) -> int:

@@ -13,7 +13,7 @@ from dledger.core.ballot import Ballot, BallotOutcome
 from dledger.core.busy import patience_ms
 from dledger.core.election_clock import ElectionClock
 from dledger.core.follower import Follower
-from dledger.core.handover import Handover
+from dledger.core.handover import Handover, decline
 from dledger.core.leader import Leader
 from dledger.core.messages import NO_INDEX, BusyNotice, TransferRequest, VoteCause, VoteRequest, VoteResponse
 from dledger.core.ready import TermStart
@@ -144,18 +144,25 @@ class Member:
         self.clock.restart()
 
     def on_vote_response(self, peer: str, response: VoteResponse) -> None:
-        """Count an answer if this node is a candidate. A later term ends the candidacy."""
+        """Count an answer if this node is a candidate. A later term ends the candidacy, a decline a hand-over."""
         if response.term > self.state.term and not (response.pre_vote and response.granted):
             self.become_follower(response.term, None)
+        elif self.leader is not None and self.handover is not None and self.handover.is_declined(peer, response):
+            self.handover.give_up(self.leader)
+            self.handover = None
         elif self.ballot is not None:
             self.act_on(self.ballot.record(peer, response))
 
     def on_transfer_request(self, peer: str, request: TransferRequest) -> None:
-        """Campaign at once without a pre-vote, since the leader hands over, unless this node is not fit to lead."""
+        """Campaign at once without a pre-vote, since the leader hands over; decline if this node is not fit to lead."""
         is_fit = not (self.state.recovering or self.state.stalled or self.state.is_full)
         is_waiting = self.role in (RaftRole.FOLLOWER, RaftRole.PRE_CANDIDATE)
-        if request.term == self.state.term and request.leader_id == peer and is_fit and is_waiting:
+        if request.term != self.state.term or request.leader_id != peer or not is_waiting:
+            return
+        if is_fit:
             self._become_candidate(is_transfer=True)
+        else:
+            self.state.send(peer, decline(self.state))
 
     def campaign_if_fit(self) -> None:
         """Start an election, since it is time. A node whose disk does not answer waits for the next time."""
