@@ -127,6 +127,7 @@ async def _open_elected_store(
     member_settings = member_config(config, client_address, identity.broker_id)
     member = ElectedMember(member_settings, asyncio.get_running_loop(), follower, controllers)
     opened = await _open_classic_store(settings, log_settings, follower, member)
+    member.watch_room(opened.store.why_full)
     await _started(opened, member.start())
     return ChosenLog(
         opened,

@@ -110,6 +110,7 @@ class ControllerRequests:
             holds_lease=boolean(ext, "holdsLease"),
             ha_address=ext.get("haServerAddr", "")[:_ADDRESS_MAX],
             doubt_epoch=integer(ext, "doubtEpoch") if "doubtEpoch" in ext else None,
+            is_full=boolean(ext, "withoutRoom"),
         )
         self._check_lives_once(connection, beat.name, beat.broker_id, beat.address)
         if not self._live.hear(beat, self._now_ms(), connection):
@@ -120,6 +121,7 @@ class ControllerRequests:
     def _heartbeat_fields(self, beat: ReplicaHeartbeat, granted_s: float) -> dict[str, str] | None:
         """For a broker of ours: its lease in ms, the epochs that this controller knows, to whom it is to hand over.
 
+        A master learns, too, which brokers of its name have no room for messages.
         It asks for news when an epoch is new to it. The lease is that of the master of this epoch.
         """
         group = self._machine.groups.get(beat.name)
@@ -128,6 +130,8 @@ class ControllerRequests:
         fields = {"masterEpoch": str(group.master_epoch), "syncStateSetEpoch": str(group.set_epoch)}
         if (successor := self._leadership.successor(beat.name, beat.broker_id)) is not None:
             fields["successor"] = str(successor)
+        if granted_s and (full := self._live.full(beat.name, group.replicas, self._now_ms())):
+            fields["withoutRoom"] = ",".join(map(str, full))
         return fields | ({"lease": str(round(granted_s * 1000))} if granted_s else {})
 
     def _metadata(self, connection: Connection, command: Command) -> Answer:

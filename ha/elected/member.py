@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ha.config import MemberConfig, SlaveConfig
@@ -43,6 +43,10 @@ _RETRY_MAX_S: Final = 1.0
 _GROWTH: Final = 1.3
 _HAND_OVER_S: Final = 0.7
 _HAND_OVER_LOOK_S: Final = 0.001
+_LOOK_S: Final = 0.5
+_FULL_LOOKS: Final = 4
+"""Looks at the disk that find no room, after which a master hands over: what is deleted makes room before that."""
+
 _PATIENCE_S: Final = 1.0
 """Time without a lease after which a master takes no more records; until then they wait for the lease."""
 
@@ -89,6 +93,9 @@ class ElectedMember:
         self._lease = Lease()
         self._is_open = False  # as master: all that was in the log is confirmed, and records are taken
         self._successor: int | None = None  # to whom this master is handing over
+        self._why_full: Callable[[], str | None] = lambda: None
+        self._full: str | None = None  # as of the last look
+        self._without_room = frozenset[int]()  # brokers of this name, as the leading controller has heard
         self._is_proposing = False
         self._log: CommitLog | None = None
         self._is_due = asyncio.Event()
@@ -124,6 +131,11 @@ class ElectedMember:
         await self.master.start()
         self.slave.start()
         self._spawn(self._govern())
+        self._spawn(self._watch_room())
+
+    def watch_room(self, why_full: Callable[[], str | None]) -> None:
+        """Hand over when this node is master and `why_full` says, for two seconds, why messages find no room."""
+        self._why_full = why_full
 
     def ask_controllers(self) -> None:
         """The controllers may have decided something: ask them. Whoever says so need not be believed."""
@@ -223,16 +235,18 @@ class ElectedMember:
     def transfer(self, target: str | None) -> str:
         """See `Part`. A target is a broker id, or the address at which that broker serves clients.
 
-        It is a connected member of the in-sync set. When all that is in the log is confirmed, and so on the target,
-        this node gives up its lease and its epoch for good; then the successor is elected without waiting for a lease.
+        It is a connected member of the in-sync set that has room for messages. When all that is in the log is
+        confirmed, and so on the target, this node gives up its lease and its epoch for good; then the successor is
+        elected without waiting for a lease.
         """
         if self._acting is not self.master or not self._is_open:
             raise Refusal(Cause.BUSY, "this broker is not the master, or hands over already", retry_after_ms=1000)
-        members = [copy for copy in self._copies.slaves.values() if id_of(copy) in self._copies.agreed]
+        fit = self._copies.agreed - self._without_room
+        members = [copy for copy in self._copies.slaves.values() if id_of(copy) in fit]
         able = [copy for copy in members if target in (None, str(id_of(copy)), copy.address)]
         if not able:
             known = ", ".join(f"{id_of(copy)} at {copy.address}" for copy in members) or "nobody"
-            text = f"in sync and connected besides this master: {known}; a hand-over needs one of them"
+            text = f"in sync, connected and with room besides this master: {known}; a hand-over needs one of them"
             raise Refusal(Cause.BUSY, text, retry_after_ms=1000)
         chosen = id_of(max(able, key=lambda copy: copy.received))
         self._successor, self._is_open = chosen, False
@@ -297,6 +311,20 @@ class ElectedMember:
         self._lease.give_up()
         await self._controllers.leave()  # another one is elected, which has a disk
 
+    async def _watch_room(self) -> None:
+        looks = 0
+        while not self._attached.has_failed:
+            self._full = self._why_full()
+            looks = looks + 1 if self._full is not None and self._acting is self.master and self._is_open else 0
+            if looks >= _FULL_LOOKS:
+                try:
+                    _log.warning(
+                        "broker %s is to be master, since here is no room: %s", self.transfer(None), self._full
+                    )
+                except Refusal as refusal:
+                    self._trouble.warning("no room for messages, and no hand-over: %s", refusal.remark)
+            await asyncio.sleep(_LOOK_S)
+
     def _heartbeat(self) -> Mapping[str, object]:
         log, group, config = self._attached, self.config.master.group, self.config
         confirmed = self.slave.heard if self._acting is self.slave else None
@@ -306,23 +334,29 @@ class ElectedMember:
             with contextlib.suppress(StoreError, OSError):  # then the next process is in doubt, for a moment
                 self._note_doubt()
         doubt = {} if self._doubt.epoch is None else {"doubtEpoch": self._doubt.epoch}
-        return doubt | {
-            "brokerId": group.broker_id,
-            "brokerAddr": group.client_address,
-            "epoch": number_at(self._history.epochs, log.max_offset),
-            "maxOffset": log.max_offset,
-            "confirmOffset": log.confirm_offset,
-            "heartbeatTimeoutMills": config.silence_ms,
-            "electionPriority": config.priority,
-            "holdsLease": "true",
-            "haServerAddr": f"{config.ha_host}:{self.master.port}",
-        }
+        room = {} if self._full is None else {"withoutRoom": "true"}
+        return (
+            doubt
+            | room
+            | {
+                "brokerId": group.broker_id,
+                "brokerAddr": group.client_address,
+                "epoch": number_at(self._history.epochs, log.max_offset),
+                "maxOffset": log.max_offset,
+                "confirmOffset": log.confirm_offset,
+                "heartbeatTimeoutMills": config.silence_ms,
+                "electionPriority": config.priority,
+                "holdsLease": "true",
+                "haServerAddr": f"{config.ha_host}:{self.master.port}",
+            }
+        )
 
     def _beaten(self, asked_s: float, answer: Mapping[str, str]) -> float:
         """A controller has answered a heartbeat that was sent at `asked_s`; returns the length of the lease, or 0.0."""
         try:
             epochs = int(answer.get("masterEpoch", 0)), int(answer.get("syncStateSetEpoch", 0))
             length_ms, successor = int(answer.get("lease", 0)), int(answer.get("successor", 0))
+            without_room = frozenset(map(int, filter(None, answer.get("withoutRoom", "").split(","))))
         except ValueError:
             return 0.0
         known = self._replica_role.known
@@ -331,6 +365,7 @@ class ElectedMember:
         granted_s = 0.0
         if length_ms > 0 and self._acting is self.master and epochs[0] == self.master.epoch:
             granted_s = length_ms / 1000
+            self._without_room = without_room
             held = self._lease.holds(_now_s())
             self._lease.grant(asked_s, granted_s)
             if not held:

@@ -33,6 +33,7 @@ class ReplicaHeartbeat:
         holds_lease: whether it acknowledges only while it holds a lease. RocketMQ's own brokers do not.
         ha_address: `host:port` at which it listens to slaves; empty when it did not say.
         doubt_epoch: see `Candidate`.
+        is_full: it has no room for messages: a master does not hand over to it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ReplicaHeartbeat:
     holds_lease: bool = False
     ha_address: str = ""
     doubt_epoch: int | None = None
+    is_full: bool = False
 
 
 @dataclass(slots=True)
@@ -100,6 +102,11 @@ class LiveBrokers:
     def alive(self, name: str, ids: Iterable[int], now_ms: int) -> frozenset[int]:
         """Those of the ids that are alive."""
         return frozenset(broker_id for broker_id in ids if self.is_alive(name, broker_id, now_ms))
+
+    def full(self, name: str, ids: Iterable[int], now_ms: int) -> list[int]:
+        """Those of the ids that are alive and have no room for messages."""
+        alive = sorted(self.alive(name, ids, now_ms))
+        return [broker_id for broker_id in alive if self._entries[name, broker_id].beat.is_full]
 
     def candidates(self, name: str, ids: Iterable[int], now_ms: int) -> tuple[Candidate, ...]:
         """The living ones as candidates, by id."""

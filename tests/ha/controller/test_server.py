@@ -303,6 +303,14 @@ async def test_a_second_process_with_an_id_is_refused_and_gets_no_lease(group: l
     await copy.close()
 
 
+async def test_a_master_learns_which_brokers_of_its_name_have_no_room(group: list[Broker]) -> None:
+    assert "withoutRoom" not in await group[0].beat(holdsLease="true")
+    assert "withoutRoom" not in await group[1].beat(holdsLease="true", withoutRoom="true")
+    assert (await group[0].beat(holdsLease="true"))["withoutRoom"] == "2"
+    await group[1].beat(holdsLease="true")
+    assert "withoutRoom" not in await group[0].beat(holdsLease="true")
+
+
 # ---- failover
 
 

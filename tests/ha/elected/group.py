@@ -131,7 +131,9 @@ class ToCourt(Controllers):
         self.court.beats[self.broker_id] = fields
         group = self.court.group
         answer = {"masterEpoch": str(group.master_epoch), "syncStateSetEpoch": str(group.set_epoch)}
-        return answer | ({"lease": str(int(LEASE_S * 1000))} if group.master_id == self.broker_id else {})
+        full = ",".join(str(one) for one, beat in self.court.beats.items() if "withoutRoom" in beat)
+        is_master = group.master_id == self.broker_id
+        return answer | ({"lease": str(int(LEASE_S * 1000)), "withoutRoom": full} if is_master else {})
 
 
 class Replica:

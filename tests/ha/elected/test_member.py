@@ -384,3 +384,23 @@ async def test_a_hand_over_that_takes_too_long_is_given_up(tmp_path: Path) -> No
             assert not first.is_writable
             await leads(first)
             assert court.group.master_epoch == 1
+
+
+async def test_a_master_without_room_hands_over_to_a_slave_that_has_some(tmp_path: Path) -> None:
+    court = Court(3)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second, replica(tmp_path, court, 3) as third:
+            await in_sync(court, 1, 2, 3)
+            second.member.watch_room(lambda: "the disk is full")
+            await eventually(lambda: first.member._without_room == {2})
+            with pytest.raises(Refusal, match="besides this master: 3 at s:3"):
+                first.log.transfer("2")
+            first.member.watch_room(lambda: "the disk is full")
+            await leads(third)
+            await eventually(lambda: third.member._without_room == {1, 2})
+            third.member.watch_room(lambda: "the disk is full")
+            await eventually(lambda: third.member._full is not None)
+            with pytest.raises(Refusal, match="with room besides this master: nobody"):
+                third.log.transfer(None)
+            assert court.group.master_id == 3
