@@ -456,3 +456,37 @@ async def test_a_client_is_found_by_its_address_while_it_is_connected_here(follo
     assert table.connected_at("10.0.0.9:4000") is client
     table.connection_closed(client)
     assert table.connected_at("10.0.0.9:4000") is None
+
+
+async def test_an_answered_pop_makes_room_for_the_next_one(follower: Follower, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_POPS_MAX", 1)
+    leader = Leader(accept)
+    follower.leads(await leader.start())
+    for opaque in (1, 2, 3):
+        follower.send(opaque, 200050)
+        await follower.answered(opaque)
+    assert follower.client.answers == [(1, 0, ""), (2, 0, ""), (3, 0, "")]
+    await leader.server.close()
+
+
+async def test_a_lost_answer_is_told_when_the_members_know_of_the_leaders_end(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    class Loop:
+        def __getattr__(self, name: str) -> object:
+            return getattr(asyncio.get_running_loop(), name)
+
+        def call_later(self, delay_s: float, call: Callable[..., object], *args: object) -> object:
+            if call == follower.client.refuse:
+                pauses.append(delay_s)
+            return asyncio.get_running_loop().call_later(delay_s, call, *args)
+
+    monkeypatch.setattr(follower.pass_on, "_loop", Loop())
+    leader = Leader(lambda connection, _: connection.abort("killed"))
+    follower.leads(await leader.start())
+    follower.send(1)
+    assert await follower.answered(1) == [(1, 14, "leader-changed")]
+    assert pauses == [0.1]
+    await leader.server.close()

@@ -6,11 +6,14 @@ from typing import Any, cast
 import pytest
 
 from broker.config import BrokerConfig
-from broker.pull.spread import ReadSpread
+from broker.pull.spread import MOVE_SECONDS, ReadSpread
 from broker.role import Role
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogRole, LogState, Readiness, Replica
+from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields
+from tests.broker.groups.test_clients import beat
 
 LEADER = LeaderHint("n0", "host:1", "")
 LEADING = LogState(LogRole.LEADER, 3, LEADER, None)
@@ -136,3 +139,43 @@ def test_a_deposed_leader_whose_disk_has_failed_sends_its_readers_away_at_once()
     world.log.ready = Readiness(False, "the disk failed", is_level=False)
     assert set(world.suggested()) == {"0"} and world.left == 1
     assert not world.spread.keeps_readers, "a pull that comes later waits no more than those"
+
+
+def test_a_queue_whose_home_has_fallen_behind_gets_another_one() -> None:
+    world = World(LEADING)
+    assert set(world.suggested()) == {"2", "3"}
+    world.log.members[0] = replace_of(LEVEL, is_level=False)
+    assert set(world.suggested()) == {"3"}
+
+
+@pytest.fixture
+async def pushed(desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The header of a push consumer's pull that may wait a minute, at a node from which all readers are sent away."""
+    await make_topic(client)
+    await beat(client, "c1", version=5)
+    monkeypatch.setattr(desk.parts.pull.spread, "is_elsewhere", lambda _: True)
+    return pull_fields(sysFlag=2, subscription=None, subVersion=5, suspendTimeoutMillis=60_000)
+
+
+async def test_a_pull_that_has_to_move_is_held_for_a_second_only(
+    desk: Desk, client: MemoryClient, pushed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, now_s = desk.parts.pull.held, desk.parts.pull.held.now()
+    monkeypatch.setattr(held, "_clock", lambda: now_s)
+    moving = client.start(RequestCode.PULL_MESSAGE, pushed)
+    staying = client.start(RequestCode.PULL_MESSAGE, pushed | {"sysFlag": "6", "subscription": "*"})
+    assert len(held) == 2
+    now_s += MOVE_SECONDS
+    held.sweep()
+    assert (await client.answer_to(moving)).code == ResponseCode.PULL_NOT_FOUND
+    assert staying not in client.answers and len(held) == 1
+
+
+async def test_a_pull_that_waits_when_it_has_to_move_is_answered(
+    desk: Desk, client: MemoryClient, pushed: dict[str, str]
+) -> None:
+    moving = client.start(RequestCode.PULL_MESSAGE, pushed)
+    staying = client.start(RequestCode.PULL_MESSAGE, pushed | {"sysFlag": "6", "subscription": "*"})
+    desk.parts.pull.held.wake_all()
+    assert (await client.answer_to(moving)).code == ResponseCode.PULL_NOT_FOUND
+    assert staying not in client.answers and len(desk.parts.pull.held) == 1
