@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,24 +145,45 @@ def run_order(
     from chaos.drills.verdict import Verdict
     from chaos.report.page import render
 
-    for path in filter(None, (arguments.json, arguments.report, arguments.history)):
+    with _writable(path for path in (arguments.json, arguments.report, arguments.history) if path is not None):
         try:
-            path.open("a").close()
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from error
-    try:
-        shape = ["--mode", arguments.mode, *_equipment(drills, arguments.fabric)]
-        with contextlib.closing(_display(order, is_watched=arguments.watch)) as display:
-            result = _run_watched(order, shape, fabric, display)
-    except CommandError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return Verdict.UNKNOWN.value
-    print(result.table())
-    if arguments.json is not None:
-        _write(arguments.json, json.dumps(result.figures(), indent=1) + "\n")
-    if arguments.report is not None:
-        _write(arguments.report, render(result))
+            shape = ["--mode", arguments.mode, *_equipment(drills, arguments.fabric)]
+            with contextlib.closing(_display(order, is_watched=arguments.watch)) as display:
+                result = _run_watched(order, shape, fabric, display)
+        except CommandError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return Verdict.UNKNOWN.value
+        with contextlib.suppress(BrokenPipeError):  # the files and the exit code still tell the verdict
+            print(result.table(), flush=True)
+        if arguments.json is not None:
+            _write(arguments.json, json.dumps(result.figures(), indent=1) + "\n")
+        if arguments.report is not None:
+            _write(arguments.report, render(result))
     return result.verdict.value
+
+
+@contextlib.contextmanager
+def _writable(paths: Iterable[Path]) -> Iterator[None]:
+    """Make sure that these files can be written; those that were made for it and are empty at the end are removed.
+
+    Raises:
+        UsageError: one cannot be written.
+    """
+    made: list[Path] = []
+    try:
+        for path in paths:
+            is_new = not path.exists()
+            try:
+                path.open("a").close()
+            except OSError as error:
+                raise UsageError(f"{path}: {error.strerror}") from error
+            if is_new:
+                made.append(path)
+        yield
+    finally:
+        for path in made:
+            if path.exists() and path.stat().st_size == 0:
+                path.unlink()
 
 
 def _write(path: Path, text: str) -> None:

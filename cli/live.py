@@ -9,6 +9,7 @@ from typing import Final, Protocol, TextIO
 from chaos.drills.record import DrillRecord
 from chaos.drills.run import Display
 from chaos.fabric.contract import ClusterView
+from cli.output import drop
 
 _INTERVAL_S = 1.0
 _BAR_WIDTH = 20
@@ -63,8 +64,11 @@ class LineDisplay:
         """Nothing is to be undone."""
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:  # nobody looks any more; the run and its verdict go on
+            drop(self._stream)
 
 
 class ScreenDisplay:

@@ -5,13 +5,13 @@ Only the command that is asked for is imported, and its modules when it runs: ea
 
 import argparse
 import errno
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
 from cli.lifeline import die_with_parent
+from cli.output import drop
 from node.errors import CommandError
 
 _MODULES: Final = {
@@ -44,7 +44,10 @@ def main(words: Sequence[str] | None = None) -> int:
         if arguments.die_with_parent:
             die_with_parent(arguments.die_with_parent)
         code: int = arguments.run(arguments)
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the command has done its work, though nobody reads the rest of what it says
+            drop(sys.stdout)
         return code
     except CommandError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -52,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _drop_output()
+        drop(sys.stdout)
         return 1
     except OSError as error:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -60,13 +63,8 @@ def main(words: Sequence[str] | None = None) -> int:
         # for example a folder that cannot be written, or a full disk below the standard output
         print(f"error: {error.filename or 'what was to be written'}: {error.strerror}", file=sys.stderr)
         if error.filename is None:
-            _drop_output()
+            drop(sys.stdout)
         return 1
-
-
-def _drop_output() -> None:
-    """Let what the standard output still holds go nowhere: the interpreter would fail to write it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _PrintVersion(argparse.Action):

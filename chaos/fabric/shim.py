@@ -18,15 +18,25 @@ _EFFECT_LIMIT_S = 15.0
 _POLL_S = 0.01
 
 
+def find_compiler() -> str:
+    """Return the path of a C compiler.
+
+    Raises:
+        CommandError: there is none; the text has the command that installs one.
+    """
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise CommandError(f"slow disks and wrong clocks need a C compiler: {INSTALL}")
+    return compiler
+
+
 def build_shim(directory: Path) -> Path:
     """Build the library in a folder; return its path.
 
     Raises:
         CommandError: there is no C compiler, or it fails; the text has the command that installs it.
     """
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise CommandError(f"slow disks and wrong clocks need a C compiler: {INSTALL}")
+    compiler = find_compiler()
     library = directory / "shim.so"
     source = Path(__file__).with_name("shim.c")
     words = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"]

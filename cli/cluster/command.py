@@ -188,6 +188,10 @@ def _up(arguments: argparse.Namespace) -> int:
         from cli.cluster.up import Shape, run_cluster
         from cli.main import main
 
+    if arguments.shim:
+        from chaos.fabric.shim import find_compiler
+
+        find_compiler()  # before there is a folder
     if arguments.disks:
         from chaos.fabric.disk import own_mounts
 

@@ -115,6 +115,15 @@ def test_a_cluster_in_a_folder_that_cannot_be_written_is_refused_in_one_line(
     assert capsys.readouterr().err == "error: /proc/ledgermq: No such file or directory\n"
 
 
+def test_a_cluster_with_the_shim_is_refused_without_a_compiler_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["cluster", "up", "--shim", "--dir", str(tmp_path / "cluster")]) == 1
+    assert "need a C compiler" in capsys.readouterr().err
+    assert not (tmp_path / "cluster").exists()
+
+
 def test_a_cluster_on_a_read_only_file_system_is_refused_in_one_line(tmp_path: Path) -> None:
     """As a process of its own, in a mount namespace where the folder is read-only."""
     command = f'mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && exec "$@"'

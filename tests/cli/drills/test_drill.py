@@ -32,16 +32,20 @@ def test_sigterm_ends_the_cluster_and_removes_its_folder(tmp_path: Path) -> None
 
 
 def test_a_drill_that_cannot_begin_ends_as_one_that_proves_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def refused(*_: object) -> None:
         raise CommandError("the cluster did not come up")
 
-    assert main(["drill", "kill-leader", "--report", "/nowhere/out.html"]) == 2
+    (tmp_path / "old.json").write_text("{}")
+    files = ["--json", str(tmp_path / "old.json"), "--history", str(tmp_path / "new.jsonl")]
+
+    assert main(["drill", "kill-leader", *files, "--report", "/nowhere/out.html"]) == 2
     assert capsys.readouterr().err == "error: /nowhere/out.html: No such file or directory\n"
     monkeypatch.setattr(drill, "_run_on_new", refused)
-    assert main(["drill", "kill-leader"]) == 2
+    assert main(["drill", "kill-leader", *files, "--report", str(tmp_path / "new.html")]) == 2
     assert capsys.readouterr().err == "error: the cluster did not come up\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"], "no empty files are left"
 
 
 def test_a_drill_for_other_modes_or_a_fabric_beside_a_running_cluster_is_refused(
@@ -74,6 +78,36 @@ def test_a_full_disk_below_the_standard_output_is_told_in_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(words, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
     assert (done.returncode, done.stderr) == (1, "error: what was to be written: No space left on device\n")
+
+
+_FAILS = """
+import sys
+from types import SimpleNamespace
+import cli.drill
+from chaos.drills.verdict import Verdict
+from cli.main import main
+
+async def run(order, shape, directory, watchdog, display):
+    for number in range(1000):
+        display.event(f"event {number}")
+    rows = chr(10).join(map(str, range(100_000)))
+    return SimpleNamespace(table=lambda: rows, figures=lambda: {}, verdict=Verdict[sys.argv[1]])
+
+cli.drill._run_on_new = run
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("PASS", 0), ("FAIL", 1)])
+def test_a_drill_whose_reader_has_gone_ends_with_its_verdict(tmp_path: Path, verdict: str, code: int) -> None:
+    json = tmp_path / "figures.json"
+    words = [sys.executable, "-c", _FAILS, verdict, "drill", "kill-leader", "--json", str(json)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith(b"event 0\n")
+        process.stdout.close()
+        assert process.wait(WAIT_S) == code
+    assert json.read_text() == "{}\n"
 
 
 def test_a_campaign_of_a_drill_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

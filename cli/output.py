@@ -1,0 +1,12 @@
+"""Standard output and error whose reader has gone, as behind `| head`."""
+
+import os
+from typing import TextIO
+
+
+def drop(stream: TextIO) -> None:
+    """Have what the stream still holds, and what is written to it from now on, go nowhere.
+
+    Without this the interpreter would fail to write the rest at its end.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
