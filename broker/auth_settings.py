@@ -3,6 +3,7 @@
 Source: apache/rocketmq `auth/.../config/AuthConfig.java`.
 """
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,14 @@ def _read_codes(text: str) -> frozenset[int]:
 
 CODES = ValueKind("text", _read_codes, lambda codes: ",".join(map(str, sorted(codes))))
 """Request codes, `10,310`."""
+
+
+class WithoutSecret(enum.Enum):
+    """What is done with a password that is to be stored where no secret is given."""
+
+    PLAIN = "it is stored in plain text"
+    OWN_KEY = "a key is made in the store's directory: no replica needs it"
+    REFUSE = "it is not stored: replicas need the same secret"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +88,17 @@ class AuthSettings:
         PATH,
         None,
         "File with the secret, 32 bytes or more, by which the stored passwords of users are encrypted.",
-        note="The same on all replicas. Without it that of dLegerPeerSecretFile or haPeerSecretFile is used,"
-        " and without that passwords are stored in plain text.",
+        note="The same on all replicas. Without it that of dLegerPeerSecretFile or haPeerSecretFile is used;"
+        " a broker without replicas then makes password.key in storePathRootDir.",
         origin=OURS,
+    )
+    plain_passwords: bool = key(
+        "plainPasswords", BOOL, False, "Store passwords in plain text where no secret is given.", origin=OURS
     )
     password_secrets: tuple[bytes, ...] = field(default=(), repr=False)
     """From that file, filled in by the node at the start."""
+    without_secret: WithoutSecret = WithoutSecret.PLAIN
+    """Filled in likewise."""
     old_acl: bool = key(
         "aclEnable",
         BOOL,

@@ -12,7 +12,6 @@ import ipaddress
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import replace
 
 from broker.admin.live_config import Keep, LiveConfig
 from broker.admin.master_tables import POLL_SECONDS, MasterTables
@@ -38,7 +37,7 @@ from ledgermq.remoting.server import RemotingServer
 from node.keys import BROKER_KEYS
 from node.log_choice import open_store_of
 from node.node_config import NodeConfig
-from node.store_settings import password_secrets, peer_secrets
+from node.store_settings import peer_secrets, with_secrets
 from store.opening import OpenStore
 from telemetry.collector import QuietCollector
 from telemetry.descriptors import DescriptorWatch
@@ -156,9 +155,7 @@ class Broker:
         advertised_port = config.advertised_port or self._port
         self._address = f"{config.advertised_host}:{advertised_port}"
         store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
-        config.auth = replace(config.auth, password_secrets=password_secrets(self._node))
-        if config.auth.authentication_enable and not config.auth.password_secrets:
-            log.warning("passwords of users are stored in plain text: set passwordKeyFile")
+        config.auth = with_secrets(self._node)
         self._follower = follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
         chosen = await open_store_of(self._node, store_host, self._address, follower, self._controllers)
         self._open, self._follow, self._tables_at = chosen.store, chosen.follow, chosen.tables_at

@@ -215,7 +215,18 @@ class NodeConfig:
             found.append(("enableControllerMode", "is true, and so is enableDLegerCommitLog: choose one"))
         elif self.elected.enable:
             found += self.elected.problems()
-        return found
+        return found or list(self._password_problems())
+
+    def _password_problems(self) -> Iterator[tuple[str, str]]:
+        auth = self.broker.auth
+        peers = self.raft.peer_secret_file if self.raft_enable else self.ha.peer_secret_file
+        has_secret = auth.password_key_file is not None or peers is not None
+        if auth.authentication_enable and not (has_secret or auth.plain_passwords or self.mode is LogMode.STANDALONE):
+            yield (
+                "passwordKeyFile",
+                "is needed: replicas store the passwords of users encrypted by one secret, that of this file, or of"
+                " dLegerPeerSecretFile or haPeerSecretFile (plainPasswords=true does without)",
+            )
 
     def _ha_problems(self) -> Iterator[tuple[str, str]]:
         is_slave = self.mode is LogMode.SLAVE

@@ -55,6 +55,8 @@ def settings_notices(broker: BrokerConfig) -> Iterator[str]:
     """Warning if everybody may change this broker's settings."""
     if broker.insecure_settings and not broker.auth.authentication_enable:
         yield "WARNING: insecureSettings=true: whoever reaches this broker can stop it and delete messages"
+    if broker.auth.plain_passwords and broker.auth.authentication_enable and broker.auth.password_key_file is None:
+        yield "WARNING: plainPasswords=true: without a secret the log and files show passwords of users"
 
 
 def controller_notices(config: ControllerConfig) -> Iterator[str]:

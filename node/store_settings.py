@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from broker.auth_settings import AuthSettings, WithoutSecret
 from broker.config import BrokerConfig
 from dledger.config import RaftConfig
 from dledger.core.settings import RaftTiming
@@ -91,10 +92,14 @@ def peer_secrets(config: NodeConfig) -> Secrets:
     return () if secret_file is None else read_secrets(secret_file)
 
 
-def password_secrets(config: NodeConfig) -> Secrets:
-    """The secrets by which passwords of users are stored; raises as `peer_secrets`."""
-    key_file = config.broker.auth.password_key_file
-    return peer_secrets(config) if key_file is None else read_secrets(key_file)
+def with_secrets(config: NodeConfig) -> AuthSettings:
+    """The settings of users with the secrets by which their passwords are stored; raises as `peer_secrets`."""
+    auth = config.broker.auth
+    known = peer_secrets(config) if auth.password_key_file is None else read_secrets(auth.password_key_file)
+    without = WithoutSecret.OWN_KEY if config.mode is LogMode.STANDALONE else WithoutSecret.REFUSE
+    if auth.plain_passwords:
+        without = WithoutSecret.PLAIN
+    return replace(auth, password_secrets=known, without_secret=without)
 
 
 def member_config(config: NodeConfig, client_address: str, broker_id: int) -> MemberConfig:

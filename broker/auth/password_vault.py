@@ -12,7 +12,7 @@ can be replaced: the leader seals again what the first one did not seal.
 import base64
 import binascii
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -29,16 +29,25 @@ class PasswordVault:
     """Seals and opens passwords.
 
     Args:
-        secrets: the first one seals, each of them opens; none: passwords are stored as they are.
+        secrets: the first one seals, each of them opens.
+        make: called for them when a password is to be sealed and there are none; none: passwords are stored as they
+            are.
     """
 
-    def __init__(self, secrets: Iterable[bytes]) -> None:
-        self._ciphers = [AESSIV(hmac.digest(secret, _USE, "sha512")) for secret in secrets]
+    def __init__(self, secrets: Iterable[bytes], make: Callable[[], Iterable[bytes]] = tuple) -> None:
+        self._ciphers = _ciphers(secrets)
+        self._make = make
         self._opened = lru_cache(_OPENED_MAX)(self._open)
 
     def seal(self, user: User) -> User:
-        """The user with the password as it is to be stored; unchanged if it cannot be opened, or without a secret."""
+        """The user with the password as it is to be stored; unchanged if it cannot be opened, or without a secret.
+
+        Raises:
+            Refusal: there is no secret, and none is made.
+        """
         password = self.password_of(user)
+        if not self._ciphers and password is not None:
+            self._ciphers = _ciphers(self._make())
         if not self._ciphers or password is None:
             return user
         sealed = self._ciphers[0].encrypt(password.encode("utf-8", "surrogatepass"), [user.name.encode()])
@@ -59,3 +68,7 @@ class PasswordVault:
             except (InvalidTag, ValueError):
                 continue
         return None
+
+
+def _ciphers(secrets: Iterable[bytes]) -> list[AESSIV]:
+    return [AESSIV(hmac.digest(secret, _USE, "sha512")) for secret in secrets]

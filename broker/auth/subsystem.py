@@ -1,16 +1,22 @@
 """Authentication and authorization of requests, and the requests that change users and policies."""
 
+import logging
 from collections.abc import Mapping
 
 from broker.auth.guard import Guard
+from broker.auth.own_key import known_secrets, made_secrets
 from broker.auth.password_vault import PasswordVault
 from broker.auth.requests import AuthRequests
+from broker.auth_settings import WithoutSecret
 from broker.context import BrokerContext
 from broker.state import names
 from broker.subsystem import Serve, Subsystem
 from ledgermq.message.properties import REAL_TOPIC
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.refusal import Refusal
+
+log = logging.getLogger(__name__)
 
 
 class AuthSubsystem(Subsystem):
@@ -25,7 +31,10 @@ class AuthSubsystem(Subsystem):
         self._store = context.store
         self._super_users = config.auth.super_users()
         self._forwarding = context.forwarding
-        vault = PasswordVault(config.auth.password_secrets)
+        auth, root = config.auth, config.store.root
+        is_alone = auth.without_secret is WithoutSecret.OWN_KEY
+        secrets = auth.password_secrets or (known_secrets(root) if is_alone else ())
+        vault = PasswordVault(secrets, made_secrets(auth.without_secret, root))
         self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self.topic_at, vault)
         self._requests = AuthRequests(
             state, context.role, self.guard, vault, context.appender.propose, context.loop.time
@@ -49,8 +58,11 @@ class AuthSubsystem(Subsystem):
 
     def lead(self) -> None:
         """Create the users of the configuration that do not exist, and seal passwords that are not."""
-        self._requests.make_users(self._super_users)
-        self._requests.seal_users()
+        try:
+            self._requests.make_users(self._super_users)
+            self._requests.seal_users()
+        except Refusal as refusal:
+            log.warning("users are not made, and passwords stay in plain text: %s", refusal.remark)
 
     def topic_at(self, physical_offset: int) -> str | None:
         """The topic of the record at a physical offset (of one that waits, its real topic); None without a record."""

@@ -37,6 +37,17 @@ def problems(**settings: str) -> tuple[str, ...]:
     return caught.value.problems
 
 
+@pytest.mark.parametrize("mode", [SYNC, SLAVE, RAFT | {"dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3"}])
+def test_replicas_that_check_users_need_a_secret_for_their_passwords(mode: dict[str, str]) -> None:
+    mode = mode | ACL
+    mode.pop("dLegerPeerSecretFile", None)
+    (found,) = problems(**mode)
+    assert "'passwordKeyFile' is needed" in found
+    assert broker(**mode, plainPasswords="true").broker.auth.plain_passwords
+    assert broker(**mode, passwordKeyFile="/k").broker.auth.password_key_file == Path("/k")
+    assert broker(**ACL).mode is LogMode.STANDALONE
+
+
 def test_values_of_a_file_reach_their_fields(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(

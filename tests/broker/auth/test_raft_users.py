@@ -24,6 +24,7 @@ async def ask_all(group: Group, code: int, fields: dict[str, str], body: bytes =
     return [answer.code for answer in answers]
 
 
+@pytest.mark.parametrize("group", [{"plainPasswords": True}], indirect=True)
 async def test_a_change_that_every_member_is_asked_for_is_made_once_and_known_to_all(group: Group) -> None:
     assert await ask_all(group, RequestCode.AUTH_CREATE_USER, ALICE, b'{"password":"p"}') == [0, 0, 0]
     await group.everywhere(lambda broker: broker.parts.context.state.user("alice") == User(name="alice", password="p"))
@@ -35,12 +36,18 @@ async def test_a_change_that_every_member_is_asked_for_is_made_once_and_known_to
     await group.everywhere(lambda broker: not broker.parts.context.state.users and not broker.parts.context.state.acls)
 
 
+async def test_without_a_secret_for_all_replicas_no_password_is_stored(group: Group) -> None:
+    answer = await ask(group.client, group.leader, RequestCode.AUTH_CREATE_USER, ALICE, b'{"password":"p"}')
+    assert answer.code == 1 and "set passwordKeyFile to the same file on all replicas" in (answer.remark or "")
+
+
 async def test_what_the_leader_refuses_a_follower_refuses_with_its_words(group: Group) -> None:
     answer = await ask(group.client, group.followers[0], RequestCode.AUTH_CREATE_USER, ALICE, b"{}")
     assert (answer.code, answer.remark) == (16, "password can not be blank")
 
 
 CHECKED = {
+    "plainPasswords": True,
     "authenticationEnabled": True,
     "authorizationEnabled": True,
     "initAuthenticationUser": '{"username":"root","password":"root-secret"}',

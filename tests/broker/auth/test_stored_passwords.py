@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.auth.own_key import KEY_FILE
 from broker.auth.password_vault import PasswordVault
-from broker.auth_settings import AuthSettings
+from broker.auth_settings import AuthSettings, WithoutSecret
 from broker.state.users import User, UserChange
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.signature import Credentials
@@ -101,3 +102,26 @@ async def test_without_the_secret_nobody_is_let_in_by_an_empty_password(desk: De
             assert (answer.code, answer.remark) == (16, "check signature failed.")
     finally:
         await again.stop(save_tables=False)
+
+
+OWN_KEY = {"auth": dataclasses.replace(PLAIN, without_secret=WithoutSecret.OWN_KEY)}
+
+
+@pytest.mark.parametrize("desk", [OWN_KEY], indirect=True)
+async def test_a_broker_without_replicas_makes_a_key_when_it_first_needs_one(desk: Desk) -> None:
+    root = Path(desk.config.store.root)
+    await make_alice(await rooted(desk))
+    made = (root / KEY_FILE).read_bytes()
+    assert (root / KEY_FILE).stat().st_mode & 0o777 == 0o600
+    again = await _restart(desk, desk.config.auth)
+    try:
+        assert _found_in_files(root, b"alice-secret") == []
+        assert (await ask(again.client(), ALICE, RequestCode.CHECK_CLIENT_CONFIG)).code != 16
+        assert (root / KEY_FILE).read_bytes() == made
+    finally:
+        await again.stop(save_tables=False)
+
+
+@pytest.mark.parametrize("desk", [{"auth": AuthSettings(without_secret=WithoutSecret.OWN_KEY)}], indirect=True)
+async def test_no_key_is_made_without_users(desk: Desk) -> None:
+    assert not (Path(desk.config.store.root) / KEY_FILE).exists()
