@@ -117,6 +117,10 @@ chaos-long: $(BIN)/.dev ## campaigns of fresh seeds in every mode, simulation an
 	    $(BIN)/ledgermq chaos run --seed $$seed --mode $$mode --minutes 5 --report build/chaos/$$mode-$$seed.html || exit $$?; done; \
 	  $(MAKE) sim elections crash-images SECONDS_MAX=300 || exit $$?; done
 
+histories: $(BIN)/.dev ## a made-up history judged, clean and with an error of each kind: time and memory (OPERATIONS=n)
+	$(BIN)/python -m chaos.checkers --operations $(or $(OPERATIONS),10000000)
+	$(BIN)/python -m chaos.checkers --operations $(or $(OPERATIONS),10000000) --plant
+
 crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times in each mode (ROUNDS=n)
 	$(BIN)/python -m chaos.crash.kill_loop --mode standalone --rounds $(ROUNDS)
 	$(BIN)/python -m chaos.crash.kill_loop --mode raft --rounds $(ROUNDS)
@@ -149,4 +153,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean

@@ -5,13 +5,16 @@ import os
 from pathlib import Path
 
 from chaos.drills.catalogue import CATALOGUE
+from chaos.drills.workloads import STEADY, WORKLOADS, drawn
 from cli.drill import MODES, RATE, add_traffic_options, attached, pace, positive, run_order, where
+from ledgermq.history import HistoryError, parse_operation
+from node.errors import UsageError
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command `chaos` to the parser."""
     verbs = commands.add_parser(
-        "chaos", help="all drills, or random faults by a seed: on real processes, or simulated"
+        "chaos", help="all drills, or random faults by a seed: on real processes, or simulated; histories judged"
     ).add_subparsers(dest="verb", metavar="VERB", required=True)
     run = verbs.add_parser("run", help="drills of the catalogue, drawn from a seed, on one cluster under traffic")
     run.add_argument("--seed", type=int, required=True, metavar="N", help="draws the drills and their lengths")
@@ -31,6 +34,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--out", type=Path, default=Path("drills"), metavar="DIR", help="for figures and reports (%(default)s)"
     )
     suite.set_defaults(run=_suite)
+    check = verbs.add_parser("check", help="judge the history that a drill wrote, of any length, in little memory")
+    check.add_argument("file", type=Path, metavar="FILE", help="written by --history")
+    check.set_defaults(run=_check)
     simulate = verbs.add_parser(
         "simulate", help="whole clusters in one process, on a clock, network and disk of a seed"
     )
@@ -44,12 +50,42 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     simulate.set_defaults(run=_simulate)
 
 
+def _check(arguments: argparse.Namespace) -> int:
+    """Exit 0 when every promise was kept, 1 when one was broken.
+
+    Raises:
+        UsageError: the file cannot be read, or is no history of one drill.
+    """
+    from contextlib import closing
+
+    from chaos.checkers.operations import PROMISES, Judge
+
+    try:
+        with closing(Judge()) as judge, arguments.file.open("rb") as file:
+            for line in file:
+                if (operation := parse_operation(line)) is not None:
+                    judge.feed(operation)
+            findings = judge.findings()
+    except (OSError, HistoryError) as error:
+        raise UsageError(f"{arguments.file}: {error}") from error
+    if not findings.sent:
+        raise UsageError(f"{arguments.file}: it has no operations of a drill")
+    print(f"{findings.sent:,} sent, {findings.acked:,} acknowledged, {findings.delivered:,} delivered")
+    for code, name, what in PROMISES:
+        count = getattr(findings, name)
+        lines = [f"{'FAIL' if count else 'ok  '} {code:4} {what}: {count:,}", *findings.examples.get(name, ())]
+        print("\n          ".join(lines))
+    return 0 if findings.is_sound else 1
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from chaos.drills.campaign import draw
     from chaos.drills.run import Order
     from cli.suite import pairs_of
 
     fabric = attached(arguments)
+    if arguments.workload is None and fabric is None:  # brokers of others may lack settings that a workload needs
+        arguments.workload = drawn(arguments.seed).name
     drills = [CATALOGUE[name] for name, _ in pairs_of(arguments.drills.split(","), [arguments.mode], arguments.fabric)]
     order = Order(
         name=f"campaign {arguments.seed}",
@@ -59,6 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
         quiet_s=arguments.quiet,
         expected_s=60 * arguments.minutes,
         history=arguments.history and str(arguments.history),
+        workload=WORKLOADS[arguments.workload or STEADY.name],
         repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g} {where(arguments)}"
         f" --drills {','.join(drill.name for drill in drills)}{pace(arguments)}",
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chaos.drills.catalogue import CATALOGUE, Drill
+from chaos.drills.workloads import STEADY, WORKLOADS, Workload
 from cli.cluster.plan import ClusterMode
 from node.errors import CommandError, UsageError
 
@@ -65,6 +66,11 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
         " for each node, which iptables cuts (root)",
     )
     add_attach_option(parser)
+    parser.add_argument(
+        "--workload",
+        choices=list(WORKLOADS),
+        help="; ".join(f"{one.name}: {one.summary}" for one in WORKLOADS.values()),
+    )
     parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
     parser.add_argument(
         "--quiet",
@@ -77,7 +83,7 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a report for people to this file")
     parser.add_argument(
-        "--history", type=Path, metavar="FILE", help="append what the producer was told to this file, as JSON Lines"
+        "--history", type=Path, metavar="FILE", help="append every operation to this file, as JSON Lines"
     )
 
 
@@ -123,7 +129,7 @@ def where(arguments: argparse.Namespace) -> str:
 def pace(arguments: argparse.Namespace) -> str:
     """Return the options of the traffic's pace, for the same command."""
     quiet = "" if arguments.quiet == _QUIET_S else f" --quiet {arguments.quiet:g}"
-    return f"{quiet} --rate {arguments.rate:g}"
+    return f"{quiet} --rate {arguments.rate:g}" + (f" --workload {arguments.workload}" if arguments.workload else "")
 
 
 def run_order(
@@ -147,7 +153,7 @@ def run_order(
 
     with _writable(path for path in (arguments.json, arguments.report, arguments.history) if path is not None):
         try:
-            shape = ["--mode", arguments.mode, *_equipment(drills, arguments.fabric)]
+            shape = ["--mode", arguments.mode, *_equipment(drills, order.workload, arguments.fabric)]
             with contextlib.closing(_display(order, is_watched=arguments.watch)) as display:
                 result = _run_watched(order, shape, fabric, display)
         except CommandError as error:
@@ -217,13 +223,14 @@ def _drill(arguments: argparse.Namespace) -> int:
         history=arguments.history and str(arguments.history),
         repeat=f"ledgermq drill {drill.name} {where(arguments)} --hold {arguments.hold:g}{pace(arguments)}",
         expected_s=2 * arguments.quiet + arguments.hold + 1.0,
+        workload=WORKLOADS[arguments.workload or STEADY.name],
     )
     return run_order(order, arguments, fabric, [drill])
 
 
-def _equipment(drills: Sequence[Drill], fabric: str) -> list[str]:
-    """Return the options of `cluster up` for what these drills need on a fabric."""
-    settings = sorted({setting for drill in drills for setting in drill.settings})
+def _equipment(drills: Sequence[Drill], workload: Workload, fabric: str) -> list[str]:
+    """Return the options of `cluster up` for what these drills and this workload need on a fabric."""
+    settings = sorted({setting for drill in drills for setting in drill.settings} | set(workload.settings))
     options = sorted({option for drill in drills for option in drill.equipment})
     if fabric == _NAMESPACES:
         options = ["--fabric", fabric, *(option for option in options if option != "--links")]

@@ -1,4 +1,6 @@
-"""The outcomes of sends as JSON Lines: the history that an audit compares with the logs. `Producer` writes it.
+"""What clients did and were told, as JSON Lines.
+
+`Producer` writes the outcomes of its sends, which an audit compares with the logs:
 
     {"producer":"p1","sequence":7,"key":"7F00...","topic":"orders","queue_id":1,"queue_offset":42,
      "body_crc":305419896,"outcome":"ok","tries":1}
@@ -13,6 +15,25 @@
 another one was under way, for they may be stored in any order. `key` is the message's unique id (UNIQ_KEY), the same
 through all its tries. `queue_id` and `queue_offset` are null unless the outcome is ok. `body_crc` is the CRC-32 of the
 body as it is in the log (31 bits), or null.
+
+Drills add a line for every operation that they see, in the order of time; audits skip lines that have `op`:
+
+    {"op":"invoke","at_s":12.25,"number":7,"name":"key-3"}
+    {"op":"ok","at_s":12.26,"number":7,"queue":"broker-a/1","offset":42,"tries":1}
+    {"op":"deliver","at_s":12.27,"number":7,"queue":"broker-a/1","offset":42,"name":"member-0"}
+
+| op | meaning |
+|---|---|
+| run | the first line: `name` is the workload, `queue` the cluster's mode |
+| invoke | a send begins; numbers rise by one from 0; `name` is its order key |
+| ok, fail, info | its end, as above; `due_s`: it must not be delivered earlier |
+| deliver | a consumer was given a message; `number` is null when it is none that was sent, byte for byte |
+| ack | a broker has confirmed a member's acknowledgement of one message (POP) |
+| share | the members of the group, or their queues, change |
+| commit | the group's committed offset of a queue was seen |
+| fault | a fault begins or is repaired |
+
+Times are seconds of one monotonic clock. A place (`queue`, `offset`) is empty where the client does not know it.
 """
 
 import enum
@@ -23,9 +44,9 @@ import orjson
 
 FIELDS_SQL: Final = (
     "producer string, sequence bigint, key string, topic string, queue_id int, queue_offset bigint, body_crc bigint,"
-    " outcome string, tries int"
+    " outcome string, tries int, op string"
 )
-"""The columns of a history, for Spark's JSON reader."""
+"""The columns of a history, for Spark's JSON reader. Lines whose `op` is not null are operations of a drill."""
 
 
 class Outcome(enum.StrEnum):
@@ -73,3 +94,66 @@ def parse_line(line: bytes) -> Send:
     if send.outcome is Outcome.OK and (send.queue_id is None or send.queue_offset is None):
         raise HistoryError(f"{line[:200]!r}: acknowledged without queue_id and queue_offset")
     return send
+
+
+class Op(enum.StrEnum):
+    """What a line of a drill tells of."""
+
+    RUN = "run"
+    INVOKE = "invoke"
+    OK = "ok"
+    FAIL = "fail"
+    INFO = "info"
+    DELIVER = "deliver"
+    ACK = "ack"
+    SHARE = "share"
+    COMMIT = "commit"
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One line of a drill; see the table above for the fields that an `op` has."""
+
+    op: Op
+    at_s: float
+    number: int | None = None
+    queue: str = ""
+    offset: int = -1
+    tries: int = 1
+    due_s: float = 0.0
+    name: str = ""
+
+    def line(self) -> bytes:
+        """Return the JSON line, with its line end."""
+        return orjson.dumps(asdict(self), option=orjson.OPT_APPEND_NEWLINE)
+
+
+_FIELDS: Final[dict[str, tuple[type, ...]]] = {
+    "at_s": (float, int),
+    "number": (int, type(None)),
+    "queue": (str,),
+    "offset": (int,),
+    "tries": (int,),
+    "due_s": (float, int),
+    "name": (str,),
+}
+
+
+def parse_operation(line: bytes) -> Operation | None:
+    """Return the operation that a line tells of; None when it is a producer's line of a send.
+
+    Raises:
+        HistoryError: it is no JSON object with these fields.
+    """
+    try:
+        fields: dict[str, Any] = orjson.loads(line)
+        if fields.get("op") is None:
+            return None
+        for name, value in fields.items():
+            if name != "op" and (isinstance(value, bool) or not isinstance(value, _FIELDS[name])):
+                raise HistoryError(f"{line[:200]!r}: {name} is {value!r}")
+        fields["op"] = Op(fields["op"])
+        return Operation(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise HistoryError(f"{line[:200]!r}: {error}") from None

@@ -1,19 +1,28 @@
-"""Every send and every delivery of a run, judged: what was lost, stored twice, moved, made up or put out of order.
+"""Every operation of a run, judged: what was lost, stored twice, moved, made up, early or out of order.
 
     sends       invoked, completed, outcome, place ---.
-                                                       >-- judge --> Findings
-    deliveries  number, place, moment, intact --------'
+                                                       >-- Judge --> Findings
+    deliveries  number, place, moment, member --------'
 
-Unlike `delivery`, sends may overlap: order is owed only where one send was acknowledged before the next began. A place
-is a queue, as text, and an offset in it.
+Sends may overlap: order is owed only where one send was acknowledged before the next began. A place is a queue, as
+text, and an offset in it. The judge takes operations one by one, in the order of time, and keeps what grows with their
+number in files (`slots`): 40 bytes a message.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ledgermq.history import Outcome
+from chaos.checkers.queues import Queue
+from chaos.checkers.slots import Slots
+from ledgermq.history import HistoryError, Op, Operation, Outcome
 
 _EXAMPLES_MAX = 5
+_EXCUSED_S = 60.0
+_QUEUES_MAX = 0xFFFF
+_OFFSETS_MAX = 1 << 20
+_OUTCOMES = {Op.OK: 1, Op.FAIL: 2, Op.INFO: 3}
+_OK, _FAIL, _INFO = _OUTCOMES.values()
+_LATE_IN_KEY, _CONFIRMED = 1, 2
 
 
 @dataclass(slots=True)
@@ -26,6 +35,7 @@ class Send:
         outcome: `ok` acknowledged, `fail` certainly not stored, `info` unknown.
         queue, offset: where it was stored, by the acknowledgement.
         attempts: tries of the client.
+        due_s: it must not be delivered before this moment.
     """
 
     number: int
@@ -35,6 +45,7 @@ class Send:
     queue: str = ""
     offset: int = -1
     attempts: int = 1
+    due_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,7 @@ class Delivery:
     at_s: float
     queue: str
     offset: int
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +70,43 @@ class Findings:
             the delivery.
         undelivered: acknowledged, never delivered, but still in the log.
         phantom: deliveries of a message that was never sent, or of other bytes than were sent.
-        aborted: delivered, though the send was refused as not stored.
+        aborted: delivered, though the send was refused as not stored, or the transaction rolled back.
+        overstored: further offsets of a message than its producer had tries.
         misplaced: delivered, but not at the offset that the acknowledgement named; and deliveries of another message
             from an offset that was delivered before.
-        reordered: acknowledged before another send to the same queue began, but stored after it; and first deliveries
-            of an offset after a later one of the same queue.
+        holes: offsets of a queue below the last delivered one that nobody was given.
+        reordered: acknowledged before another send to the same queue began, but stored after it.
+        disordered: first deliveries of an offset after a later one of the same queue.
+        late_in_key: first deliveries of a message after a later one of the same order key.
+        early: delivered before the transaction was committed, or before the delay was over.
+        commits: committed offsets that went back, or passed an offset that nobody was given.
+        repeated: redeliveries more than 60 s after the last fault and the last change of the group; of messages whose
+            acknowledgement was confirmed, where consumers acknowledge single messages.
         stored_twice: further offsets of a message, after a retry whose first try had been stored.
         redelivered: further deliveries of one offset.
     """
 
-    sent: int
-    acked: int
-    failed: int
-    unknown: int
-    delivered: int
-    lost: int
-    undelivered: int
-    phantom: int
-    aborted: int
-    misplaced: int
-    reordered: int
-    stored_twice: int
-    redelivered: int
-    examples: Mapping[str, Sequence[str]]
+    sent: int = 0
+    acked: int = 0
+    failed: int = 0
+    unknown: int = 0
+    delivered: int = 0
+    lost: int = 0
+    undelivered: int = 0
+    phantom: int = 0
+    aborted: int = 0
+    overstored: int = 0
+    misplaced: int = 0
+    holes: int = 0
+    reordered: int = 0
+    disordered: int = 0
+    late_in_key: int = 0
+    early: int = 0
+    commits: int = 0
+    repeated: int = 0
+    stored_twice: int = 0
+    redelivered: int = 0
+    examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def duplicates(self) -> int:
@@ -90,7 +116,25 @@ class Findings:
     @property
     def is_sound(self) -> bool:
         """No promise is broken. Duplicates are allowed: delivery is at least once."""
-        return not (self.lost or self.undelivered or self.phantom or self.aborted or self.misplaced or self.reordered)
+        return not any(getattr(self, name) for _, name, _ in PROMISES)
+
+
+PROMISES = (
+    ("L1", "lost", "no acknowledged message is lost"),
+    ("L3", "phantom", "every delivered message was sent, byte for byte"),
+    ("L4", "aborted", "nothing that was refused or rolled back was delivered"),
+    ("L5", "overstored", "no message is stored more often than it was tried"),
+    ("L6", "misplaced", "each message is at the offset that its answer named"),
+    ("L7", "holes", "no offset of a queue was left out"),
+    ("L8", "reordered", "a send that was acknowledged before another began is before it"),
+    ("L10", "disordered", "deliveries of a queue rise"),
+    ("L11", "commits", "committed offsets never go back, nor pass what was not delivered"),
+    ("L12", "repeated", "nothing was delivered again without a reason"),
+    ("L16", "early", "nothing was delivered before its time, or before its transaction was committed"),
+    ("L16", "late_in_key", "messages of one key were delivered in their order"),
+    ("L17", "undelivered", "the consumer has caught up"),
+)
+"""Code of `docs/chaos.md`, name of the count of broken ones in `Findings`, and words for people."""
 
 
 @dataclass(slots=True)
@@ -100,8 +144,8 @@ class _Tally:
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
 
-    def note(self, anomaly: str, example: str) -> None:
-        self.counts[anomaly] = self.counts.get(anomaly, 0) + 1
+    def note(self, anomaly: str, example: str, count: int = 1) -> None:
+        self.counts[anomaly] = self.counts.get(anomaly, 0) + count
         examples = self.examples.setdefault(anomaly, [])
         if len(examples) < _EXAMPLES_MAX:
             examples.append(example)
@@ -119,94 +163,228 @@ def judge(
     still_in_log: frozenset[int],
     gone: frozenset[int] = frozenset(),
 ) -> Findings:
-    """Judge a run in O(n log n).
+    """Judge a finished run; `sends` by number, from 0, `deliveries` as they came. See `Judge.findings`."""
+    operations = [Operation(Op.INVOKE, send.invoked_s, send.number) for send in sends]
+    operations += [completion(send) for send in sends]
+    operations += [delivered(delivery) for delivery in deliveries]
+    judge = Judge()
+    try:
+        for operation in sorted(operations, key=lambda one: one.at_s):
+            judge.feed(operation)
+        return judge.findings(still_in_log, gone)
+    finally:
+        judge.close()
 
-    Args:
-        sends: by number, from 0.
-        deliveries: in the order in which they came.
-        still_in_log: of the `missing` ones, the numbers that were found in the log where the acknowledgement said.
-        gone: numbers of delivered ones that were looked for there, and were not found.
+
+def completion(send: Send) -> Operation:
+    """Return the operation of a send's end."""
+    op = Op(send.outcome.value)
+    at_s = send.completed_s or send.invoked_s
+    return Operation(op, at_s, send.number, send.queue, send.offset, send.attempts, send.due_s)
+
+
+def delivered(delivery: Delivery) -> Operation:
+    """Return the operation of a delivery."""
+    queue, offset = delivery.queue, delivery.offset
+    return Operation(Op.DELIVER, delivery.at_s, delivery.number, queue, offset, name=delivery.member)
+
+
+class Judge:
+    """Judges operations that come in the order of time.
+
+    Memory grows with the sends under way, the queues, the order keys and the gaps of queues, not with the messages.
     """
-    tally = _Tally()
-    places = _places(sends, deliveries, tally)
-    for send in missing(sends, deliveries):
-        anomaly = "undelivered" if send.number in still_in_log else "lost"
-        tally.note(anomaly, f"message {send.number}, acknowledged at {send.queue} offset {send.offset}")
-    for number in sorted(gone):
-        tally.note("lost", f"message {number}, delivered, then cut from {sends[number].queue}")
-    _check_places(sends, places, tally)
-    _check_order_of_sends(sends, tally)
-    outcomes = [send.outcome for send in sends]
-    counts = tally.counts
-    return Findings(
-        sent=len(sends),
-        acked=outcomes.count(Outcome.OK),
-        failed=outcomes.count(Outcome.FAIL),
-        unknown=outcomes.count(Outcome.INFO),
-        delivered=len(places),
-        lost=counts.get("lost", 0),
-        undelivered=counts.get("undelivered", 0),
-        phantom=counts.get("phantom", 0),
-        aborted=counts.get("aborted", 0),
-        misplaced=counts.get("misplaced", 0),
-        reordered=counts.get("reordered", 0),
-        stored_twice=counts.get("stored_twice", 0),
-        redelivered=counts.get("redelivered", 0),
-        examples=tally.examples,
-    )
 
+    def __init__(self) -> None:
+        self._messages = Slots("<BBBBHqdd")  # outcome, tries, copies, marks, queue, offset, due, first delivery
+        self._queues: dict[str, Queue] = {}
+        self._names: list[str] = []
+        self._under_way: dict[int, tuple[float, str]] = {}
+        self._keys: dict[str, int] = {}
+        self._key_of: dict[int, str] = {}
+        self._sent = self._delivered = 0
+        self._tally = _Tally()
+        self._excused_until_s = float("-inf")
+        self._acks_single = self._commits_may_go_back = False
+        self._steps = {
+            Op.RUN: self._run, Op.INVOKE: self._invoke, Op.OK: self._complete, Op.FAIL: self._complete,
+            Op.INFO: self._complete, Op.DELIVER: self._deliver, Op.ACK: self._ack, Op.SHARE: self._excuse,
+            Op.COMMIT: self._commit, Op.FAULT: self._excuse,
+        }  # fmt: skip
 
-def _places(sends: Sequence[Send], deliveries: Sequence[Delivery], tally: _Tally) -> dict[int, set[tuple[str, int]]]:
-    """Return each delivered number's places; note repeats, steps back and what was never sent."""
-    places: dict[int, set[tuple[str, int]]] = {}
-    seen: dict[tuple[str, int], int] = {}
-    highest: dict[str, int] = {}
-    for delivery in deliveries:
-        place = (delivery.queue, delivery.offset)
-        if delivery.number is None or not 0 <= delivery.number < len(sends):
-            tally.note("phantom", f"{delivery.queue} offset {delivery.offset}")
-            continue
-        if (before := seen.get(place)) is not None:
-            if before == delivery.number:
-                tally.note("redelivered", f"message {delivery.number}")
-            else:
-                text = f"{delivery.queue} offset {delivery.offset} was message {before}, then message {delivery.number}"
-                tally.note("misplaced", text)
-            continue
-        seen[place] = delivery.number
-        if delivery.offset < highest.get(delivery.queue, -1):
-            tally.note("reordered", f"{delivery.queue} offset {delivery.offset} came after {highest[delivery.queue]}")
-        highest[delivery.queue] = max(highest.get(delivery.queue, -1), delivery.offset)
-        mine = places.setdefault(delivery.number, set())
-        if mine:
-            tally.note("stored_twice", f"message {delivery.number}")
-        mine.add(place)
-    return places
+    def feed(self, operation: Operation) -> None:
+        """Take the next operation.
 
+        Raises:
+            HistoryError: it cannot follow the ones before.
+            OSError: there is no room for temporary files.
+        """
+        self._steps[operation.op](operation)
 
-def _check_places(sends: Sequence[Send], places: Mapping[int, set[tuple[str, int]]], tally: _Tally) -> None:
-    for number, mine in places.items():
-        send = sends[number]
-        if send.outcome is Outcome.OK and (send.queue, send.offset) not in mine:
-            tally.note("misplaced", f"message {number}, acknowledged at {send.queue} offset {send.offset}")
-        if send.outcome is Outcome.FAIL:
-            tally.note("aborted", f"message {number}")
+    def close(self) -> None:
+        """Give the temporary files back."""
+        self._messages.close()
+        for queue in self._queues.values():
+            queue.numbers.close()
 
+    def findings(self, still_in_log: frozenset[int] = frozenset(), gone: frozenset[int] = frozenset()) -> Findings:
+        """Judge what is known when all has come, in one walk over all messages. Call it once.
 
-def _check_order_of_sends(sends: Sequence[Send], tally: _Tally) -> None:
-    """Sweep each queue in the order of calls, with the highest offset that was acknowledged before."""
-    queues: dict[str, list[Send]] = {}
-    for send in sends:
-        if send.outcome is Outcome.OK:
-            queues.setdefault(send.queue, []).append(send)
-    for queue, mine in queues.items():
-        ended = sorted(mine, key=lambda send: send.completed_s)
-        next_ended, highest, holder = 0, -1, -1
-        for send in sorted(mine, key=lambda send: send.invoked_s):
-            while ended[next_ended].completed_s < send.invoked_s:
-                if ended[next_ended].offset > highest:
-                    highest, holder = ended[next_ended].offset, ended[next_ended].number
-                next_ended += 1
+        Args:
+            still_in_log: acknowledged numbers that were not delivered, but found where the acknowledgement said.
+            gone: numbers of delivered ones that were looked for there, and were not found.
+        """
+        outcomes = [0, 0, 0, 0]
+        for number in range(self._sent):
+            outcome, *rest = self._messages.get(number)
+            outcomes[outcome] += 1
+            self._judge_message(number, outcome, *rest, is_found=number in still_in_log)
+        for number in sorted(gone):
+            self._tally.note("lost", f"message {number}, delivered, then cut from the log")
+        for name, queue in self._queues.items():
+            for begin, end in queue.gaps:
+                self._tally.note("holes", f"{name}: offsets {begin} to {end - 1}", end - begin)
+        return Findings(
+            sent=self._sent, acked=outcomes[_OK], failed=outcomes[_FAIL], unknown=outcomes[_INFO] + outcomes[0],
+            delivered=self._delivered, examples=self._tally.examples, **self._tally.counts,
+        )  # fmt: skip
+
+    def _judge_message(
+        self, number: int, outcome: int, tries: int, copies: int, marks: int, queue_id: int, offset: int, due_s: float,
+        first_s: float, *, is_found: bool,
+    ) -> None:  # fmt: skip
+        if not copies:
+            if outcome == _OK:
+                anomaly = "undelivered" if is_found else "lost"
+                self._tally.note(anomaly, f"message {number}, {self._where(queue_id, offset)}")
+            return
+        if outcome == _FAIL:
+            self._tally.note("aborted", f"message {number}")
+        if outcome == _OK and copies > tries:
+            self._tally.note("overstored", f"message {number}: {copies} times, after {tries} tries")
+        if outcome == _OK and offset >= 0 and self._queue(self._names[queue_id]).numbers.get(offset)[0] != number + 1:
+            self._tally.note("misplaced", f"message {number}, {self._where(queue_id, offset)}")
+        if first_s < due_s:
+            self._tally.note("early", f"message {number} was delivered {due_s - first_s:.3f} s before its time")
+        if marks & _LATE_IN_KEY and outcome == _OK:
+            self._tally.note("late_in_key", f"message {number}")
+
+    def _where(self, queue_id: int, offset: int) -> str:
+        if offset < 0:
+            return "acknowledged"
+        name = self._names[queue_id]
+        part = self._queue(name).part_of(offset)
+        return f"acknowledged at {name} offset {offset} ({part} of what was delivered)"
+
+    def _run(self, operation: Operation) -> None:
+        self._acks_single = operation.name == "pop"
+        self._commits_may_go_back = operation.queue != "raft"
+        self._excuse(operation)
+
+    def _excuse(self, operation: Operation) -> None:
+        self._excused_until_s = operation.at_s + _EXCUSED_S
+
+    def _invoke(self, operation: Operation) -> None:
+        if operation.number != self._sent:
+            raise HistoryError(f"send {operation.number} begins where {self._sent} is the next")
+        self._messages.set(self._sent, 0, 0, 0, 0, 0, -1, 0.0, 0.0)
+        self._under_way[self._sent] = operation.at_s, operation.name
+        if operation.name:
+            self._key_of[self._sent] = operation.name
+        self._sent += 1
+
+    def _complete(self, operation: Operation) -> None:
+        number = operation.number
+        if number is None or (begun := self._under_way.pop(number, None)) is None:
+            raise HistoryError(f"send {number} ends, and is not under way")
+        invoked_s, _ = begun
+        _, _, copies, marks, _, _, _, first_s = self._messages.get(number)
+        queue_id = 0
+        self._check_offset(operation)
+        if operation.offset >= 0:
+            queue_id = self._queue(operation.queue).index
+        tries, outcome = min(operation.tries, 255), _OUTCOMES[operation.op]
+        self._messages.set(number, outcome, tries, copies, marks, queue_id, operation.offset, operation.due_s, first_s)
+        if outcome == _OK and operation.offset >= 0:
+            oldest_s = next(iter(self._under_way.values()))[0] if self._under_way else operation.at_s
+            before = self._queue(operation.queue).acknowledged(
+                number, operation.offset, invoked_s, operation.at_s, oldest_s
+            )
             # a message that was stored twice may have its first copy where it belongs
-            if send.offset < highest and send.attempts == 1:
-                tally.note("reordered", f"{queue}: message {send.number} is before message {holder}, which was first")
+            if before is not None and operation.tries == 1:
+                text = f"{operation.queue}: message {number} is before message {before}, which was first"
+                self._tally.note("reordered", text)
+
+    def _deliver(self, operation: Operation) -> None:
+        number, queue = operation.number, self._queue(operation.queue)
+        if number is None or not 0 <= number < self._sent:
+            self._tally.note("phantom", f"{operation.queue} offset {operation.offset}")
+            return
+        outcome, tries, copies, marks, queue_id, offset, due_s, first_s = self._messages.get(number)
+        if operation.offset < 0:  # a copy of a message that was not acknowledged in time, in a queue of its own
+            self._repeat(operation, number, marks)
+            return
+        self._check_offset(operation)
+        is_new, is_late = queue.delivered(operation.offset)
+        if not is_new:
+            if (before := queue.numbers.get(operation.offset)[0] - 1) != number:
+                text = f"{operation.queue} offset {operation.offset} was message {before}, then message {number}"
+                self._tally.note("misplaced", text)
+            else:
+                self._repeat(operation, number, marks)
+            return
+        queue.numbers.set(operation.offset, number + 1)
+        if is_late and not self._acks_single:
+            text = f"{operation.queue} offset {operation.offset} came after {queue.highest}"
+            self._tally.note("disordered", text)
+        if copies:
+            self._tally.note("stored_twice", f"message {number}")
+        else:
+            self._delivered += 1
+            first_s = operation.at_s
+            marks |= self._mark_of_key(number)
+        self._messages.set(number, outcome, tries, min(copies + 1, 255), marks, queue_id, offset, due_s, first_s)
+
+    def _check_offset(self, operation: Operation) -> None:
+        """The files of a queue grow with its offsets: a wrong one must not fill the disk."""
+        if operation.offset > _OFFSETS_MAX + 16 * self._sent:
+            raise HistoryError(f"{operation.queue} offset {operation.offset} after {self._sent:,} sends")
+
+    def _mark_of_key(self, number: int) -> int:
+        key = self._key_of.pop(number, None)
+        if key is None:
+            return 0
+        highest = self._keys.get(key, -1)
+        self._keys[key] = max(highest, number)
+        return _LATE_IN_KEY if number < highest else 0
+
+    def _repeat(self, operation: Operation, number: int, marks: int) -> None:
+        self._tally.note("redelivered", f"message {number}")
+        has_reason = self._acks_single and not marks & _CONFIRMED
+        if operation.at_s > self._excused_until_s and not has_reason:
+            self._tally.note("repeated", f"message {number} from {operation.queue} offset {operation.offset}")
+
+    def _ack(self, operation: Operation) -> None:
+        if operation.number is None or not 0 <= operation.number < self._sent:
+            raise HistoryError(f"message {operation.number} is acknowledged, and was never sent")
+        outcome, tries, copies, marks, *rest = self._messages.get(operation.number)
+        self._messages.set(operation.number, outcome, tries, copies, marks | _CONFIRMED, *rest)
+
+    def _commit(self, operation: Operation) -> None:
+        queue = self._queue(operation.queue)
+        if operation.offset > queue.first_missing:
+            text = f"{operation.queue}: {operation.offset}, and offset {queue.first_missing} was not delivered"
+            self._tally.note("commits", text)
+        may_go_back = self._commits_may_go_back and operation.at_s <= self._excused_until_s
+        if operation.offset < queue.committed and not may_go_back:
+            self._tally.note("commits", f"{operation.queue}: {operation.offset} after {queue.committed}")
+        queue.committed = operation.offset
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            if len(self._names) >= _QUEUES_MAX:
+                raise HistoryError(f"there are more than {_QUEUES_MAX:,} queues")
+            queue = self._queues[name] = Queue(len(self._names))
+            self._names.append(name)
+        return queue

@@ -9,6 +9,7 @@ from typing import Any
 from chaos.drills.catalogue import Drill, Step
 from chaos.drills.record import DrillRecord, Event, Injection
 from chaos.fabric.contract import ClusterView, Fabric
+from ledgermq.history import Op, Operation
 from node.errors import CommandError
 
 _POLL_S = 0.1
@@ -34,12 +35,13 @@ async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: DrillRecor
         if missing := sorted({step.verb for step in steps} - fabric.verbs):
             raise CommandError(f"this cluster cannot be told to {', '.join(missing)}")
         for step in steps:
-            await _carry_out(fabric, step, injection, tell)
+            await _carry_out(fabric, step, injection, record, tell)
     except CommandError as error:
         injection.trouble = str(error)
         tell(f"{drill.name}: {error}")
     finally:
         injection.end_s = time.monotonic()
+        record.tell(Operation(Op.FAULT, injection.end_s, name=f"{drill.name}: mended"))
         await asyncio.shield(fabric.mend())
     with contextlib.suppress(CommandError):
         view = await await_view(fabric, lambda view: view.is_whole, _WHOLE_LIMIT_S, "not whole")
@@ -89,11 +91,12 @@ async def _undivided(verb: Coroutine[Any, Any, str]) -> str:
         raise
 
 
-async def _carry_out(fabric: Fabric, step: Step, injection: Injection, tell: Tell) -> None:
+async def _carry_out(fabric: Fabric, step: Step, injection: Injection, record: DrillRecord, tell: Tell) -> None:
     await asyncio.sleep(step.after_s)
     if step.when_whole:
         await await_view(fabric, lambda view: view.is_whole, _WHOLE_LIMIT_S, "the cluster is not whole again")
     begin_s = time.monotonic()
+    record.tell(Operation(Op.FAULT, begin_s, name=" ".join((step.verb, *step.words))))
     proof = await _undivided(fabric.act(step.verb, *step.words))
     injection.events.append(Event(begin_s, time.monotonic(), step, proof))
     tell(f"{step.verb} {' '.join(step.words)}: {proof}")

@@ -1,13 +1,13 @@
 """What is observed while drills run: sends, deliveries, samples, injections. Times are monotonic seconds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from chaos.checkers.operations import Delivery, Send
+from chaos.checkers.operations import Delivery, Send, completion, delivered
 from chaos.checkers.timing import percentile
 from chaos.drills.catalogue import Drill, Step
 from chaos.fabric.contract import ClusterView
-from ledgermq.history import Outcome
+from ledgermq.history import Op, Operation, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,10 @@ class Second:
 class DrillRecord:
     """Collects a run as it happens.
 
+    Args:
+        began_s: when it began.
+        tell: called with each operation, in the order of time.
+
     Attributes:
         acks: the acknowledged ones of `sends`, in the order of their acknowledgements.
         term: Raft term of the last acknowledgement that had one.
@@ -76,8 +80,9 @@ class DrillRecord:
         steady_s: when acknowledgements came steadily; latencies before that are those of first connections.
     """
 
-    def __init__(self, began_s: float) -> None:
+    def __init__(self, began_s: float, tell: Callable[[Operation], None] = lambda _: None) -> None:
         self.began_s = self.steady_s = began_s
+        self.tell = tell
         self.sends: list[Send] = []
         self.deliveries: list[Delivery] = []
         self.samples: list[Sample] = []
@@ -90,10 +95,11 @@ class DrillRecord:
         self._highest: dict[str, int] = {}
         self._ended = 0
 
-    def invoked(self, now_s: float) -> Send:
-        """A new message is given to the producer."""
+    def invoked(self, now_s: float, key: str = "") -> Send:
+        """A new message is given to the producer; `key` is that of its order."""
         send = Send(len(self.sends), now_s)
         self.sends.append(send)
+        self.tell(Operation(Op.INVOKE, now_s, send.number, name=key))
         return send
 
     def acknowledged(self, send: Send, now_s: float, queue: str, offset: int, attempts: int) -> None:
@@ -101,6 +107,7 @@ class DrillRecord:
         send.completed_s, send.outcome = now_s, Outcome.OK
         send.queue, send.offset, send.attempts = queue, offset, attempts
         self._ended += 1
+        self.tell(completion(send))
         self.acks.append(send)
         if send.number not in self._delivered:
             self._undelivered[send.number] = send
@@ -109,9 +116,11 @@ class DrillRecord:
         """The producer gave up; `outcome` is `fail` or `info`."""
         send.completed_s, send.outcome = now_s, outcome
         self._ended += 1
+        self.tell(completion(send))
 
     def delivered(self, delivery: Delivery) -> None:
         """The consumer was given a message."""
+        self.tell(delivered(delivery))
         self.deliveries.append(delivery)
         self._highest[delivery.queue] = max(self._highest.get(delivery.queue, -1), delivery.offset)
         if delivery.number is not None:

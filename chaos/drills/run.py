@@ -11,17 +11,21 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from chaos.checkers.operations import judge
+from chaos.checkers.operations import Judge
 from chaos.drills.background import in_background
 from chaos.drills.catalogue import Drill
 from chaos.drills.conductor import inject
+from chaos.drills.members import Members
 from chaos.drills.record import DrillRecord, Sample
 from chaos.drills.traffic import gone_from_log, still_in_log, traffic
 from chaos.drills.verdict import DrillResult
 from chaos.drills.watchdog import Watchdog
+from chaos.drills.workloads import STEADY, Workload
 from chaos.fabric.contract import ClusterView, Fabric, NodeDigest
+from ledgermq.history import Op, Operation
 from node.errors import CommandError
 
 _SAMPLE_S = 0.5
@@ -45,7 +49,7 @@ class Order:
         limit_s: no further drill begins so many seconds after the start of the traffic.
         rate: messages a second.
         quiet_s: seconds of steady traffic before the first fault, after the last one, and between them.
-        history: file to which the producer appends what it was told; None: none.
+        history: file to which all operations, and what the producer was told, are appended; None: none.
         repeat: the command that does the same again.
         expected_s: how long the traffic lasts, as far as that is known before.
     """
@@ -58,6 +62,7 @@ class Order:
     history: str | None
     repeat: str
     expected_s: float
+    workload: Workload = STEADY
 
 
 class Display(Protocol):
@@ -76,12 +81,36 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
     Raises:
         CommandError: the cluster could not be used at all. Broken promises are part of the result.
     """
-    record = DrillRecord(time.monotonic())
     topic = f"drill-{secrets.token_hex(4)}"
+    with contextlib.ExitStack() as closing:
+        judge = closing.enter_context(contextlib.closing(Judge()))
+        file = closing.enter_context(Path(order.history).open("ab")) if order.history else None
+
+        def tell(operation: Operation) -> None:
+            judge.feed(operation)
+            if file is not None:
+                file.write(operation.line())
+                file.flush()  # a producer appends to the same file
+
+        record = DrillRecord(time.monotonic(), tell)
+        tell(Operation(Op.RUN, record.began_s, name=order.workload.name, queue=fabric.mode))
+        found, gone = await _traffic(fabric, order, topic, record, display, watchdog)
+        findings = judge.findings(found, gone)
+    display.event("comparing the logs of all nodes")
+    watchdog.stage("the digests of the logs", _DIGEST_LIMIT_S)
+    digests = await _digests(fabric, display.event)
+    seconds = time.monotonic() - record.began_s
+    return DrillResult(order.name, fabric.mode, order.repeat, record, findings, digests, seconds, order.workload.name)
+
+
+async def _traffic(
+    fabric: Fabric, order: Order, topic: str, record: DrillRecord, display: Display, watchdog: Watchdog
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Run the drills under traffic. Return what was not delivered and is in the log, and what is gone from there."""
     watchdog.stage("the topic, the clients and the first acknowledgements", _BEGIN_LIMIT_S + order.quiet_s)
     async with (
-        traffic(fabric.namesrv, topic, order.rate, record, order.history) as clients,
-        in_background(clients.receive_forever()),
+        traffic(fabric.namesrv, topic, order.rate, record, order.history, order.workload) as clients,
+        in_background(Members(fabric.namesrv, topic, order.workload, record).run()),
         in_background(_watch(fabric, record, display)),
     ):
         async with in_background(clients.send_forever()):
@@ -95,20 +124,15 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
                 await inject(fabric, drill, hold_s, record, display.event)
                 await asyncio.sleep(order.quiet_s)
         display.event("no more sends; waiting until everything is consumed")
-        watchdog.stage("the answers of sends, and the delivery of what was acknowledged", _DRAIN_LIMIT_S)
+        limit_s = _DRAIN_LIMIT_S + order.workload.progress_s
+        watchdog.stage("the answers of sends, and the delivery of what was acknowledged", limit_s)
         if undone := await clients.drained():
             display.event(f"not drained: {undone}")
         watchdog.stage(f"the reading of {record.undelivered_count:,} undelivered and the last messages", _CHECK_LIMIT_S)
         found = await still_in_log(fabric.namesrv, topic, record)
         gone = await _gone(fabric.namesrv, topic, record)
         watchdog.stage("the close of producer and consumer", _CLOSE_LIMIT_S)
-    findings = judge(record.sends, record.deliveries, found, gone)
-    display.event("comparing the logs of all nodes")
-    watchdog.stage("the digests of the logs", _DIGEST_LIMIT_S)
-    digests = await _digests(fabric, display.event)
-    return DrillResult(
-        order.name, fabric.mode, order.repeat, record, findings, digests, time.monotonic() - record.began_s
-    )
+    return found, gone
 
 
 async def _gone(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:

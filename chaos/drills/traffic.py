@@ -1,4 +1,4 @@
-"""Steady traffic: numbered messages sent by the clock, whatever the answers are, and a consumer that reads them.
+"""Traffic: numbered messages sent by the clock, whatever the answers are.
 
 The body of message 7 is `000000000007`, the CRC-32 of the rest, and a rest whose length and bytes follow from 7.
 """
@@ -10,9 +10,20 @@ import zlib
 from collections.abc import AsyncIterator
 from random import Random
 
-from chaos.checkers.operations import Delivery, Send, missing
+from chaos.checkers.operations import Send, missing
 from chaos.drills.record import DrillRecord
-from ledgermq.client import Admin, Consumer, LedgerMQError, MessageQueue, Producer, SendStatus
+from chaos.drills.workloads import STEADY, Workload, delay_of, is_committed, is_left_to_check, key_of
+from ledgermq.client import (
+    Admin,
+    Decision,
+    LedgerMQError,
+    Message,
+    MessageQueue,
+    Producer,
+    SendResult,
+    SendStatus,
+    TransactionUndecidedError,
+)
 from ledgermq.history import Outcome
 from node.errors import CommandError
 
@@ -22,8 +33,11 @@ _REST = Random(20).randbytes(4096)
 _REST_LEAST, _REST_SPREAD = 64, 960
 _POLL_S = 0.05
 _ANSWERS_LIMIT_S = 30.0
-_PROGRESS_LIMIT_S = 20.0
 _READ_LIMIT = 200
+_TRIES_UNKNOWN = 255
+"""A transaction does not tell how often its message was tried; each try that was stored is committed."""
+_TIMER_SLOT_S = 1.0
+"""RocketMQ delivers the messages of one slot of its timers together, some of them so much earlier."""
 WAITING_MAX = 3000
 """Most sends without an answer, below the producer's own limit: what is due beyond them is not sent, and has failed."""
 
@@ -44,38 +58,43 @@ def number_of(body: bytes) -> int | None:
     return number if body == body_of(number) else None
 
 
-def _place(queue: MessageQueue) -> str:
+def place_of(queue: MessageQueue) -> str:
     """Return the name of a queue in records."""
     return f"{queue.broker}/{queue.queue_id}"
 
 
 class Traffic:
-    """One producer and one consumer on a topic.
+    """One producer on a topic.
 
     Args:
-        producer, consumer: open.
-        topic: the topic of both.
+        producer: open.
+        topic: its topic.
         rate: messages a second.
         record: gets everything that is seen.
+        workload: how messages are sent.
     """
 
-    def __init__(self, producer: Producer, consumer: Consumer, topic: str, rate: float, record: DrillRecord) -> None:
+    def __init__(
+        self, producer: Producer, topic: str, rate: float, record: DrillRecord, workload: Workload = STEADY
+    ) -> None:
         self._producer = producer
-        self._consumer = consumer
         self._topic = topic
         self._rate = rate
         self._record = record
+        self._workload = workload
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def send_forever(self) -> None:
         """Send by the clock until cancelled; a late loop sends at once what is due, up to `WAITING_MAX` at a time."""
         began_s = time.monotonic()
         first = len(self._record.sends)
+        is_ordered = self._workload.name == "ordered"
         while True:
             due_s = began_s + (len(self._record.sends) - first) / self._rate
             if (early_s := due_s - time.monotonic()) > 0:
                 await asyncio.sleep(early_s)
-            send = self._record.invoked(time.monotonic())
+            key = key_of(len(self._record.sends)) if is_ordered else ""
+            send = self._record.invoked(time.monotonic(), key)
             if len(self._under_way) >= WAITING_MAX:
                 self._record.failed(send, time.monotonic(), Outcome.FAIL)
                 await asyncio.sleep(0)
@@ -84,20 +103,11 @@ class Traffic:
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    async def receive_forever(self) -> None:
-        """Record what the consumer gets, until cancelled.
-
-        Raises:
-            LedgerMQError: an error that a retry cannot solve.
-        """
-        async for message in self._consumer:
-            number, queue = number_of(message.body), _place(message.queue)
-            self._record.delivered(Delivery(number, time.monotonic(), queue, message.queue_offset))
-
     async def drained(self) -> str:
         """Return when every send has its answer, and every acknowledged message is delivered or none comes any more.
 
-        Sends are waited for 30 s, each next delivery 20 s. Returns what did not come; empty: everything has.
+        Sends are waited for 30 s, each next delivery as long as the workload says. Returns what did not come; empty:
+        everything has.
         """
         deadline = time.monotonic() + _ANSWERS_LIMIT_S
         while self._under_way and time.monotonic() < deadline:
@@ -105,13 +115,15 @@ class Traffic:
         count, deadline = -1, 0.0
         while self._record.undelivered_count and (len(self._record.deliveries) > count or time.monotonic() < deadline):
             if len(self._record.deliveries) > count:
-                count, deadline = len(self._record.deliveries), time.monotonic() + _PROGRESS_LIMIT_S
+                count, deadline = len(self._record.deliveries), time.monotonic() + self._workload.progress_s
             await asyncio.sleep(_POLL_S)
         missing = []
         if self._under_way:
             missing.append(f"{len(self._under_way):,} sends have no answer after {_ANSWERS_LIMIT_S:g} s")
         if self._record.undelivered_count:
-            missing.append(f"{self._record.undelivered_count:,} messages, and none came for {_PROGRESS_LIMIT_S:g} s")
+            missing.append(
+                f"{self._record.undelivered_count:,} messages, and none came for {self._workload.progress_s:g} s"
+            )
         return "; ".join(missing)
 
     async def abandon(self) -> None:
@@ -122,7 +134,10 @@ class Traffic:
 
     async def _send(self, send: Send) -> None:
         try:
-            result = await self._producer.send(self._topic, body_of(send.number))
+            if self._workload.name == "transactional":
+                await self._transact(send)
+                return
+            result = await self._result(send)
         except LedgerMQError as error:
             outcome = Outcome.FAIL if error.outcome_known else Outcome.INFO
             self._record.failed(send, time.monotonic(), outcome)
@@ -131,14 +146,54 @@ class Traffic:
             self._record.failed(send, time.monotonic(), Outcome.INFO)
             return
         self._record.term = result.term or self._record.term
-        self._record.acknowledged(send, time.monotonic(), _place(result.queue), result.queue_offset, result.attempts)
+        queue, offset = ("", -1) if send.due_s else (place_of(result.queue), result.queue_offset)
+        self._record.acknowledged(send, time.monotonic(), queue, offset, result.attempts)
+
+    async def _result(self, send: Send) -> SendResult:
+        body = body_of(send.number)
+        if self._workload.name == "ordered":
+            return await self._producer.send(self._topic, body, order_key=key_of(send.number))
+        if self._workload.name == "delayed":
+            delay_s = delay_of(send.number)
+            send.due_s = send.invoked_s + delay_s - _TIMER_SLOT_S
+            return await self._producer.send(self._topic, body, delay=delay_s)
+        return await self._producer.send(self._topic, body)
+
+    async def _transact(self, send: Send) -> None:
+        """A transaction that is not committed must never be seen: its send counts as refused."""
+        commits = is_committed(send.number)
+        transaction = self._producer.transaction(self._topic, body_of(send.number), check_after_s=1.0)
+        try:
+            async with transaction:
+                send.due_s = time.monotonic()
+                if is_left_to_check(send.number):
+                    transaction.defer()
+                elif not commits:
+                    await transaction.rollback()
+        except TransactionUndecidedError:  # the decision stands, and the broker will ask for it
+            self._record.failed(send, time.monotonic(), Outcome.INFO if commits else Outcome.FAIL)
+        except LedgerMQError:  # the half message may be stored: it is rolled back
+            self._record.failed(send, time.monotonic(), Outcome.FAIL)
+        else:
+            if commits:
+                self._record.acknowledged(send, time.monotonic(), "", -1, _TRIES_UNKNOWN)
+            else:
+                self._record.failed(send, time.monotonic(), Outcome.FAIL)
+
+
+def _check(message: Message) -> Decision:
+    """Answer a broker that asks about a transaction."""
+    number = number_of(message.body)
+    if number is None:
+        return Decision.UNKNOWN
+    return Decision.COMMIT if is_committed(number) else Decision.ROLLBACK
 
 
 @contextlib.asynccontextmanager
 async def traffic(
-    namesrv: str, topic: str, rate: float, record: DrillRecord, history: str | None
+    namesrv: str, topic: str, rate: float, record: DrillRecord, history: str | None, workload: Workload
 ) -> AsyncIterator[Traffic]:
-    """Create the topic and open both clients; the producer appends its history to the file `history`.
+    """Create the topic and open the producer, which appends its history to the file `history`.
 
     Raises:
         CommandError: the cluster does not take the topic or the clients.
@@ -146,17 +201,19 @@ async def traffic(
     try:
         async with Admin(namesrv) as admin:
             await admin.create_topic(topic, queue_count=_QUEUE_COUNT)
-        async with (
-            Producer(namesrv, group="drill-producers", history=history) as producer,
-            Consumer(namesrv, f"drill-consumers-{topic}", topic) as consumer,
-        ):
-            clients = Traffic(producer, consumer, topic, rate, record)
+        checker = _check if workload.name == "transactional" else None
+        group = f"drill-producers-{topic}"
+        async with Producer(namesrv, group=group, history=history, checker=checker) as producer:
+            sender = Traffic(producer, topic, rate, record, workload)
             try:
-                yield clients
+                yield sender
             finally:
-                await clients.abandon()
-    except LedgerMQError as error:
-        raise CommandError(f"the consumer or a producer failed: {error}") from error
+                await sender.abandon()
+    except (LedgerMQError, ExceptionGroup) as error:
+        failure = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+        if not isinstance(failure, LedgerMQError):
+            raise
+        raise CommandError(f"the consumer or a producer failed: {failure}") from error
 
 
 async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
@@ -169,7 +226,7 @@ async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozens
     if not absent:
         return frozenset()
     async with Admin(namesrv) as admin:
-        queues = {_place(queue): queue for queue in await admin.queues(topic)}
+        queues = {place_of(queue): queue for queue in await admin.queues(topic)}
         for send in absent:
             if await _lies_there(admin, queues.get(send.queue), send):
                 found.add(send.number)
@@ -186,13 +243,13 @@ async def gone_from_log(namesrv: str, topic: str, record: DrillRecord) -> frozen
     """
     last: dict[str, Send] = {}
     for send in record.acks:
-        if send.offset > last.setdefault(send.queue, send).offset:
+        if send.offset >= 0 and send.offset > last.setdefault(send.queue, send).offset:
             last[send.queue] = send
     absent = {send.number for send in missing(last.values(), record.deliveries)}
     delivered = [send for send in last.values() if send.number not in absent]
     try:
         async with Admin(namesrv) as admin:
-            queues = {_place(queue): queue for queue in await admin.queues(topic)}
+            queues = {place_of(queue): queue for queue in await admin.queues(topic)}
             return frozenset([one.number for one in delivered if not await _reads(admin, queues[one.queue], one)])
     except (LedgerMQError, KeyError) as error:
         raise CommandError(f"the log could not be read at the end: {error}") from error

@@ -73,7 +73,7 @@ def _banner(result: DrillResult) -> str:
     reason = "; ".join([f"not so: {what}" for what in broken] + result.troubles()) or _WORDS[verdict]
     facts = [
         f"{f.sent:,} sent, {f.acked:,} acknowledged, {f.failed:,} refused, {f.unknown:,} unknown",
-        f"<b>{f.lost:,} lost</b>, {f.phantom + f.aborted:,} made up, {f.reordered:,} reordered,"
+        f"<b>{f.lost:,} lost</b>, {f.phantom + f.aborted:,} made up, {figures['out_of_order']:,} reordered,"
         f" {f.duplicates:,} duplicates",
         f"longest time without an acknowledgement <b>{figures['rto_ms']:,} ms</b>, without a delivery"
         f" {figures['consumer_rto_ms']:,} ms",

@@ -109,7 +109,8 @@ def audit(
 
 
 def _history(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    return spark.read.schema(FIELDS_SQL).option("mode", "FAILFAST").json(list(paths))
+    lines = spark.read.schema(FIELDS_SQL).option("mode", "FAILFAST").json(list(paths))
+    return lines.where(fn.col("op").isNull()).drop("op")
 
 
 def _read(spark: SparkSession, stores: Sequence[str], topics: Sequence[str], **options: str) -> DataFrame:
