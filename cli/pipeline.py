@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import os
 import sys
 import tempfile
 import threading
@@ -105,7 +106,50 @@ def _add_archive_words(words: "_SubParsersAction[argparse.ArgumentParser]") -> N
     verify.set_defaults(run=_verify)
 
 
+def _check_stores(*paths: str) -> None:
+    """Raise NotAStoreError unless each is a store directory."""
+    from ledgermq.spark.log_files import open_store
+
+    for path in paths:
+        open_store(path)
+
+
+def _check_present(*paths: str | Path) -> None:
+    """Raise OptionError unless each is there and may be read."""
+    for path in map(Path, paths):
+        _refuse(not path.exists(), f"{path} does not exist")
+        _refuse(not os.access(path, os.R_OK), f"{path}: Permission denied")
+
+
+def _check_folders(*paths: str | Path) -> None:
+    """Raise OptionError unless each is a directory, or could be made one."""
+    for path in map(Path, paths):
+        nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
+        _refuse(not nearest.is_dir(), f"{nearest} is not a directory")
+        _refuse(not os.access(nearest, os.W_OK | os.X_OK), f"{nearest}: Permission denied")
+
+
+def _check_files(*paths: Path | None) -> None:
+    """Raise OptionError unless each that is given could be written as a file."""
+    for path in (path for path in paths if path is not None):
+        _refuse(path.is_dir(), f"{path} is a directory")
+        _refuse(not path.parent.is_dir(), f"{path.parent} is not a directory")
+        _refuse(not os.access(path if path.exists() else path.parent, os.W_OK), f"{path}: Permission denied")
+
+
+def _refuse(is_wrong: bool, text: str) -> None:
+    from ledgermq.spark.errors import OptionError
+
+    if is_wrong:
+        raise OptionError(text)
+
+
 def _audit(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_stores(*arguments.stores)
+        _check_present(*arguments.history)
+        _check_files(arguments.json)
+
     def job(spark: Any) -> int:
         from ledgermq.spark.audit import audit
 
@@ -127,10 +171,13 @@ def _audit(arguments: argparse.Namespace) -> int:
         print("sound" if found.is_sound else "NOT SOUND")
         return 0 if found.is_sound else 1
 
-    return _run(job)
+    return _run(job, check)
 
 
 def _count(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_stores(*arguments.stores)
+
     def job(spark: Any) -> int:
         from pyspark.sql import functions
 
@@ -148,10 +195,15 @@ def _count(arguments: argparse.Namespace) -> int:
             )
         return 0
 
-    return _run(job)
+    return _run(job, check)
 
 
 def _stats(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_stores(*arguments.stores)
+        _check_folders(*filter(None, (arguments.state,)))
+        _check_files(arguments.csv, arguments.svg)
+
     def job(spark: Any) -> int:
         from pyspark.sql import functions
 
@@ -182,7 +234,7 @@ def _stats(arguments: argparse.Namespace) -> int:
                 arguments.svg.write_text(_drawn(found))
         return 0
 
-    return _run(job)
+    return _run(job, check)
 
 
 def _drawn(found: Any) -> str:
@@ -197,6 +249,9 @@ def _drawn(found: Any) -> str:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_folders(arguments.output)
+
     def job(spark: Any) -> int:
         options = {"namesrv": arguments.namesrv, "subscribe": arguments.topics, "startingOffsets": "earliest"}
         output = Path(arguments.output)
@@ -213,10 +268,13 @@ def _export(arguments: argparse.Namespace) -> int:
         print(f"{sum(progress['numInputRows'] for progress in query.recentProgress):,} messages added")
         return 0
 
-    return _run(job)
+    return _run(job, check)
 
 
 def _send(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_present(arguments.rows)
+
     def job(spark: Any) -> int:
         options = {"namesrv": arguments.namesrv} | ({"topic": arguments.topic} if arguments.topic else {})
         rows = spark.read.parquet(arguments.rows)
@@ -224,10 +282,14 @@ def _send(arguments: argparse.Namespace) -> int:
         print(f"{rows.count():,} messages sent")
         return 0
 
-    return _run(job)
+    return _run(job, check)
 
 
 def _archive(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_stores(arguments.store)
+        _check_folders(arguments.archive)
+
     def job(spark: Any) -> int:
         from ledgermq.spark.archive import archive
 
@@ -237,10 +299,14 @@ def _archive(arguments: argparse.Namespace) -> int:
         print(f"{len(new)} files archived ({size:,} bytes), {len(done) - len(new)} were there and are right")
         return 0
 
-    return _run(job)
+    return _run(job, check)
 
 
 def _restore(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_present(arguments.archive)
+        _check_folders(arguments.output)
+
     def job(spark: Any) -> int:
         from ledgermq.spark.archive import restore
 
@@ -251,18 +317,23 @@ def _restore(arguments: argparse.Namespace) -> int:
         )
         return 0
 
-    return _run(job)
+    return _run(job, check)
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_stores(arguments.store)
+        if arguments.output is not None:
+            _refuse(os.path.lexists(arguments.output), f"{arguments.output}: File exists")
+            _check_folders(arguments.output)
+        if arguments.index:
+            _refuse(arguments.slots < 1 or arguments.entries < 2, "an index file has 1 slot and 2 entries at least")
+
     def job(spark: Any) -> int:
-        from ledgermq.spark.errors import OptionError
         from ledgermq.spark.rebuild import rebuild
         from ledgermq.spark.rebuild_index import rebuild_index
 
         if arguments.index:
-            if arguments.slots < 1 or arguments.entries < 2:
-                raise OptionError("an index file has 1 slot and 2 entries at least")
             layout = IndexLayout(arguments.slots, arguments.entries)
             made = rebuild_index(spark, arguments.store, arguments.output, layout=layout)
             print(f"{made.files:,} index files rebuilt, {made.entries:,} entries")
@@ -271,10 +342,13 @@ def _rebuild(arguments: argparse.Namespace) -> int:
         print(f"{done.queues:,} queues rebuilt, {done.units:,} units")
         return 0
 
-    return _run(job)
+    return _run(job, check)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    def check() -> None:
+        _check_present(arguments.archive)
+
     def job(spark: Any) -> int:
         from ledgermq.spark.archive import verify
 
@@ -284,7 +358,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         print(f"{found.segments} files archived ({found.length:,} bytes), {len(found.faults)} faults")
         return 1 if found.faults or not found.segments else 0
 
-    return _run(job)
+    return _run(job, check)
 
 
 @contextmanager
@@ -310,17 +384,18 @@ def _progress(spark: Any) -> Iterator[None]:
         teller.join()
 
 
-def _run(job: Callable[[Any], int]) -> int:
-    """Run a job in a session of its own; the start of Spark is told apart.
+def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
+    """Run a job in a session of its own, if `check` accepts its paths; the start of Spark is told apart.
 
     Raises:
-        PipelineCommandError: what the job, or the start of Spark, refused.
+        PipelineCommandError: what the check, the job, or the start of Spark refused.
     """
     from ledgermq.spark.errors import PipelineError
     from ledgermq.spark.session import check_tools, make_session
 
     try:
         check_tools()
+        check()
     except PipelineError as error:
         raise PipelineCommandError(str(error), error.exit_code) from None
     from pyspark.errors import PySparkException

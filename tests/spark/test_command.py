@@ -35,12 +35,41 @@ def test_an_audit_with_a_loss_exits_with_1_and_writes_what_it_found(tmp_path: Pa
     assert (report["sound"], report["counts"]["lost"], len(report["findings"])) == (False, 1, 1)
 
 
-@pytest.mark.java
-def test_a_directory_that_is_no_store_is_told_in_one_line(tmp_path: Path) -> None:
-    done = run("count", tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert f"error: {tmp_path} is not a store: it has neither commitlog nor dledger-*/data" in done.stderr
-    assert "Traceback" not in done.stdout
+NO_STORE = "{0}/empty is not a store: it has neither commitlog nor dledger-*/data"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("audit {0}/empty", NO_STORE),
+        ("audit {0}/store --history {0}/none", "{0}/none does not exist"),
+        ("audit {0}/store --json {0}/none/a.json", "{0}/none is not a directory"),
+        ("count {0}/empty", NO_STORE),
+        ("stats {0}/empty", NO_STORE),
+        ("stats {0}/store --csv {0}", "{0} is a directory"),
+        ("stats {0}/store --state {0}/file/state", "{0}/file is not a directory"),
+        ("export {0}/file --namesrv n:1 --topics T", "{0}/file is not a directory"),
+        ("send {0}/none --namesrv n:1", "{0}/none does not exist"),
+        ("archive {0}/empty {0}/a", NO_STORE),
+        ("archive {0}/store {0}/file", "{0}/file is not a directory"),
+        ("restore {0}/none {0}/r", "{0}/none does not exist"),
+        ("restore {0}/empty {0}/file", "{0}/file is not a directory"),
+        ("rebuild {0}/empty", NO_STORE),
+        ("rebuild {0}/store --output {0}/empty", "{0}/empty: File exists"),
+        ("rebuild {0}/store --index --slots 0", "an index file has 1 slot and 2 entries at least"),
+        ("verify {0}/none", "{0}/none does not exist"),
+    ],
+)
+def test_a_wrong_path_is_told_in_one_line_before_spark_starts(
+    words: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    write_log(tmp_path / "store", [record(0)])
+    monkeypatch.setattr(session, "java_version", lambda: session.JAVA_MIN)
+    monkeypatch.setattr(session, "make_session", lambda _: pytest.fail("Spark was started"))
+    assert main(["pipeline", *words.format(tmp_path).split()]) == 2
+    assert capsys.readouterr().err == f"error: {text.format(tmp_path)}\n"
 
 
 @pytest.mark.java
