@@ -17,7 +17,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "chaos", help="all drills, or random faults by a seed: on real processes, or simulated; histories judged"
     ).add_subparsers(dest="verb", metavar="VERB", required=True)
     run = verbs.add_parser("run", help="drills of the catalogue, drawn from a seed, on one cluster under traffic")
-    run.add_argument("--seed", type=int, required=True, metavar="N", help="draws the drills and their lengths")
+    which = run.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, metavar="N", help="draws the drills and their lengths")
+    which.add_argument(
+        "--schedule", type=Path, metavar="FILE", help="TOML or JSON: which drills begin when (docs/chaos.md)"
+    )
     run.add_argument("--minutes", type=positive, default=1.0, metavar="M", help="no drill begins later (%(default)g)")
     usual = ",".join(name for name, drill in CATALOGUE.items() if drill.equipment <= {"--links"} and not drill.settings)
     run.add_argument(
@@ -79,6 +83,39 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    return _scheduled(arguments) if arguments.schedule is not None else _campaign(arguments)
+
+
+def _scheduled(arguments: argparse.Namespace) -> int:
+    """Raises UsageError if the schedule is none, or has a drill that the mode does not allow."""
+    from chaos.drills.run import Order
+    from chaos.drills.schedule import ScheduleError, parse
+    from cli.suite import pairs_of
+
+    try:
+        planned = parse(arguments.schedule.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ScheduleError) as error:
+        raise UsageError(f"{arguments.schedule}: {error}") from error
+    fabric = attached(arguments)
+    names = list(dict.fromkeys(one.drill.name for one in planned))
+    for name in names:
+        pairs_of([name], [arguments.mode], arguments.fabric)
+    last_s = max(one.at_s or 0.0 for one in planned)
+    order = Order(
+        name=f"schedule {arguments.schedule.name}",
+        drills=planned,
+        limit_s=float("inf"),
+        rate=arguments.rate,
+        quiet_s=arguments.quiet,
+        expected_s=last_s + arguments.quiet + planned[-1].hold_s,
+        history=arguments.history and str(arguments.history),
+        workload=WORKLOADS[arguments.workload or STEADY.name],
+        repeat=f"ledgermq chaos run --schedule {arguments.schedule} {where(arguments)}{pace(arguments)}",
+    )
+    return run_order(order, arguments, fabric, [CATALOGUE[name] for name in names])
+
+
+def _campaign(arguments: argparse.Namespace) -> int:
     from chaos.drills.campaign import draw
     from chaos.drills.run import Order
     from cli.suite import pairs_of

@@ -206,6 +206,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _drill(arguments: argparse.Namespace) -> int:
     from chaos.drills.run import Order
+    from chaos.drills.schedule import Planned
 
     drill, fabric = CATALOGUE[arguments.kind], attached(arguments)
     modes = drill.modes_on(arguments.fabric)
@@ -216,7 +217,7 @@ def _drill(arguments: argparse.Namespace) -> int:
         raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(modes))}, not {arguments.mode}{hint}")
     order = Order(
         name=drill.name,
-        drills=[(drill, arguments.hold)],
+        drills=[Planned(drill, arguments.hold)],
         limit_s=float("inf"),
         rate=arguments.rate,
         quiet_s=arguments.quiet,

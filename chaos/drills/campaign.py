@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from chaos.drills.catalogue import Drill
+from chaos.drills.schedule import Planned
 
 _SHORTEST, _LONGEST = 0.5, 1.5
 
 
-def draw(seed: int, among: Sequence[Drill]) -> Iterator[tuple[Drill, float]]:
-    """Yield drills, each with the seconds that its fault lasts, for ever.
+def draw(seed: int, among: Sequence[Drill]) -> Iterator[Planned]:
+    """Yield drills for ever, one after another.
 
     Every drill comes once before one comes again, so that a short campaign is broad.
     """
@@ -18,4 +19,4 @@ def draw(seed: int, among: Sequence[Drill]) -> Iterator[tuple[Drill, float]]:
         drills = list(among)
         rng.shuffle(drills)
         for drill in drills:
-            yield drill, drill.hold_s * rng.uniform(_SHORTEST, _LONGEST)
+            yield Planned(drill, drill.hold_s * rng.uniform(_SHORTEST, _LONGEST))

@@ -26,7 +26,7 @@ async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: DrillRecor
     A step that fails ends the drill; the injection says why. Everything is mended at the end, also when this is
     cancelled.
     """
-    injection = Injection(drill, time.monotonic())
+    injection = Injection(drill, time.monotonic(), hold_s=hold_s)
     record.injections.append(injection)
     try:
         view = await await_leader(fabric)

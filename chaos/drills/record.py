@@ -26,6 +26,7 @@ class Injection:
 
     Attributes:
         leader_before, leader_after: by the routes; None: nobody led.
+        hold_s: how long its fault was to last.
         trouble: why the fault was not injected, or not repaired; empty: all steps took effect.
     """
 
@@ -36,6 +37,7 @@ class Injection:
     leader_after: str | None = None
     events: list[Event] = field(default_factory=list)
     trouble: str = ""
+    hold_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

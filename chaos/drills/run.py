@@ -16,10 +16,10 @@ from typing import Protocol
 
 from chaos.checkers.operations import Judge
 from chaos.drills.background import in_background
-from chaos.drills.catalogue import Drill
 from chaos.drills.conductor import inject
 from chaos.drills.members import Members
 from chaos.drills.record import DrillRecord, Sample
+from chaos.drills.schedule import Planned
 from chaos.drills.traffic import gone_from_log, still_in_log, traffic
 from chaos.drills.verdict import DrillResult
 from chaos.drills.watchdog import Watchdog
@@ -45,7 +45,7 @@ class Order:
 
     Attributes:
         name: of the drill or campaign, for the result.
-        drills: each with the seconds that its fault lasts, one after another; may be endless.
+        drills: one after another; may be endless. One whose time comes while another one runs begins after that.
         limit_s: no further drill begins so many seconds after the start of the traffic.
         rate: messages a second.
         quiet_s: seconds of steady traffic before the first fault, after the last one, and between them.
@@ -55,7 +55,7 @@ class Order:
     """
 
     name: str
-    drills: Iterable[tuple[Drill, float]]
+    drills: Iterable[Planned]
     limit_s: float
     rate: float
     quiet_s: float
@@ -115,14 +115,7 @@ async def _traffic(
     ):
         async with in_background(clients.send_forever()):
             await _steady(record)
-            await asyncio.sleep(order.quiet_s)
-            for drill, hold_s in order.drills:
-                if time.monotonic() > record.began_s + order.limit_s:
-                    break
-                # a drill may take nodes down one after another, each for so long
-                watchdog.stage(f"drill {drill.name}", _DRILL_LIMIT_S + 5 * hold_s + order.quiet_s)
-                await inject(fabric, drill, hold_s, record, display.event)
-                await asyncio.sleep(order.quiet_s)
+            await _inject_all(fabric, order, record, display, watchdog)
         display.event("no more sends; waiting until everything is consumed")
         limit_s = _DRAIN_LIMIT_S + order.workload.progress_s
         watchdog.stage("the answers of sends, and the delivery of what was acknowledged", limit_s)
@@ -133,6 +126,24 @@ async def _traffic(
         gone = await _gone(fabric.namesrv, topic, record)
         watchdog.stage("the close of producer and consumer", _CLOSE_LIMIT_S)
     return found, gone
+
+
+async def _inject_all(fabric: Fabric, order: Order, record: DrillRecord, display: Display, watchdog: Watchdog) -> None:
+    """Carry out the drills, with quiet before and after each that has no time of its own, and at the end."""
+    is_quiet = False
+    for planned in order.drills:
+        wait_s = order.quiet_s
+        if planned.at_s is not None:
+            wait_s = max(0.0, record.steady_s + planned.at_s - time.monotonic())
+        drill, hold_s = planned.drill, planned.hold_s
+        # a drill may take nodes down one after another, each for so long
+        watchdog.stage(f"drill {drill.name}", _DRILL_LIMIT_S + 5 * hold_s + wait_s)
+        await asyncio.sleep(wait_s)
+        if is_quiet := time.monotonic() > record.began_s + order.limit_s:
+            break
+        await inject(fabric, drill, hold_s, record, display.event)
+    if not is_quiet:
+        await asyncio.sleep(order.quiet_s)
 
 
 async def _gone(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from chaos.checkers.timing import percentile
+from chaos.drills.schedule import Planned, text_of
 from chaos.drills.verdict import DrillResult, Outage, Verdict
 from chaos.report.timeline import draw
 
@@ -61,8 +62,20 @@ def render(result: DrillResult) -> str:
             _checks(result),
             "<h2>How to repeat</h2>",
             f"<pre>{escape(result.repeat)}</pre>",
+            _schedule(result),
             "</body></html>\n",
         ]
+    )
+
+
+def _schedule(result: DrillResult) -> str:
+    """The faults of this run at their times, for `--schedule`."""
+    record = result.record
+    planned = [Planned(one.drill, one.hold_s, max(0.0, one.begin_s - record.steady_s)) for one in record.injections]
+    words = f"ledgermq chaos run --schedule faults.toml --mode {result.mode} --workload {result.workload}"
+    return (
+        "<p>The same drills at the same times, with this text as faults.toml:</p>"
+        f'<pre>{words}</pre><pre id="schedule">{escape(text_of(planned))}</pre>'
     )
 
 

@@ -88,6 +88,6 @@ def test_a_campaign_is_the_same_for_a_seed_and_has_every_drill_of_the_mode_befor
     drawn = list(islice(draw(7, among), 2 * len(allowed)))
     assert drawn == list(islice(draw(7, among), 2 * len(allowed)))
     assert drawn != list(islice(draw(8, among), 2 * len(allowed)))
-    names = [drill.name for drill, _ in drawn]
+    names = [one.drill.name for one in drawn]
     assert set(names[: len(allowed)]) == set(names[len(allowed) :]) == allowed
-    assert all(0.5 * drill.hold_s <= hold_s <= 1.5 * drill.hold_s for drill, hold_s in drawn)
+    assert all(0.5 * one.drill.hold_s <= one.hold_s <= 1.5 * one.drill.hold_s for one in drawn)

@@ -1,0 +1,89 @@
+"""Schedules: which drills begin when. Read from a file, written for reports. Pure.
+
+[[faults]]
+drill = "kill-leader"
+at_s = 5.0        # seconds after acknowledgements come steadily
+hold_s = 2.0      # how long the fault lasts; the drill's own length where this is not given
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from chaos.drills.catalogue import CATALOGUE, Drill
+
+_FAULTS_MAX: Final = 10_000
+_SECONDS_MAX: Final = 7 * 86_400.0
+
+
+class ScheduleError(ValueError):
+    """A text is no schedule; the message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A drill whose fault lasts `hold_s` seconds; it begins `at_s` after the start, or after the one before (None)."""
+
+    drill: Drill
+    hold_s: float
+    at_s: float | None = None
+
+
+def parse(text: str) -> list[Planned]:
+    """Return the drills of a schedule, a TOML or JSON text, in the order of their times.
+
+    Raises:
+        ScheduleError: it is neither, has an unknown fault or key, or a time that is no number from 0 to 7 days.
+    """
+    try:
+        value: Any = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ScheduleError(f"it is neither TOML nor JSON: {error}") from None
+    faults = value.get("faults")
+    if not isinstance(faults, list) or not faults:
+        raise ScheduleError("it has no list `faults`")
+    if len(faults) > _FAULTS_MAX:
+        raise ScheduleError(f"it has {len(faults):,} faults; {_FAULTS_MAX:,} are allowed")
+    planned = [_planned(number, fault) for number, fault in enumerate(faults, start=1)]
+    return sorted(planned, key=lambda one: one.at_s or 0.0)
+
+
+def text_of(planned: Sequence[Planned]) -> str:
+    """Return the TOML text of a schedule."""
+    return "\n".join(
+        f'[[faults]]\ndrill = "{one.drill.name}"\nat_s = {one.at_s or 0.0:.3f}\nhold_s = {one.hold_s:.3f}\n'
+        for one in planned
+    )
+
+
+def _planned(number: int, fault: object) -> Planned:
+    if not isinstance(fault, Mapping):
+        raise ScheduleError(f"fault {number} is {fault!r}, not a table with drill and at_s")
+    if unknown := sorted(set(fault) - {"drill", "at_s", "hold_s"}):
+        raise ScheduleError(f"fault {number} has {', '.join(map(str, unknown))}; it may have drill, at_s and hold_s")
+    drill = named(str(fault.get("drill")), f"fault {number}")
+    hold_s = _seconds(fault.get("hold_s", drill.hold_s), f"hold_s of fault {number}")
+    if not hold_s:
+        raise ScheduleError(f"hold_s of fault {number} is 0")
+    return Planned(drill, hold_s, _seconds(fault.get("at_s"), f"at_s of fault {number}"))
+
+
+def named(name: str, where: str) -> Drill:
+    """Return the drill with a name.
+
+    Raises:
+        ScheduleError: there is none; says `where`, and the nearest name.
+    """
+    if (drill := CATALOGUE.get(name)) is None:
+        nearest = difflib.get_close_matches(name, CATALOGUE, 1, cutoff=0.0)[0]
+        raise ScheduleError(f"{where}: there is no drill {name!r}; the nearest is {nearest!r}")
+    return drill
+
+
+def _seconds(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _SECONDS_MAX:
+        raise ScheduleError(f"{what} is {value!r}, not a number of seconds from 0 to {_SECONDS_MAX:,.0f}")
+    return float(value)
