@@ -122,7 +122,9 @@ class ControllerLeadership:
             self._replace_if_lost(group)
 
     def look(self) -> None:
-        """Look at all masters."""
+        """Look at all masters, and whether all controllers know newer rules."""
+        if self.leads and self._quorum.status.rules > self._machine.rules and None not in self._tasks:
+            self._spawn(None, self._raise_rules(self._quorum.status.rules))
         self._grants.forget(time.monotonic())
         for group in self._machine.groups.values():
             self._replace_if_lost(group)
@@ -268,6 +270,10 @@ class ControllerLeadership:
             self._term = term
             self._grants.leads(time.monotonic())
             _log.info("this controller leads, term %d", term)
+
+    async def _raise_rules(self, rules: int) -> None:
+        await self._quorum.submit(Confirm(rules=rules))
+        _log.info("all controllers know the rules of version %d: what is decided from now on is judged by them", rules)
 
     def _spawn(self, key: str | None, work: Coroutine[None, None, None]) -> None:
         task = self._tasks[key] = asyncio.get_running_loop().create_task(work)

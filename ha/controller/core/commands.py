@@ -21,6 +21,7 @@ from ledgermq.remoting.refusal import Cause
 
 Applied = tuple[Group | None, CommandOutcome]
 
+FIRST_RULES: Final = 1
 BY_CONTROLLER: Final = -1
 """The asker of an election that the controllers themselves begin."""
 
@@ -31,10 +32,12 @@ class StateCommand(ABC):
 
     Attributes:
         name: of the group, the broker name.
+        rules: version of the rules by which it is judged, see `ha.controller.core.machine`.
     """
 
     KIND: ClassVar[str]
     name: str = ""
+    rules: int = FIRST_RULES
 
     @abstractmethod
     def apply(self, group: Group | None) -> Applied:
@@ -43,6 +46,7 @@ class StateCommand(ABC):
     def to_json(self) -> dict[str, Any]:
         """The fields; sets are sorted, so that equal commands give equal bytes."""
         fields = asdict(self)
+        del fields["rules"]
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in fields.items()}
 
 
@@ -316,8 +320,8 @@ _KINDS: Final[Mapping[str, type[StateCommand]]] = {
 _SETS: Final = ("wanted", "alive", "ids")
 
 
-def command_from_json(kind: str, fields: Mapping[str, Any]) -> StateCommand:
-    """The command whose kind and `to_json` these are.
+def command_from_json(kind: str, fields: Mapping[str, Any], rules: int = FIRST_RULES) -> StateCommand:
+    """The command whose kind, `to_json` and rules these are.
 
     Raises:
         DamagedStateError: there is no such kind, or a field is missing, unknown or of another type.
@@ -328,6 +332,6 @@ def command_from_json(kind: str, fields: Mapping[str, Any]) -> StateCommand:
             given["alive"] = tuple(Candidate(**one) for one in given["alive"])
         else:
             given |= {name: frozenset(given[name]) for name in _SETS if name in given}
-        return _KINDS[kind](**given)
+        return _KINDS[kind](**given, rules=rules)
     except (KeyError, TypeError) as error:
         raise DamagedStateError(f"a command {kind!r} cannot be read: {type(error).__name__} {error}") from error

@@ -4,8 +4,10 @@ A command travels with a key, `(who submitted it, number)`. Of a key that was ap
 returned and nothing changes, so that a controller that lost its answer may submit the same again. The last outcomes
 are remembered, a fixed number of them; they are part of the state.
 
-Bytes are JSON with a version. What another version wrote is refused: a controller that guessed would differ from the
-others.
+Bytes are JSON with the version of the rules by which commands are judged. A release that judges any command in another
+way than the one before has a new version, `RULES`, and judges by the older rules as well. The leading controller
+submits commands under new rules only when all controllers have said that they know them; from the first such command on
+they are part of the state. Newer rules than it knows end a controller: one that guessed would differ from the others.
 """
 
 from collections.abc import Mapping
@@ -13,12 +15,15 @@ from typing import Any, Final
 
 import orjson
 
-from ha.controller.core.commands import StateCommand, command_from_json
+from ha.controller.core.commands import FIRST_RULES, StateCommand, command_from_json
 from ha.controller.core.model import GROUPS_MAX, DamagedStateError, Group
 from ha.controller.core.outcome import CommandOutcome
 from ledgermq.remoting.refusal import Cause
 
-VERSION: Final = 1
+RULES: Final = FIRST_RULES
+"""The newest rules that this release knows: raise it with a change of what `StateCommand.apply` makes of any command,
+which then asks for `rules`."""
+
 REMEMBERED_MAX: Final = 512
 
 Key = tuple[str, int]
@@ -27,33 +32,39 @@ Key = tuple[str, int]
 
 def encode_command(key: Key, command: StateCommand) -> bytes:
     """The command as the log holds it."""
-    return orjson.dumps({"v": VERSION, "key": key, "kind": command.KIND, "fields": command.to_json()})
+    return orjson.dumps({"v": command.rules, "key": key, "kind": command.KIND, "fields": command.to_json()})
 
 
-def decode_command(data: bytes) -> tuple[Key, StateCommand]:
+def decode_command(data: bytes, known_rules: int = RULES) -> tuple[Key, StateCommand]:
     """What `encode_command` wrote.
 
     Raises:
-        DamagedStateError: it is damaged, or of another version.
+        DamagedStateError: it is damaged, or of newer rules than those known.
     """
-    value = _object(data, "a command")
+    value = _object(data, "a command", known_rules)
     try:
         submitter, number = value["key"]
         kind, fields = value["kind"], value["fields"]
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedStateError(f"a command cannot be read: {type(error).__name__} {error}") from error
-    return (submitter, number), command_from_json(kind, fields)
+    return (submitter, number), command_from_json(kind, fields, value["v"])
 
 
 class ControllerMachine:
     """Groups, and the last outcomes. One thread changes it; others may read `groups` at any time.
 
+    Args:
+        known_rules: the newest that this controller knows.
+
     Attributes:
         groups: by broker name; replaced by each change, never changed in place.
+        rules: the newest that all controllers know; they never go back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known_rules: int = RULES) -> None:
         self.groups: Mapping[str, Group] = {}
+        self.known_rules = known_rules
+        self.rules = FIRST_RULES
         self._remembered: dict[Key, CommandOutcome] = {}
 
     def apply(self, data: bytes) -> CommandOutcome:
@@ -62,7 +73,8 @@ class ControllerMachine:
         Raises:
             DamagedStateError: it cannot be read; then this controller must not go on.
         """
-        key, command = decode_command(data)
+        key, command = decode_command(data, self.known_rules)
+        self.rules = max(self.rules, command.rules)
         known = self._remembered.get(key)
         if known is not None:
             return known
@@ -91,7 +103,7 @@ class ControllerMachine:
         """The whole state, for `restore`; the same bytes for the same history."""
         return orjson.dumps(
             {
-                "v": VERSION,
+                "v": self.rules,
                 "groups": [group.to_json() for _, group in sorted(self.groups.items())],
                 "remembered": [[*key, outcome.to_json()] for key, outcome in self._remembered.items()],
             }
@@ -101,9 +113,9 @@ class ControllerMachine:
         """Replace the state by the one of a snapshot.
 
         Raises:
-            DamagedStateError: it is damaged, or of another version; the state is as before.
+            DamagedStateError: it is damaged, or of newer rules than those known; the state is as before.
         """
-        value = _object(data, "a snapshot")
+        value = _object(data, "a snapshot", self.known_rules)
         try:
             groups = {group.name: group for group in map(Group.from_json, value["groups"])}
             remembered = {
@@ -112,15 +124,16 @@ class ControllerMachine:
             }
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedStateError(f"a snapshot cannot be read: {type(error).__name__} {error}") from error
-        self.groups, self._remembered = groups, remembered
+        self.groups, self._remembered, self.rules = groups, remembered, value["v"]
 
 
-def _object(data: bytes, what: str) -> dict[str, Any]:
+def _object(data: bytes, what: str, known_rules: int) -> dict[str, Any]:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise DamagedStateError(f"{what} is no JSON: {error}") from error
-    if not isinstance(value, dict) or value.get("v") != VERSION:
-        version = value.get("v") if isinstance(value, dict) else None
-        raise DamagedStateError(f"{what} has version {version!r}, this controller knows version {VERSION}")
-    return value
+    rules = value.get("v") if isinstance(value, dict) else None
+    if type(rules) is not int or not FIRST_RULES <= rules <= known_rules:
+        text = f"{what} has version {rules!r}, this controller knows versions up to {known_rules}"
+        raise DamagedStateError(f"{text}: is it an older release than the other controllers?")
+    return dict(value)

@@ -18,13 +18,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, SyncObjConsumer, replicated
 
-from ha.controller.core.commands import StateCommand
+from ha.controller.core.commands import FIRST_RULES, StateCommand
 from ha.controller.core.machine import ControllerMachine, encode_command
 from ha.controller.core.model import DamagedStateError
 from ha.controller.core.outcome import CommandOutcome
@@ -82,6 +82,7 @@ class QuorumStatus:
         ticked_s: when the quorum's thread was last seen alive.
         applied: index of the last command in the state.
         entries: in the journal.
+        rules: the newest that all members know, while this one leads.
     """
 
     is_leader: bool = False
@@ -92,6 +93,7 @@ class QuorumStatus:
     applied: int = 0
     entries: int = 0
     is_sound: bool = False
+    rules: int = FIRST_RULES
 
 
 class _Replicated(SyncObjConsumer):  # type: ignore[misc]  # PySyncObj has no types
@@ -171,12 +173,15 @@ class Quorum:
     async def submit(self, command: StateCommand, limit_s: float = SUBMIT_S) -> CommandOutcome:
         """Have a command applied by all members; returns its outcome. It is durable on a majority then.
 
+        It is judged by the rules of the state, or by newer ones if it names them.
+
         It is submitted again while its fate is unknown; its key makes sure that it counts once.
 
         Raises:
             Refusal: CONTROLLER_NOT_LEADER when this member does not lead, or leads no more: the command may have been
                 applied or not; BUSY; SYSTEM_ERROR when no majority confirmed it in time, likewise.
         """
+        command = replace(command, rules=max(command.rules, self._machine.rules))
         data = encode_command((self._submitter, next(self._numbers)), command)
         deadline_s = self._loop.time() + limit_s
         while self.status.is_leader and not self._stopping.is_set() and self.failure is None:
@@ -255,6 +260,7 @@ class Quorum:
             applied=sync.raftLastApplied,
             entries=len(self._journal),
             is_sound=self._journal.is_sound,
+            rules=self._transport.rules if is_leader else FIRST_RULES,
         )
         # an entry of the leader's own term is committed: so is all that was committed before, and this member has it
         is_current = leader is not None and self._journal.term_of(sync.raftLastApplied) == sync.raftCurrentTerm
@@ -312,7 +318,7 @@ class Quorum:
         return SyncObj(own, others, conf, consumers=[self._replicated], transportClass=make)
 
     def _make_transport(self, silence_s: float, *arguments: Any) -> QuorumTransport:
-        self._transport = QuorumTransport(self._journal, silence_s, *arguments)
+        self._transport = QuorumTransport(self._journal, silence_s, self._machine.known_rules, *arguments)
         return self._transport
 
     def _restore(self) -> Snapshot | None:

@@ -1,6 +1,6 @@
 """The connections of the controllers: PySyncObj's, encrypted always, bounded, and honest about forgotten votes.
 
-Four things are added to what PySyncObj sends and receives:
+Five things are added to what PySyncObj sends and receives:
 
 - What a stranger sends is held up to `_STRANGER_BYTES`, what a controller sends up to `_PEER_BYTES`; strangers are
   few and do not stay. Nothing is unpickled before its seal (Fernet: AES and HMAC-SHA-256) by the secret holds.
@@ -29,6 +29,7 @@ from pysyncobj.poller import POLL_EVENT_TYPE
 from pysyncobj.tcp_connection import TcpConnection
 from pysyncobj.transport import TCPTransport
 
+from ha.controller.core.commands import FIRST_RULES
 from ha.controller.quorum.appends import Appends
 from ha.controller.quorum.journal import Journal
 from ledgermq.remoting.proof import Secrets
@@ -39,6 +40,7 @@ _STRANGERS_MAX: Final = 64
 _UNSOUND: Final = "unsound"
 _SENT: Final = "sent"
 _TERM: Final = "term"
+_RULES: Final = "rules"
 
 
 class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has no types
@@ -91,8 +93,10 @@ class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has n
 class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no types
     """See the module. Used by PySyncObj's thread alone."""
 
-    def __init__(self, journal: Journal, silence_s: float, *arguments: Any) -> None:
+    def __init__(self, journal: Journal, silence_s: float, known_rules: int, *arguments: Any) -> None:
         self._journal = journal
+        self._known_rules = known_rules
+        self._rules: dict[Any, int] = {}  # the newest that each other member knows, by its last answer
         self._appends = Appends(journal)
         self._silence_s = silence_s
         self._answered_s: dict[Any, float] = {}  # when that was sent which a member answered last
@@ -109,6 +113,11 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
             return now_s
         return newest[needed - 1] if len(newest) >= needed else float("-inf")
 
+    @property
+    def rules(self) -> int:
+        """The newest rules that all members know, as far as they have answered to this one as their leader."""
+        return min([self._known_rules, *(self._rules.get(node, FIRST_RULES) for node in self._nodes)])
+
     def send(self, node: Any, message: Any) -> bool:
         kind = message["type"]
         if kind == "request_vote" and not self._journal.is_sound:
@@ -120,6 +129,7 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
             if answer is None:
                 return False
             message = answer | {_SENT: self._sent_s.get(node), _TERM: self._syncObj.raftCurrentTerm}
+            message[_RULES] = self._known_rules
         return bool(super().send(node, message))
 
     def _onMessageReceived(self, node: Any, message: Any) -> None:
@@ -140,6 +150,7 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
         elif kind == "next_node_idx":
             if message.get(_TERM, term) != term:
                 return
+            self._rules[node] = message.get(_RULES, FIRST_RULES)
             if message.get(_SENT) is not None:
                 self._answered_s[node] = message[_SENT]
         super()._onMessageReceived(node, message)
