@@ -29,7 +29,7 @@ class ElectedKeys:
         WORDS,
         (),
         "Addresses of the controllers, divided by semicolons.",
-        note="LedgerMQ's controllers: under RocketMQ's this broker gets no lease, and acknowledges nothing.",
+        note="Under RocketMQ's controllers this broker follows RocketMQ's masters; it gets no lease, and cannot lead.",
     )
     silence_ms: int = key(
         "controllerHeartBeatTimeoutMills",

@@ -184,17 +184,17 @@ class Controllers:
         """Close the connections, by which each controller holds this broker dead at once; nothing is asked any more."""
         await self._client.close()
 
-    async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str]:
-        """Send a heartbeat to one controller; the fields of its answer, none where there is no good answer."""
+    async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str] | None:
+        """Send a heartbeat to one controller; the fields of its answer, None where there is no good answer."""
         ext = self._who | {name: str(value) for name, value in fields.items()}
         try:
             answer = await self._client.request(address, Command(RequestCode.BROKER_HEARTBEAT, ext=ext), _LIMIT_S)
         except RemotingError as error:
             _log.warning("a heartbeat does not reach the controller at %s: %s", address, error)
-            return {}
+            return None
         if answer.code != ResponseCode.SUCCESS:
             _log.warning("the controller at %s refuses a heartbeat: %s", address, answer.remark)
-            return {}
+            return None
         return answer.ext
 
 

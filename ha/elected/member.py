@@ -50,6 +50,8 @@ _FULL_LOOKS: Final = 4
 _PATIENCE_S: Final = 1.0
 """Time without a lease after which a master takes no more records; until then they wait for the lease."""
 
+_NO_LEASES: Final = "the controllers grant no leases, as RocketMQ's: this broker follows under them, and cannot lead"
+
 _NOT_NOW: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
 
 _log = logging.getLogger(__name__)
@@ -91,6 +93,7 @@ class ElectedMember:
         self._replica_role = ReplicaRole(group.broker_id)
         self._own_hint = LeaderHint(f"{group.name}/{group.broker_id}", group.client_address)
         self._lease = Lease()
+        self._has_heard_epochs = False  # in an answer to a heartbeat: the controllers are ours, and grant leases
         self._is_open = False  # as master: all that was in the log is confirmed, and records are taken
         self._successor: int | None = None  # to whom this master is handing over
         self._why_full: Callable[[], str | None] = lambda: None
@@ -161,6 +164,8 @@ class ElectedMember:
             return LogState(LogRole.MASTER, self.master.epoch, None, refusal)
         if refusal is None and not self._is_open:
             text = f"elected master of epoch {self.master.epoch}, and not everything in the log is confirmed yet"
+            if not self._has_heard_epochs:
+                text = f"elected master of epoch {self.master.epoch}, and {_NO_LEASES}"
             refusal = Refusal(Cause.RECOVERING, text, retry_after_ms=100)
         return LogState(LogRole.MASTER, self.master.epoch, self._own_hint, refusal)
 
@@ -213,7 +218,8 @@ class ElectedMember:
         if self._acting is self.slave:
             return self.slave.readiness()
         if not self._is_open or not self._lease.holds(_now_s()):
-            return Readiness(False, f"master of epoch {self.master.epoch}, without a lease")
+            why = "" if self._has_heard_epochs else f": {_NO_LEASES}"
+            return Readiness(False, f"master of epoch {self.master.epoch}, without a lease{why}")
         return self.master.readiness()
 
     def generations(self) -> Sequence[Generation]:
@@ -351,8 +357,13 @@ class ElectedMember:
             }
         )
 
-    def _beaten(self, asked_s: float, answer: Mapping[str, str]) -> float:
-        """A controller has answered a heartbeat that was sent at `asked_s`; returns the length of the lease, or 0.0."""
+    def _beaten(self, asked_s: float, answer: Mapping[str, str] | None) -> float:
+        """A controller has answered a heartbeat that was sent at `asked_s`, or not (None); the lease in s, or 0.0."""
+        if answer is None:
+            return 0.0
+        self._has_heard_epochs = self._has_heard_epochs or "masterEpoch" in answer
+        if self._acting is self.master and not self._has_heard_epochs:
+            self._trouble.warning("elected master of epoch %d, and %s", self.master.epoch, _NO_LEASES)
         try:
             epochs = int(answer.get("masterEpoch", 0)), int(answer.get("syncStateSetEpoch", 0))
             length_ms, successor = int(answer.get("lease", 0)), int(answer.get("successor", 0))

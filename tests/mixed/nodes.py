@@ -164,6 +164,14 @@ class Street:
             if (home := self._home(f"controller-n{number}"))
         ]
 
+    def java_controller(self) -> Node:
+        """A started controller of RocketMQ's, alone."""
+        port = free_ports(1)[0]
+        home = self._home(f"java-controller-{port}")
+        conf: dict[str, object] = {"controllerDLegerGroup": "controllers", "controllerDLegerSelfId": "n0"}
+        conf |= {"controllerDLegerPeers": f"n0-127.0.0.1:{port}", "controllerStorePath": home / "store"}
+        return self._started(home, port, _java(self._jars, home, "controller.ControllerStartup", conf))
+
     def our_controlled_broker(self, name: str, namesrv: Node, controllers: Sequence[Node]) -> Node:
         """A started broker of ours, whose master is appointed by controllers, and which may be RocketMQ's."""
         conf = {"enableControllerMode": "true", "controllerAddr": ";".join(node.address for node in controllers)}
