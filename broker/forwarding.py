@@ -56,6 +56,7 @@ class LeaderForwarding:
         try:
             answer = await forward(leader, question)
         except RemotingError as error:
+            self._role.avoid(leader)
             remark = f"the leader at {leader} does not answer: {error}"
             connection.refuse(command, Refusal(Cause.NOT_LEADER, remark, retry_after_ms=1000))
         else:

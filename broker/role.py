@@ -18,6 +18,7 @@ class Role:
     def __init__(self, config: BrokerConfig, state: LogState) -> None:
         self._config = config
         self.stands_in = False
+        self._avoided = ""
         self.update(state)
 
     def update(self, state: LogState) -> None:
@@ -79,9 +80,25 @@ class Role:
 
     @property
     def leader_elsewhere(self) -> str | None:
-        """Address of the leader for other members, `host:port`; None on the leader, or while it is not known."""
+        """Address of the leader for other members, `host:port`; None on the leader, or while it is not known.
+
+        That of its `brokerIP2`, unless it is the other one that answers, see `avoid`.
+        """
         leader = self._state.leader
-        return None if self.writable or self.is_elected or leader is None else leader.inside_address or leader.address
+        if self.writable or self.is_elected or leader is None:
+            return None
+        inside = leader.inside_address or leader.address
+        return leader.address if inside == self._avoided else inside
+
+    @property
+    def avoids_inside(self) -> bool:
+        """Whether the leader's `brokerIP2` was of no use."""
+        leader = self._state.leader
+        return leader is not None and self._avoided == leader.inside_address != leader.address
+
+    def avoid(self, address: str) -> None:
+        """The leader cannot be reached there: it is looked for at the other one of its two addresses."""
+        self._avoided = address
 
     def check_writable(self) -> None:
         """Pass when this node may append.

@@ -108,9 +108,13 @@ class Receiver:
     def address(self, address: str) -> None:
         if address != self._address:
             self._address = address
-            self._wake.set()
-            if self._stream is not None:
-                self._stream.close()
+            self.dial_again()
+
+    def dial_again(self) -> None:
+        """End the present stream: the master is another one, or speaks in another way."""
+        self._wake.set()
+        if self._stream is not None:
+            self._stream.close()
 
     def start(self) -> None:
         """Dial until `close`."""

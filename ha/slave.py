@@ -141,6 +141,8 @@ class Slave:
             self._hint = hint
         else:
             self._hint = dataclasses.replace(hint, inside_address=self._hint.inside_address)
+        if dialect is not self.dialect:
+            self.receiver.dial_again()
         self.epoch, self.dialect = epoch, dialect
         self.tables_at = hint.address if hint is not None and dialect is not OURS else ""
         self.receiver.address = ha_address

@@ -48,6 +48,6 @@ class KeptOffsets:
                 if forward is not None:
                     await forward(master, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields))
         except RemotingError:
-            pass  # it is away: tried again
+            self._role.avoid(master)  # it is away, perhaps: tried again
         finally:
             self._is_sending = False

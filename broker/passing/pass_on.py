@@ -459,6 +459,7 @@ class PassOn:
                 try:
                     link = await open_link(self._client, leader, self._secrets, self._limits)
                 except (RemotingError, Refusal) as error:
+                    self._role.avoid(leader)
                     tries += 1
                     if tries == _LOGGED_AFTER:
                         _log.warning("requests of clients cannot be passed on to the leader: %s", error)
@@ -468,5 +469,7 @@ class PassOn:
                 if link.address == self._role.leader_elsewhere and not link.connection.is_closed:
                     self._link = link
                     self._release()
+                    if self._role.avoids_inside:
+                        _log.warning("the leader answers at %s only: is its brokerIP2 wrong?", leader)
         finally:
             self._is_opening = False

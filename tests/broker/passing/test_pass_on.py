@@ -24,6 +24,7 @@ from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer
 from store.replicated_log import LogRole, LogState
 from tests.broker.conftest import MemoryTransport, eventually, log_state, small_config
+from tests.ports import free_ports
 
 
 class Leader(NoRequests):
@@ -338,6 +339,20 @@ async def test_the_leader_is_asked_at_its_inside_address(follower: Follower) -> 
     follower.pass_on.follow()
     follower.send(1)
     assert await follower.answered(1) == [(1, 0, "")]
+    await leader.server.close()
+
+
+async def test_a_leader_whose_inside_address_is_wrong_is_asked_at_the_other_one(
+    follower: Follower, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader, [nobody] = Leader(accept), free_ports(1)
+    hint = LeaderHint("n0", await leader.start(), f"127.0.0.1:{nobody}")
+    follower.role.update(log_state(writable=False, generation=2, leader=hint))
+    follower.pass_on.follow()
+    follower.send(1)
+    assert await follower.answered(1) == [(1, 0, "")]
+    assert f"the leader answers at {hint.address} only: is its brokerIP2 wrong?" in caplog.text
+    assert follower.role.leader_elsewhere == hint.address
     await leader.server.close()
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ha.core.auto_switch import SlaveHandshake, encode_handshake
-from ha.core.stream import CLASSIC, Report
+from ha.core.auto_switch import AUTO_SWITCH, SlaveHandshake, encode_handshake
+from ha.core.stream import CLASSIC, Report, SealedOurs
 from ha.elected.member import ElectedMember
 from store.errors import DiskReadError
 from store.replicated_log import LogRole
@@ -41,6 +41,25 @@ async def test_a_slave_follows_the_master_that_a_nameserver_tells_of(tmp_path: P
             first.put(100, 200)
             await same(first, second)
             assert second.log.generations() == first.log.generations()
+
+
+async def test_a_master_that_turns_out_to_be_ours_is_dialled_anew_at_the_same_address(
+    tmp_path: Path, court: Court
+) -> None:
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await eventually(lambda: routed(second, first))
+            await in_sync(court, 1, 2)
+            before = second.member.slave.receiver._stream
+            assert before is not None and before._dialect is AUTO_SWITCH
+            court.hides_listeners = False
+            second.member.ask_controllers()
+            await eventually(before.ended.done)
+            first.put(100)
+            await same(first, second)
+            after = second.member.slave.receiver._stream
+            assert after is not None and isinstance(after._dialect, SealedOurs)
 
 
 async def test_a_deposed_masters_rest_is_cut_at_the_diverging_epoch(tmp_path: Path, court: Court) -> None:
