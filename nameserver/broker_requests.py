@@ -24,19 +24,21 @@ from ledgermq.remoting.codec.java_json import java_json, standard_json
 from ledgermq.remoting.codec.lenient_json import bad_body, json_body
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.serving.answer import Answer, Handler
 from ledgermq.remoting.serving.authority import draw_challenge
 from ledgermq.remoting.signature import CHALLENGE
 from nameserver.authority import terms_count
 from nameserver.config import NameServerConfig
 from nameserver.core.election import RegistrationRefusedError
-from nameserver.core.model import Registration, TopicTable
+from nameserver.core.model import LEADER_ID, Registration, TopicTable
 from nameserver.core.routes import RouteTable, UnknownBrokerError
 from nameserver.departures import LeavingBrokers
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.register_body import parse_data_version, parse_queue_data, parse_register_body
 
 _log = logging.getLogger(__name__)
+_seldom = SeldomLog(_log)
 _CRC_MASK = 0x7FFFFFFF
 
 
@@ -77,6 +79,7 @@ class BrokerRequests:
 
     def _register(self, connection: Connection, command: Command) -> Answer:
         claim = self._registration(connection, command)
+        self._warn_of_two_masters(claim)
         try:
             registered = self._table.register(claim, self._now_ms())
         except RegistrationRefusedError as error:
@@ -90,6 +93,20 @@ class BrokerRequests:
         if registered.leader_address is not None:
             ext["masterAddr"] = registered.leader_address
         return Answer(ext, self._order_topics())
+
+    def _warn_of_two_masters(self, claim: Registration) -> None:
+        """Log that a master takes the place of a living one where nobody elects: it gets it, as in RocketMQ."""
+        group = self._table.group(claim.broker_name)
+        holder = None if group is None else group.leader
+        if claim.broker_id != LEADER_ID or claim.term or holder is None or holder.address == claim.address:
+            return
+        if not holder.registration.term and holder.registration.cluster == claim.cluster:
+            _seldom.warning(
+                "broker %s at %s takes id 0 from %s, which has not left: are two masters configured with one name?",
+                claim.broker_name,
+                claim.address,
+                holder.address,
+            )
 
     def _order_topics(self) -> bytes:
         order = self._kv.table(ORDER_TOPIC_CONFIG) if self._config().return_order_topic_config else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +83,24 @@ async def test_a_slave_dials_again_within_a_moment(tmp_path: Path) -> None:
             first.put(200)
             await copied(first, second)
             assert second.log.state.role is LogRole.SLAVE
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600], ids=["ahead", "back"])
+async def test_a_jump_of_the_wall_clock_drops_no_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: int
+) -> None:
+    wall_s, wall_ns = time.time, time.time_ns
+    async with master(tmp_path, SYNC, heartbeat_s=0.05) as first, slave(tmp_path, port(first)) as second:
+        await eventually(lambda: [one.in_sync for one in first.log.replicas()] == [True])
+        stream = second.part.receiver._stream  # type: ignore[union-attr]
+        heard_s = stream._heard_s  # type: ignore[union-attr]
+        monkeypatch.setattr(time, "time", lambda: wall_s() + jump_s)
+        monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + jump_s * 1_000_000_000)
+        await eventually(lambda: stream._heard_s > heard_s)  # type: ignore[union-attr]
+        first.put(100)
+        await answered(first, 1)
+        assert [receipt.copies for receipt in receipts(first)] == [2]
+        assert second.part.receiver._stream is stream  # type: ignore[union-attr]
 
 
 async def test_a_slave_takes_no_records_and_says_who_does(tmp_path: Path) -> None:

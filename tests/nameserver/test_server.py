@@ -480,3 +480,16 @@ async def test_health_is_served_beside(serve: Serve) -> None:
     assert 'ledgermq_requests_total{node_type="nameserver",request="REGISTER_BROKER"} 2\n' in page
     assert 'ledgermq_refused_total{node_type="nameserver",cause="malformed-field"} 1\n' in page
     assert 'ledgermq_nameserver_brokers{node_type="nameserver"} 1\n' in page
+
+
+async def test_two_masters_of_one_name_are_told_of(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    served = await serve()
+    first, second = await served.peer(), await served.peer()
+    await first.register("127.0.0.1:1")
+    await first.register("127.0.0.1:1")
+    assert "two masters" not in caplog.text
+    await second.register("127.0.0.1:2")
+    assert (
+        "broker broker-a at 127.0.0.1:2 takes id 0 from 127.0.0.1:1, which has not left: are two masters" in caplog.text
+    )
+    assert await first.addresses() == {"0": "127.0.0.1:2"}, "as in RocketMQ, the last one has it"

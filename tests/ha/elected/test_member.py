@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,24 @@ async def test_a_replica_whose_disk_fails_leaves_the_controllers_and_is_elected_
             court.elect()
             await leads(sound)
             assert broken.broker_id not in court.beats
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600], ids=["ahead", "back"])
+async def test_a_jump_of_the_wall_clock_ends_no_lease_and_changes_no_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: int
+) -> None:
+    court, wall_s, wall_ns = Court(2), time.time, time.time_ns
+    async with replica(tmp_path, court, 1) as first, replica(tmp_path, court, 2):
+        await leads(first)
+        await in_sync(court, 1, 2)
+        monkeypatch.setattr(time, "time", lambda: wall_s() + jump_s)
+        monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + jump_s * 1_000_000_000)
+        lease_ends_s = first.member._lease.ends_s
+        await eventually(lambda: first.member._lease.ends_s > lease_ends_s)
+        first.put(100)
+        await eventually(lambda: first.log.confirm_offset == first.log.max_offset)
+        assert isinstance(first.outcomes.all[0], AppendReceipt)
+        assert (court.group.master_epoch, court.group.in_sync) == (1, frozenset({1, 2}))
 
 
 async def test_a_lost_slave_leaves_the_set_and_holds_nobody_up(tmp_path: Path) -> None:
