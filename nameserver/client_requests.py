@@ -10,6 +10,7 @@ leader of a broker name that has just lost its own, for `LEADER_WAIT_MS` at most
 Source: apache/rocketmq `namesrv/.../processor/ClientRequestProcessor.java`, `DefaultRequestProcessor.java` (5.3).
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from ledgermq.remoting.serving.answer import Answer, Handler
 from nameserver.config import NameServerConfig
 from nameserver.core.model import TopicRoute
 from nameserver.core.routes import RouteTable
-from nameserver.core.send_names import with_send_names
+from nameserver.core.send_names import MARK, named_group, with_send_names
 from nameserver.core.topics import UNIT, UNIT_SUBSCRIPTION
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.route_waiters import RouteWaiters
@@ -32,6 +33,11 @@ _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further de
 
 LEADER_WAIT_MS = 2000
 """Longest time for which a plain route request waits while a broker name of the route has no leader."""
+
+_FIRST_ASKED = "first asked"
+"""Attribute of a connection: when it first asked for the route of each topic that exists, at most `_ASKED_MAX`."""
+
+_ASKED_MAX = 1000
 
 _STANDARD_JSON_SINCE = 401
 """Ordinal of V4_9_4 in MQVersion. Clients before it get fastjson's text: old Go clients split it at commas."""
@@ -100,17 +106,29 @@ class ClientRequests:
         topic, config = text(command.ext, "topic"), self._config()
         acting = config.support_acting_master
         route = self._table.route_with_acting_masters(topic) if acting else self._table.route(topic)
+        if route is None and config.spread_sends and MARK in topic:
+            named = self._table.route(topic.partition(MARK)[2])
+            route = named_group(named, topic) if named is not None else None
         if route is None:
             remark = f"No topic route info in name server for the topic: {topic}{_FAQ}"
             raise Refusal(Cause.TOPIC_NOT_EXIST, remark)
         order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if config.order_message_enable else None
         route = _in_zone(route, command.ext)
         is_ours = "waitMillis" in command.ext  # our clients learn of a new leader at once
-        if config.spread_sends and order is None and not is_ours:
+        if config.spread_sends and order is None and not is_ours and self._is_poll(connection, topic):
             route = with_send_names(route)
         standard = optional_boolean(command.ext, "acceptStandardJsonOnly") or command.version >= _STANDARD_JSON_SINCE
         body = (standard_json if standard else java_json)(route.to_json(order))
         return Answer({"routeVersion": str(route.version)} if is_ours else None, body)
+
+    def _is_poll(self, connection: Connection, topic: str) -> bool:
+        """Whether a client asks again for this route after some time, which producers do, and tools hardly ever."""
+        asked: dict[str, float] = connection.attributes.setdefault(_FIRST_ASKED, {})
+        now_s = time.monotonic()
+        first_s = asked.get(topic, now_s)
+        if topic not in asked and len(asked) < _ASKED_MAX:
+            asked[topic] = now_s
+        return (now_s - first_s) * 1000 >= self._config().spread_sends_after_ms
 
     def _cluster_info(self, connection: Connection, command: Command) -> Answer:
         brokers = {group.name: group.to_json() for group in self._table.groups}

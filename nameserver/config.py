@@ -103,9 +103,18 @@ class NameServerConfig:
     spread_sends: bool = key(
         "spreadSends",
         BOOL,
-        False,
-        "Name each follower of a group that elects as a broker that only takes sends, so that producers know more than "
-        "one address.",
+        True,
+        "Send RocketMQ's producers to the followers of a group that elects, which pass sends on, so that a leader's "
+        "death does not stop them.",
+        origin=OURS,
+        live=True,
+    )
+    spread_sends_after_ms: int = key(
+        "spreadSendsAfter",
+        NOT_NEGATIVE,
+        10_000,
+        "Time in ms after a client's first request for a route from which on the answers name followers for producers, "
+        "which ask again and again; tools are done by then.",
         origin=OURS,
         live=True,
     )

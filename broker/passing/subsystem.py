@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
@@ -10,8 +11,20 @@ from broker.passing.pass_on import CODES, TOLD_CODES, PassOn
 from broker.passing.peer_desk import GROUP, KEPT_MESSAGES, STAND_BACK, PeerDesk
 from broker.server import BrokerRequestHandler
 from broker.subsystem import Serve, Subsystem
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import integer
+from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.tls import ContextSource
+
+_NOTHING: Final[Mapping[int, tuple[int, bytes]]] = {
+    RequestCode.QUERY_MESSAGE: (ResponseCode.QUERY_NOT_FOUND, b""),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: (ResponseCode.SUCCESS, b'{"consumeTimeSpanSet":[]}'),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (ResponseCode.SUCCESS, b'{"offsetTable":{}}'),
+}
+"""Requests that RocketMQ's tools make at every broker name of a route, adding up the answers; with what a follower
+answers, whose address is that of a name for producers, while the leader answers the rest."""
 
 
 class PassingSubsystem(Subsystem):
@@ -94,4 +107,16 @@ class PassingSubsystem(Subsystem):
     def _divert(self) -> None:
         is_diverted = self.pass_on.is_open and self._role.is_in_election and not self._role.writable
         passed, told = dict.fromkeys(CODES, self.pass_on.take), dict.fromkeys(TOLD_CODES, self.pass_on.tell)
-        self._handler.divert({**passed, **told} if is_diverted else {})
+        once = dict.fromkeys(_NOTHING, self._leave_to_leader)
+        self._handler.divert({**passed, **told, **once} if is_diverted else {})
+
+    def _leave_to_leader(self, connection: Connection, command: Command) -> None:
+        """Answer that there is nothing here, since the leader is asked the same: nothing is found or done twice."""
+        is_reset = command.code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        if is_reset and (self._role.leader_elsewhere is None or integer(command.ext, "queueId", -1) >= 0):
+            self.pass_on.take(connection, command)  # for one queue, one broker is asked
+        elif self._role.leader_elsewhere is None:
+            self._handler.serve_again(connection, command)
+        else:
+            code, body = _NOTHING[command.code]
+            connection.respond(command, code, body=body)

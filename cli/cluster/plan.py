@@ -60,7 +60,7 @@ _DISK = "disk"
 _PEER_SECRET = "peer-secret"
 _NAMESRV_SECRET = "namesrv-secret"
 _CONTROLLER_SECRET = "controller-secret"
-_OF_NAMESERVER = frozenset({"insecureRegistration", "spreadSends"})
+_OF_NAMESERVER = frozenset({"insecureRegistration", "spreadSends", "spreadSendsAfter"})
 CLUSTER_NAME = "DefaultCluster"
 _FIRST_BROKER, _STRIDE, _RAFT, _HEALTH, _LINKS = 20, 20, 10, 11, 12
 _LINKS_API = 2
@@ -270,7 +270,7 @@ def plan_cluster(
     """Plan a cluster of `node_count` brokers, in mode raft in so many `groups` of one size.
 
     `settings` apply to every broker and replace planned values. Settings of TLS also apply to nameservers, since a
-    client uses TLS with all nodes or with none; `insecureRegistration` and `spreadSends` apply to nameservers alone.
+    client uses TLS with all nodes or with none; those of `_OF_NAMESERVER` apply to nameservers alone.
     With `has_links`, brokers dial each other through Toxiproxy; with `has_disks`, each stores on a disk of its own.
 
     Raises:

@@ -1,61 +1,99 @@
-"""Further broker names in the routes of producers, so that each knows more than one address of a group that elects.
+"""Broker names for producers in the routes of groups that elect: their sends go to followers, which pass them on.
 
-    broker-a       id 0: the leader, ids of the followers      read and written
-    broker-a~1     id 0: the first follower                    written only; its queues are those of broker-a
-    broker-a~2     id 0: the second follower                   the same
+    1~broker-a     id 0: the first follower                 written
+    2~broker-a     id 0: the second follower                written
+    broker-a       id 0: the leader, ids of the followers   read; no queue to write to
 
-Members of such a group pass sends on to their leader. RocketMQ's producers know one address of each broker name, try a
-failed send again at another name or queue, and ask for routes every 30 s only: without these names, a dead leader costs
-them up to 30 s. Each name has all queues of its topic, in order, so that a key that chooses a queue by its hash chooses
-the same one with and without these names, as long as the topic is on one group.
+RocketMQ's producers know one address of each broker name, try a failed send again at another name or queue, and ask
+for routes every 30 s only: without these names, a dead leader costs them up to 30 s. A follower holds a send until a
+new leader is elected, and tells the client of one whose answer was lost.
+
+Each group has two names at all times, with all queues of its topic in order, and the names sort by their number first:
+a key that chooses a queue by its hash modulo their number chooses the same one with and without these names, and
+through every failover. The leader stands in for a follower that is missing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Set
 from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Final
 
-from nameserver.core.model import LEADER_ID, PERM_WRITE, BrokerGroup, BrokerMember, QueueData, TopicRoute
+from nameserver.core.model import LEADER_ID, PERM_INHERIT, PERM_WRITE, BrokerGroup, QueueData, TopicRoute
 
 MARK: Final = "~"
-"""Between the name of a group and the number of the follower, from 1."""
+"""Between the number of a name for producers and the name of its group."""
 
+_COUNT: Final = 2
 _RETRY_PREFIX: Final = "%RETRY%"
 
 
 def with_send_names(route: TopicRoute) -> TopicRoute:
-    """Return the route with a broker name for each follower of its groups that elect.
+    """Return the route with names for producers, for groups that elect and that are not alone.
 
-    Not for topics that only brokers write to, and none where the name of a group is taken.
+    Not for topics that only brokers write to, and none where such a name is that of another group.
     """
     if route.topic.startswith(_RETRY_PREFIX) or route.mappings:
         return route
-    queues = {queue.broker_name: queue for queue in route.queues}
-    added = [
-        (_group(group, name, member), replace(queue, broker_name=name, perm=PERM_WRITE))
-        for group in route.groups
-        if (queue := queues[group.name]).perm & PERM_WRITE
-        for name, member in _followers(group)
-        if name not in queues
+    names = {group.name: _named(group) for group in route.groups}
+    taken = {queue.broker_name for queue in route.queues}
+    queues: list[QueueData] = []
+    written: list[list[QueueData]] = [[] for _ in range(_COUNT)]  # by the number of the name
+    added: list[BrokerGroup] = []
+    for queue in route.queues:
+        named = names.get(queue.broker_name, []) if queue.perm & PERM_WRITE else []
+        if not named or any(group.name in taken for group in named):
+            queues.append(queue)
+            continue
+        added += named
+        queues.append(_read_only(queue))
+        for group, others in zip(named, written, strict=True):
+            others.append(replace(queue, broker_name=group.name, perm=PERM_WRITE))
+    return replace(route, groups=(*route.groups, *added), queues=(*chain.from_iterable(written), *queues))
+
+
+def named_group(route: TopicRoute, name: str) -> TopicRoute | None:
+    """Return the route of a broker name for producers, given that of its group's name; None if it has no such name.
+
+    Brokers have a topic of their own name. RocketMQ's proxy asks for its route to find the broker of a queue.
+    """
+    for group in route.groups:
+        for named in _named(group):
+            if named.name == name:
+                queues = [replace(queue, broker_name=name) for queue in route.queues if queue.broker_name == group.name]
+                return replace(route, topic=name, groups=(named,), queues=tuple(queues))
+    return None
+
+
+def _read_only(queue: QueueData) -> QueueData:
+    """The queues of a group's own name. Its permission stays, since mqadmin compares it with one that is to be set.
+
+    Clients make queues to write to of those to read from where a topic is to be created like this one.
+    """
+    perm = queue.perm & ~PERM_WRITE if queue.perm & PERM_INHERIT else queue.perm
+    return replace(queue, write_queues=0, perm=perm)
+
+
+def _named(group: BrokerGroup) -> list[BrokerGroup]:
+    """The names of a group, each with its member; none if there is one member only, or one that registers no term.
+
+    Such a member, as each of RocketMQ's, neither passes sends on nor takes those of others.
+    """
+    if len(group.members) < 2 or not all(member.registration.term for member in group.members.values()):
+        return []
+    followers = [group.members[broker_id] for broker_id in _in_ring(group.members.keys() - {LEADER_ID})]
+    chosen = [*followers[:_COUNT], *[group.leader or followers[0]] * _COUNT][:_COUNT]
+    return [
+        BrokerGroup(group.cluster, f"{number}{MARK}{group.name}", {LEADER_ID: member}, zone=group.zone)
+        for number, member in enumerate(chosen, 1)
     ]
-    return replace(
-        route,
-        groups=(*route.groups, *(group for group, _ in added)),
-        queues=tuple(_in_order(route.queues, [queue for _, queue in added])),
-    )
 
 
-def _followers(group: BrokerGroup) -> Iterator[tuple[str, BrokerMember]]:
-    """The followers, each with its name. A member with a term elects, and passes sends on."""
-    followers = (group.members[broker_id] for broker_id in sorted(group.members) if broker_id != LEADER_ID)
-    elect = (member for member in followers if member.registration.term > 0)
-    return ((f"{group.name}{MARK}{number}", member) for number, member in enumerate(elect, 1))
+def _in_ring(ids: Set[int]) -> list[int]:
+    """The ids of followers in order, from the gap on, if there is one: that is the leader's own id.
 
-
-def _group(group: BrokerGroup, name: str, member: BrokerMember) -> BrokerGroup:
-    return BrokerGroup(group.cluster, name, {LEADER_ID: member}, zone=group.zone)
-
-
-def _in_order(queues: tuple[QueueData, ...], added: list[QueueData]) -> Iterator[QueueData]:
-    for queue in queues:
-        yield queue
-        yield from (one for one in added if one.broker_name.rpartition(MARK)[0] == queue.broker_name)
+    So where each of several machines leads a group, the first names of the groups are on different ones, and the second
+    ones, too: a producer that tries name after name meets a machine that is dead only once in three.
+    """
+    ordered = sorted(ids)
+    start = next((place for place, (one, other) in enumerate(pairwise(ordered), 1) if other - one > 1), 0)
+    return ordered[start:] + ordered[:start]

@@ -39,7 +39,7 @@ async def test_the_proxys_clients_send_and_receive_every_kind_of_message(
 async def test_the_same_on_a_raft_group_and_after_its_leader_died(
     street: Street, eventually: Eventually, proxy_jars: Path, grpc_client_jars: Path
 ) -> None:
-    namesrv = street.our_nameserver()
+    namesrv = street.our_nameserver({"spreadSendsAfter": 0})  # the proxy sends to followers, too
     members = street.our_raft_group("broker-r", namesrv, SOON)
     proxy = await open_door(street, eventually, namesrv, "broker-r", proxy_jars)
     assert_all_ok(street.grpc_client(proxy, grpc_client_jars, *CASES), CASES)

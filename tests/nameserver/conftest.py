@@ -12,6 +12,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
 from nameserver.config import NameServerConfig
+from nameserver.core.send_names import MARK
 from nameserver.server import NameServer
 from tests.limits import WAIT_S
 
@@ -98,11 +99,11 @@ class Peer:
         return document
 
     async def addresses(self, topic: str = "Orders") -> dict[str, str] | None:
-        """Addresses by broker id of the topic's only broker name."""
+        """Addresses by broker id of the topic's only broker name, without the names for producers."""
         route = await self.route(topic)
         if route is None:
             return None
-        (broker,) = route["brokerDatas"]
+        (broker,) = (one for one in route["brokerDatas"] if MARK not in one["brokerName"])
         addresses: dict[str, str] = broker["brokerAddrs"]
         return addresses
 

@@ -1,5 +1,6 @@
 """A running nameserver over real connections."""
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,9 @@ from ledgermq.remoting.codec.lenient_json import loads
 from nameserver.config import NameServerConfig
 from nameserver.kv_config import KvConfigError
 from nameserver.server import NameServer
+from tests.limits import WAIT_S
 
-from .conftest import Serve, Served
+from .conftest import Peer, Serve, Served
 
 OLD_GO_CLIENT = 317
 
@@ -300,10 +302,10 @@ async def test_a_plain_route_request_waits_for_the_next_leader_of_a_group_that_e
     assert loads((await client.answer()).body)["brokerDatas"][0]["brokerAddrs"] == {"0": "127.0.0.1:2"}
 
 
-async def test_producers_are_shown_a_name_for_each_follower_that_passes_sends_on(serve: Serve) -> None:
-    served = await serve(spread_sends=True)
+async def test_producers_are_sent_to_followers_that_pass_sends_on(serve: Serve) -> None:
+    served = await serve(spread_sends_after_ms=0)
     leader, one, other, client = [await served.peer() for _ in range(4)]
-    await leader.register("127.0.0.1:1", term="3", topics={"Orders": 6, "Closed": 4, "%RETRY%g": 6})
+    await leader.register("127.0.0.1:1", term="3", topics={"Orders": 6, "Closed": 4, "%RETRY%g": 6, "TBW102": 7})
     await one.register("127.0.0.1:2", 2, term="3")
     await other.register("127.0.0.1:3", 3, term="3")
     route = await client.route("Orders")
@@ -311,29 +313,129 @@ async def test_producers_are_shown_a_name_for_each_follower_that_passes_sends_on
     main, *further = route["brokerDatas"]
     assert main["brokerAddrs"] == {"0": "127.0.0.1:1", "2": "127.0.0.1:2", "3": "127.0.0.1:3"}
     assert [(one["brokerName"], one["cluster"], one["brokerAddrs"]) for one in further] == [
-        ("broker-a~1", "DefaultCluster", {"0": "127.0.0.1:2"}),
-        ("broker-a~2", "DefaultCluster", {"0": "127.0.0.1:3"}),
+        ("1~broker-a", "DefaultCluster", {"0": "127.0.0.1:2"}),
+        ("2~broker-a", "DefaultCluster", {"0": "127.0.0.1:3"}),
     ]
-    queues = [(one["brokerName"], one["writeQueueNums"], one["perm"]) for one in route["queueDatas"]]
-    assert queues == [("broker-a", 8, 6), ("broker-a~1", 8, 2), ("broker-a~2", 8, 2)]
+    names = ("brokerName", "writeQueueNums", "readQueueNums", "perm")
+    queues = [tuple(one[name] for name in names) for one in route["queueDatas"]]
+    assert queues == [("1~broker-a", 8, 8, 2), ("2~broker-a", 8, 8, 2), ("broker-a", 0, 8, 6)]
+    template = await client.route("TBW102")  # clients write to as many queues as can be read
+    assert template is not None and [one["perm"] for one in template["queueDatas"]] == [2, 2, 5]
     for topic, further_fields in (("Closed", {}), ("%RETRY%g", {}), ("Orders", {"waitMillis": "1"})):
         route = await client.route(topic, **further_fields)
         assert route is not None and [one["brokerName"] for one in route["queueDatas"]] == ["broker-a"], topic
+
+
+async def test_producers_have_two_names_with_fewer_followers_and_between_leaders(serve: Serve) -> None:
+    """A key that chooses a queue by its hash chooses the same one as long as their number is the same."""
+    served = await serve(spread_sends_after_ms=0)
+    leader, one, other, client = [await served.peer() for _ in range(4)]
+    await leader.register("127.0.0.1:1", term="3")
+    await one.register("127.0.0.1:2", 2, term="3")
+    assert await names_of_producers(client) == {"1~broker-a": "127.0.0.1:2", "2~broker-a": "127.0.0.1:1"}
+    await other.register("127.0.0.1:3", 3, term="3")
     await leader.close()
+    await served.until(lambda: served.server.table.is_between_leaders("Orders", 0))
+    asked = asyncio.ensure_future(names_of_producers(client))
+    await waiting(served)
     await one.register("127.0.0.1:2", 0, term="4")
+    assert await asked == {"1~broker-a": "127.0.0.1:3", "2~broker-a": "127.0.0.1:2"}
+
+
+async def names_of_producers(client: Peer) -> dict[str, str]:
+    """The address of each broker name with queues to write to."""
     route = await client.route("Orders")
     assert route is not None
-    addresses = {one["brokerName"]: one["brokerAddrs"]["0"] for one in route["brokerDatas"]}
-    assert addresses == {"broker-a": "127.0.0.1:2", "broker-a~1": "127.0.0.1:3"}
+    written = {one["brokerName"] for one in route["queueDatas"] if one["writeQueueNums"] and one["perm"] & 2}
+    return {one["brokerName"]: one["brokerAddrs"]["0"] for one in route["brokerDatas"] if one["brokerName"] in written}
 
 
-async def test_brokers_that_elect_nobody_get_no_further_names(serve: Serve) -> None:
-    served = await serve(spread_sends=True)
-    master, slave, client = [await served.peer() for _ in range(3)]
+async def test_the_route_of_a_name_for_producers_is_that_of_its_member(serve: Serve) -> None:
+    """RocketMQ's proxy asks for the route of the broker name of a queue."""
+    served = await serve(spread_sends_after_ms=0)
+    leader, one, other, client = [await served.peer() for _ in range(4)]
+    await leader.register("127.0.0.1:1", term="3", topics={"Orders": 6, "broker-a": 7})
+    await one.register("127.0.0.1:2", 2, term="3")
+    await other.register("127.0.0.1:3", 3, term="3")
+    route = await client.route("2~broker-a")
+    assert route is not None
+    assert [(one["brokerName"], one["brokerAddrs"]) for one in route["brokerDatas"]] == [
+        ("2~broker-a", {"0": "127.0.0.1:3"})
+    ]
+    assert [one["brokerName"] for one in route["queueDatas"]] == ["2~broker-a"]
+    for unknown in ("3~broker-a", "1~broker-b", "1~Orders", "~"):
+        assert await client.route(unknown) is None, unknown
+
+
+async def test_keys_choose_the_same_queue_by_their_hash_with_and_without_names_for_producers(serve: Serve) -> None:
+    served = await serve(spread_sends_after_ms=0)
+    peers = {name: [await served.peer() for _ in range(2)] for name in ("broker-a", "broker-b")}
+    for port, (name, members) in enumerate(peers.items()):
+        for broker_id, peer in enumerate(members):
+            await peer.register(f"127.0.0.1:{10 * port + broker_id + 1}", broker_id, name=name, term="1")
+    client = await served.peer()
+    named, plain = await client.route("Orders"), await client.route("Orders", waitMillis="1")
+    assert named is not None and plain is not None
+    assert [queue.partition("~")[2] or queue for queue in queues_to_write(named)] == 2 * queues_to_write(plain)
+
+
+async def test_names_of_one_number_are_on_different_machines_where_each_leads_a_group(serve: Serve) -> None:
+    served = await serve(spread_sends_after_ms=0)
+    for leader, name in enumerate(("broker-a", "broker-b", "broker-c"), 1):
+        for machine in (1, 2, 3):
+            broker_id = 0 if machine == leader else 3 * leader + machine
+            await (await served.peer()).register(f"127.0.0.1:{10 * leader + machine}", broker_id, name=name, term="1")
+    named = await names_of_producers(await served.peer())
+    assert {name: address[-1] for name, address in named.items()} == {
+        "1~broker-a": "2",
+        "1~broker-b": "3",
+        "1~broker-c": "1",
+        "2~broker-a": "3",
+        "2~broker-b": "1",
+        "2~broker-c": "2",
+    }
+
+
+def queues_to_write(route: dict[str, Any]) -> list[str]:
+    """The queues in the order of RocketMQ's producers."""
+    by_name = sorted(route["queueDatas"], key=lambda one: str(one["brokerName"]))
+    written = (one for one in by_name if one["perm"] & 2)
+    names = {one["brokerName"].partition("~")[2] or one["brokerName"] for one in by_name}
+    assert names == {"broker-a", "broker-b"}
+    return [f"{one['brokerName']}/{number}" for one in written for number in range(one["writeQueueNums"])]
+
+
+async def test_a_client_is_told_of_followers_when_it_asks_for_a_route_again_after_some_time(serve: Serve) -> None:
+    """RocketMQ's producers ask every 30 s; commands of mqadmin are done by then."""
+    served = await serve(spread_sends_after_ms=50)
+    leader, follower, client = [await served.peer() for _ in range(3)]
+    await leader.register("127.0.0.1:1", term="3", topics={"Orders": 6, "Later": 6})
+    await follower.register("127.0.0.1:2", 2, term="3")
+    assert await names_of_producers(client) == {"broker-a": "127.0.0.1:1"}
+    async with asyncio.timeout(WAIT_S):
+        while len(await names_of_producers(client)) == 1:
+            await asyncio.sleep(0.01)
+    later, other = await client.route("Later"), await (await served.peer()).route("Orders")
+    assert later is not None and other is not None
+    assert [len(route["brokerDatas"]) for route in (later, other)] == [1, 1]
+
+
+async def test_producers_know_only_the_leader_where_a_member_elects_nobody(serve: Serve) -> None:
+    served = await serve(spread_sends_after_ms=0)
+    master, slave, replica, client = [await served.peer() for _ in range(4)]
     await master.register("127.0.0.1:1")
     await slave.register("127.0.0.1:2", 1)
-    route = await client.route("Orders")
-    assert route is not None and [one["brokerName"] for one in route["brokerDatas"]] == ["broker-a"]
+    assert await names_of_producers(client) == {"broker-a": "127.0.0.1:1"}
+    await replica.register("127.0.0.1:3", 2, term="3")
+    assert await names_of_producers(client) == {"broker-a": "127.0.0.1:1"}
+
+
+async def test_producers_know_only_the_leader_without_spread_sends(serve: Serve) -> None:
+    served = await serve(spread_sends=False, spread_sends_after_ms=0)
+    leader, follower, client = [await served.peer() for _ in range(3)]
+    await leader.register("127.0.0.1:1", term="3")
+    await follower.register("127.0.0.1:2", 2, term="3")
+    assert await names_of_producers(client) == {"broker-a": "127.0.0.1:1"}
 
 
 async def test_a_plain_route_request_waits_no_longer_than_java_does(

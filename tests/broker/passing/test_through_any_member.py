@@ -18,11 +18,13 @@ from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.client import NoRequests, RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import BINARY_HEADER, Command
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from node.broker_assembly import Broker
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.groups.test_offsets import key
 from tests.broker.pop.support import handle_fields, handles, pop_fields
+from tests.broker.pull.test_query import query_fields
 from tests.broker.test_broker import ask
 from tests.broker.test_raft_brokers import Group, group
 from tests.limits import WAIT_S
@@ -161,6 +163,33 @@ async def test_offsets_are_reset_through_a_follower(group: Group) -> None:
     follower = group.followers[0]
     assert (await ask(group.client, follower, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 0
     assert (await group.ask_leader(RequestCode.QUERY_CONSUMER_OFFSET, key())).ext == {"offset": "1"}
+
+
+async def test_what_tools_ask_of_each_broker_name_of_a_route_is_found_and_done_once(group: Group) -> None:
+    """Producers' names have the addresses of followers, and RocketMQ's tools add up what every name answers."""
+    await make_topic(group)
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+    await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(i="KEYS\x01k\x02"), b"m")
+    await group.everywhere(lambda broker: broker.parts.context.store.queues.get("T", 0).max_offset == 1)
+    reset = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
+    queries = [
+        await ask(group.client, broker, RequestCode.QUERY_MESSAGE, query_fields("k")) for broker in group.brokers
+    ]
+    assert sorted(answer.code for answer in queries) == [0, 22, 22]
+    for code, fields, name in (
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "T", "group": "g"}, "consumeTimeSpanSet"),
+        (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset, "offsetTable"),
+    ):
+        answers = [await ask(group.client, broker, code, fields) for broker in group.brokers]
+        assert {answer.code for answer in answers} == {0}
+        assert sorted(len(loads(answer.body)[name]) for answer in answers) == [0, 0, 1]
+
+
+async def test_a_topic_is_made_through_a_follower(group: Group) -> None:
+    """RocketMQ's producers make topics at every broker name."""
+    for broker in group.brokers:
+        assert (await ask(group.client, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))).code == 0
+    assert group.leader.parts.context.metadata.topic("T") is not None
 
 
 async def test_a_transaction_is_decided_through_a_follower(group: Group) -> None:
