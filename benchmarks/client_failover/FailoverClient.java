@@ -92,7 +92,7 @@ public class FailoverClient {
 
     private static void got(List<MessageExt> messages) {
         for (MessageExt message : messages) {
-            say("G " + new String(message.getBody(), StandardCharsets.UTF_8) + " " + now() + " " + message.getQueueId() + " " + message.getQueueOffset());
+            say("G " + new String(message.getBody(), StandardCharsets.UTF_8) + " " + now() + " " + message.getBrokerName() + "/" + message.getQueueId() + " " + message.getQueueOffset());
         }
     }
 

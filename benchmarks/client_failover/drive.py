@@ -1,26 +1,29 @@
 """How long a failover is for unmodified clients: RocketMQ's Java and Go clients and ours, with default settings.
 
-    python benchmarks/client_failover/drive.py --fault kill --rounds 20 [--clients java,go,ours] [--groups 1]
+    python benchmarks/client_failover/drive.py                      every fault, 20 rounds each: about an hour
+    python benchmarks/client_failover/drive.py --rounds 2           the same in about ten minutes
+    python benchmarks/client_failover/drive.py --fault kill [--clients java,go,ours] [--groups 1]
 
     kill       the leader is killed, and started again after 2 s
     stop       the leader is stopped by SIGTERM, and started again after 2 s
     pause      the leader's process stands still for 20 s (SIGSTOP), with its connections open
-    dead       a machine is killed, which leads one of the groups; it is started again at the round's end
     transfer   the leader hands over
     consumer   one of two consumers is killed that read in order; a third one takes its place
+    dead       a machine of three is killed, which leads one of three groups; it is started again after 40 s
 
 With `--dead-nameserver` the clients are given two nameservers, of which the first one is dead.
 
 Each round starts the clients anew, lets each producer send 100 messages a second, breaks something, watches, and mends
 it. Of each client it finds the longest time without an acknowledgement, the failed sends, the longest time from a send
-to its delivery, the sends that were stored twice, the messages that were read again, and what was acknowledged and
-never delivered. The last line is JSON.
+to its delivery, and the same of two thirds of the queues, the sends that were stored twice, the messages that were read
+again, and what was acknowledged and never delivered. A table is printed at the end; the last line is JSON.
 """
 
 import argparse
 import contextlib
 import importlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -31,9 +34,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +47,14 @@ from cli.cluster import control  # noqa: E402
 
 LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 RATE = 100
-WARM_S = 6.0  # longer than the Java client sends slowly at its beginning
+WARM_S = 36.0  # clients ask for routes every 30 s: a producer knows followers from the second time on
 BACK_AFTER_S = 2.0
-SETTLE_S = 12.0
+SETTLE_S = 5.0
 DEAD_S = 40.0  # longer than clients wait between two questions for routes
 PAUSED_S = 20.0
-FAULTS = ("kill", "stop", "pause", "dead", "transfer", "consumer")
+FAULTS = ("kill", "stop", "pause", "transfer", "consumer", "dead")
+GROUPS = {"dead": 3}
+Results = dict[str, dict[str, dict[str, Any]]]
 ARTIFACTS = ["org.apache.rocketmq:rocketmq-client:5.3.3"]
 
 
@@ -134,17 +139,24 @@ class Cluster:
     def roles(self) -> list[str]:
         return [node["role"] for node in self.ask("status")["nodes"]]
 
+    def ended(self) -> list[str]:
+        return [node["name"] for node in self.ask("status")["nodes"] if node["state"] == "down"]
+
     def wait_whole(self) -> None:
+        roles = ["master"] * self.groups + ["slave"] * 2 * self.groups
+        self.wait("the cluster is not whole", lambda: sorted(self.roles()) == roles)
+
+    def wait(self, otherwise: str, is_so: Callable[[], bool]) -> None:
         deadline = time.time() + 60
-        while sorted(self.roles()) != ["master"] * self.groups + ["slave"] * 2 * self.groups:
+        while not is_so():
             if time.time() > deadline:
-                raise SystemExit(f"the cluster is not whole: {self.roles()}")
+                raise SystemExit(f"{otherwise}: {self.ask('status')['nodes']}")
             time.sleep(0.1)
 
     def break_and_mend(self, fault: str) -> None:
         """Do it; for kill, stop and pause, the node works again on return."""
         if fault == "dead":
-            self.ask("kill", "m0" if self.groups > 1 else "leader")
+            self.ask("kill", "m0" if self.groups > 1 else "leader")  # each machine leads one group
             return
         if fault == "transfer":
             target = next(node["name"] for node in self.ask("status")["nodes"] if node["role"] == "slave")
@@ -157,6 +169,7 @@ class Cluster:
             if fault == "pause":
                 os.kill(leader["pid"], signal.SIGCONT)
             else:
+                self.wait(f"{leader['name']} does not end", lambda: leader["name"] in self.ended())
                 self.ask("start", leader["name"])
             return
         self.ask("kill", "leader")
@@ -178,7 +191,9 @@ def make_topic(namesrv: str, topic: str) -> None:
     subprocess.run([sys.executable, "-c", code, namesrv, topic], check=True)
 
 
-def run_round(cluster: Cluster, programs: Programs, fault: str, number: int) -> dict[str, dict[str, Any]]:
+def run_round(
+    cluster: Cluster, programs: Programs, fault: str, number: int, options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
     """One fault; figures by client."""
     role = "orderly" if fault == "consumer" else "consume"
     with contextlib.ExitStack() as stack:
@@ -195,7 +210,7 @@ def run_round(cluster: Cluster, programs: Programs, fault: str, number: int) -> 
             words = (cluster.namesrv, topic, f"p{group}", "produce", str(RATE))
             producers[name] = stack.enter_context(running(name, *words))
         wait_flowing(producers, consumers)
-        time.sleep(WARM_S)
+        time.sleep(options.warm)
         if fault == "consumer":
             began = time.time()
             for name in programs.words:
@@ -203,10 +218,11 @@ def run_round(cluster: Cluster, programs: Programs, fault: str, number: int) -> 
         else:
             began = time.time()
             cluster.break_and_mend(fault)
-        ended = began + max(DEAD_S if fault == "dead" else SETTLE_S, time.time() - began)
-        watch(producers, consumers, began, ended)
+        ended = began + max(options.dead if fault == "dead" else SETTLE_S, time.time() - began)
         if fault == "dead":
+            time.sleep(max(0.0, ended - time.time()))
             cluster.ask("start", "dead")
+        watch(producers, consumers, began, ended)
         for producer in producers.values():
             producer.process.kill()
         time.sleep(2)
@@ -251,20 +267,25 @@ def figures(producer: Client, consumers: list[Client], began: float, *, is_order
     failed = [line for line in producer.of_kind("F") if int(line[2]) / 1e6 > began]
     times = sorted(at for at in acked.values() if at > began - 0.5)
     gap = max((later - earlier for earlier, later in pairwise(times)), default=float("nan"))
-    delivered = [line for consumer in consumers for line in consumer.of_kind("G")]
-    first: dict[int, float] = {}
-    sent: dict[int, float] = {}
+    delivered = [line for consumer in consumers for line in consumer.of_kind("G") if len(line) > 5]
+    first: dict[int, tuple[float, float, str]] = {}  # number: delivered, sent, queue
     for line in delivered:
-        n = int(line[1])
-        sent[n] = int(line[2]) / 1e6
-        first[n] = min(first.get(n, float("inf")), int(line[3]) / 1e6)
-    late = [first[n] - sent[n] for n in first if first[n] > began]
-    copies = {(int(line[1]), line[4], line[5]) for line in delivered if len(line) > 5}  # number, queue, offset
+        n, sent, at = int(line[1]), int(line[2]) / 1e6, int(line[3]) / 1e6
+        if n not in first or at < first[n][0]:
+            first[n] = at, sent, line[4]
+    late: dict[str, float] = {}
+    for at, sent, queue in first.values():
+        if at > began:
+            late[queue] = max(late.get(queue, 0.0), at - sent)
+    by_queue = sorted(late.values()) or [float("nan")]
+    copies = {(int(line[1]), line[4], line[5]) for line in delivered}  # number, queue, offset
     return {
         "gap_s": round(gap, 3),
         "failed": len(failed),
+        "failed_percent": round(100 * len(failed) / max(1, len(failed) + len(times)), 2),
         "why": Counter(" ".join(line[3:])[:160] for line in failed).most_common(2),
-        "delivery_s": round(max(late, default=float("nan")), 3),
+        "delivery_s": round(by_queue[-1], 3),
+        "two_thirds_s": round(by_queue[math.ceil(len(by_queue) * 2 / 3) - 1], 3),
         "stored_twice": len(copies) - len(first),
         "read_again": len(delivered) - len(copies),
         "undelivered": len(acked.keys() - first.keys()),
@@ -291,19 +312,17 @@ def disordered(consumers: list[Client]) -> int:
     return wrong
 
 
-def summary(rounds: list[dict[str, dict[str, Any]]], fault: str) -> dict[str, Any]:
-    result: dict[str, Any] = {"fault": fault, "rounds": len(rounds)}
+SPREADS = ("gap_s", "failed", "failed_percent", "delivery_s", "two_thirds_s")
+SUMS = ("stored_twice", "read_again", "undelivered", "disordered")
+
+
+def summary(rounds: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """The figures of each client over all rounds."""
+    result: dict[str, Any] = {}
     for name in rounds[0]:
         mine = [one[name] for one in rounds]
-        result[name] = {
-            "gap_s": spread([one["gap_s"] for one in mine]),
-            "failed": spread([one["failed"] for one in mine]),
-            "delivery_s": spread([one["delivery_s"] for one in mine]),
-            "stored_twice": sum(one["stored_twice"] for one in mine),
-            "read_again": sum(one["read_again"] for one in mine),
-            "undelivered": sum(one["undelivered"] for one in mine),
-            "disordered": sum(one["disordered"] for one in mine),
-        }
+        result[name] = {what: spread([one[what] for one in mine]) for what in SPREADS}
+        result[name] |= {what: sum(one[what] for one in mine) for what in SUMS}
     return result
 
 
@@ -311,37 +330,75 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"p50": round(statistics.median(values), 3), "max": max(values)}
 
 
-def main() -> int:
-    """Run the rounds; 1 if anything acknowledged was not delivered."""
+def print_table(results: Results, rounds: int) -> None:
+    print(f"p50/max of {rounds} rounds")
+    print(
+        "| fault | client | gap | failed sends | delivery | two thirds of the queues | twice, again, lost, disordered |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for fault, by_client in results.items():
+        for client, felt in by_client.items():
+            gap, failed, percent, delivery, thirds = (
+                f"{felt[what]['p50']:g}/{felt[what]['max']:g}" for what in SPREADS
+            )
+            sums = ", ".join(str(felt[what]) for what in SUMS)
+            print(f"| {fault} | {client} | {gap} s | {failed} ({percent} %) | {delivery} s | {thirds} s | {sums} |")
+
+
+def run_faults(
+    groups: int, faults: list[str], programs: Programs, scratch: Path, options: argparse.Namespace
+) -> Results:
+    """All rounds of these faults, on one cluster; the figures by fault and client."""
+    cluster = Cluster(scratch / f"cluster-{groups}", options.conf, groups, 1 + options.dead_nameserver)
+    results: Results = {}
+    try:
+        if options.dead_nameserver:
+            cluster.wait_whole()
+            cluster.ask("kill", cluster.ask("status")["nameservers"][0]["name"])
+        for fault in faults:
+            rounds = []
+            for number in range(options.rounds):
+                cluster.wait_whole()
+                rounds.append(run_round(cluster, programs, fault, number, options))
+                print(f"{fault} {number + 1}: {json.dumps(rounds[-1])}", file=sys.stderr, flush=True)
+            results[fault] = summary(rounds)
+    finally:
+        cluster.close()
+    return results
+
+
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fault", choices=FAULTS, default="kill")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--groups", type=int, default=1, help="Raft groups over the same machines")
+    parser.add_argument("--fault", default=",".join(FAULTS), help="one or several, with commas between")
+    parser.add_argument("--rounds", type=int, default=20, help="of each fault")
+    parser.add_argument("--groups", type=int, help="Raft groups over the same machines; else 3 for dead, 1 for others")
     parser.add_argument("--dead-nameserver", action="store_true", help="the first one of two is dead")
     parser.add_argument("--clients", default="java,go,ours")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
-    arguments = parser.parse_args()
+    parser.add_argument("--warm", type=float, default=WARM_S, help="seconds before the fault")
+    parser.add_argument("--dead", type=float, default=DEAD_S, help="seconds for which the machine is dead")
+    options = parser.parse_args()
+    options.faults = options.fault.split(",")
+    if unknown := set(options.faults) - set(FAULTS):
+        parser.error(f"--fault {', '.join(sorted(unknown))}: not one of {', '.join(FAULTS)}")
+    return options
+
+
+def main() -> int:
+    """Run the rounds; 1 if anything acknowledged was not delivered."""
+    options = read_options()
     scratch = Path(tempfile.mkdtemp(prefix="ledgermq-clients-"))
+    results: Results = {}
     try:
-        programs = Programs(scratch, arguments.clients.split(","))
-        cluster = Cluster(scratch / "cluster", arguments.conf, arguments.groups, 1 + arguments.dead_nameserver)
-        try:
-            rounds = []
-            if arguments.dead_nameserver:
-                cluster.wait_whole()
-                cluster.ask("kill", cluster.ask("status")["nameservers"][0]["name"])
-            for number in range(arguments.rounds):
-                cluster.wait_whole()
-                rounds.append(run_round(cluster, programs, arguments.fault, number))
-                print(f"round {number + 1}: {json.dumps(rounds[-1])}", file=sys.stderr, flush=True)
-        finally:
-            cluster.close()
+        programs = Programs(scratch, options.clients.split(","))
+        for groups, faults in groupby(options.faults, lambda fault: options.groups or GROUPS.get(fault, 1)):
+            results |= run_faults(groups, list(faults), programs, scratch, options)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    result = summary(rounds, arguments.fault)
-    result["machine"] = {"cpus": os.cpu_count(), "load_average": os.getloadavg()}
-    print(json.dumps(result))
-    return 1 if any(result[name]["undelivered"] for name in rounds[0]) else 0
+    print_table(results, options.rounds)
+    machine = {"cpus": os.cpu_count(), "load_average": os.getloadavg()}
+    print(json.dumps({"rounds": options.rounds, "faults": results, "machine": machine}))
+    return 1 if any(felt["undelivered"] for by_client in results.values() for felt in by_client.values()) else 0
 
 
 if __name__ == "__main__":

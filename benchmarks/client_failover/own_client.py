@@ -41,7 +41,7 @@ async def produce(namesrv: str, topic: str, rate: int) -> None:
 
 async def consume(namesrv: str, topic: str, group: str, *, orderly: bool) -> None:
     async def handle(message: Message) -> None:
-        say(f"G {message.body.decode()} {now()} {message.queue_id} {message.queue_offset}")
+        say(f"G {message.body.decode()} {now()} {message.queue.broker}/{message.queue_id} {message.queue_offset}")
 
     async with Consumer(namesrv, group, topic) as consumer:
         await consumer.run(handle, order="queue" if orderly else "none")

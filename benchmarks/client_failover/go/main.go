@@ -55,7 +55,7 @@ func main() {
 	check(err)
 	check(c.Subscribe(topic, consumer.MessageSelector{}, func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		for _, m := range messages {
-			say("G %s %d %d %d", m.Body, now(), m.Queue.QueueId, m.QueueOffset)
+			say("G %s %d %s/%d %d", m.Body, now(), m.Queue.BrokerName, m.Queue.QueueId, m.QueueOffset)
 		}
 		return consumer.ConsumeSuccess, nil
 	}))

@@ -1,0 +1,128 @@
+"""How much processor time does a follower need to pass a send on, and its answer back?
+
+    python -m benchmarks.pass_on [--rounds 5] [--profile]
+
+The follower's own code with everything but sockets: frames of 64 sends at a time come from a client, the link's frames
+are answered, the answers go back to the client. Each round is 40,000 sends of 1 KiB; the median is printed.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import statistics
+import time
+from typing import Any, cast
+
+from broker.passing.claims import Claims
+from broker.passing.leader_link import LeaderLink
+from broker.passing.pass_on import PassOn
+from ledgermq.remoting.client import NoRequests
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.proof import make_nonce
+
+TURN = 64
+TURNS = 625
+SEND = dict.fromkeys("abcdefghijklm", "") | {
+    "b": "ORDERS",
+    "e": "3",
+    "g": "1764000000000",
+    "i": "UNIQ_KEY\x01A" * 2,
+}
+ANSWER = {
+    "msgId": "7F00000100002A9F0000000000000000",
+    "queueId": "3",
+    "queueOffset": "1234567",
+    "transactionId": "A" * 32,
+}
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.9", 4000), "sockname": ("10.0.0.1", 10911)})
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+
+class Follower(NoRequests):
+    pass_on: PassOn
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self.pass_on.take(connection, command)
+
+
+def connected(handler: NoRequests) -> tuple[Connection, Transport]:
+    connection, transport = (
+        Connection(handler, Limits(), lambda _: None, lambda _connection, _reason: None),
+        Transport(),
+    )
+    connection.connection_made(transport)
+    return connection, transport
+
+
+async def passed_on(profile: cProfile.Profile | None) -> float:
+    """Microseconds of processor time for each send."""
+    follower = Follower()
+    client, to_client = connected(follower)
+    link, to_leader = connected(NoRequests())
+    loop, unused = asyncio.get_running_loop(), cast(Any, None)
+    follower.pass_on = PassOn(unused, unused, unused, unused, loop)
+    secret = (b"s" * 32,)
+    follower.pass_on._link = LeaderLink("10.0.0.2:10911", link, Claims(secret, make_nonce(), make_nonce()), Limits())
+    frames = [
+        encode(Command(RequestCode.SEND_MESSAGE_V2, number, 0, dict(SEND), b"x" * 1024)) for number in range(TURN)
+    ]
+    received, spent = b"".join(frames), 0.0
+    for _ in range(TURNS):
+        if profile:
+            profile.enable()
+        began = time.process_time()
+        client.data_received(received)
+        await asyncio.sleep(0)
+        spent += time.process_time() - began
+        if profile:
+            profile.disable()
+        passed = FrameParser().feed(b"".join(to_leader.written))
+        to_leader.written.clear()
+        answers = b"".join(encode_response_head(one.opaque, 0, ANSWER, None, 0) for one in passed)
+        if profile:
+            profile.enable()
+        began = time.process_time()
+        link.data_received(answers)
+        await asyncio.sleep(0)
+        spent += time.process_time() - began
+        if profile:
+            profile.disable()
+        to_client.written.clear()
+    return 1e6 * spent / (TURN * TURNS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.profile:
+        profile = cProfile.Profile()
+        asyncio.run(passed_on(profile))
+        pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+        return
+    found = [asyncio.run(passed_on(None)) for _ in range(arguments.rounds)]
+    print(f"{statistics.median(found):.1f} µs a send ({min(found):.1f} to {max(found):.1f})")
+
+
+if __name__ == "__main__":
+    main()
