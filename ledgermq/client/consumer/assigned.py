@@ -19,7 +19,7 @@ from ledgermq.client.consumer.turns import Turns
 from ledgermq.client.core.callbacks import Callback
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError
-from ledgermq.client.group.queue_locks import RENEWAL_S, QueueLocks
+from ledgermq.client.group.queue_locks import LOG_EVERY_S, RENEWAL_S, QueueLocks
 from ledgermq.client.group.start_position import Start, find_start
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX
 from ledgermq.remoting.route import MessageQueue
@@ -29,6 +29,7 @@ _log: Final = logging.getLogger(__name__)
 LEAVING_DEADLINE_S: Final = 5.0
 HANDOVER_S: Final = 0.5  # for the queue's former member to hear of the change and commit what it has handled
 HANDLERS_WAIT_S: Final = 0.4  # for the handlers of a queue that is given up, before its offset is committed
+FIRST_LOG_S: Final = 1.0  # for the same, before it is logged; then every `LOG_EVERY_S`
 ORDERED_WAIT_S: Final = 30.0  # the same where the next member must not begin before they have ended
 
 
@@ -147,11 +148,22 @@ class AssignedQueues:
 
     async def _find_start(self, queue: MessageQueue) -> int:
         if self.locks is not None:
-            if queue in self._leaving:
-                await asyncio.wait((self._leaving[queue],))
+            await self._former_handlers_ended(queue)
             await self.locks.acquire(queue)
         start: Start = "first" if queue.topic.startswith(RETRY_TOPIC_PREFIX) else self._settings.start
         return await find_start(self._commits.offsets, self._group, queue, start)
+
+    async def _former_handlers_ended(self, queue: MessageQueue) -> None:
+        """Return when nothing is left of our former reading of a queue; logs that it waits, every 10 s after one."""
+        loop = asyncio.get_running_loop()
+        began_at, log_at = loop.time(), loop.time() + FIRST_LOG_S
+        while (leaving := self._leaving.get(queue)) is not None:
+            if (now := loop.time()) >= log_at:
+                _log.warning(
+                    "group %s: %s has waited for its former handlers for %.0f s", self._group, queue, now - began_at
+                )
+                log_at = now + LOG_EVERY_S
+            await asyncio.wait((leaving,), timeout=log_at - now)
 
     async def _leave(self, readers: Sequence[QueueReader], patience_s: float) -> None:
         try:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ledgermq.client import Consumer, DeadLetter, Message
-from ledgermq.client.consumer import queue_reader
+from ledgermq.client.consumer import assigned, queue_reader
 from ledgermq.message.record import encode_record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -186,6 +186,35 @@ async def test_a_lock_that_went_to_another_member_is_waited_for_anew(cluster: Fa
         assert seen == [0, 1, 2]
         answers[0] = granted
         await eventually(lambda: seen == [0, 1, 2, 3, 4])
+
+
+async def test_waiting_for_the_handlers_of_a_lock_that_was_lost_is_logged(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(assigned, "FIRST_LOG_S", 0.01)
+    old, new = await cluster.add(nodes=2, topics={"T": 1})
+    fill(old, 1)
+    answers = [b'{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}', b'{"lockOKMQSet":[]}']
+    for broker in (old, new):
+        broker.handlers[RequestCode.LOCK_BATCH_MQ] = lambda connection, command: connection.respond(
+            command, 0, body=answers[0]
+        )
+        broker.handlers[RequestCode.UNLOCK_BATCH_MQ] = lambda connection, command: connection.respond(command, 0)
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        began.set()
+        await go_on.wait()
+
+    async with handled(Consumer(cluster.namesrv, "g", "T"), handle, order="queue"):
+        await began.wait()
+        answers.reverse()
+        cluster.lead(new)
+        await eventually(lambda: "T/b/0 has waited for its former handlers" in caplog.text)
+        answers.reverse()
+        asked = new.count(RequestCode.LOCK_BATCH_MQ)
+        go_on.set()
+        await eventually(lambda: new.count(RequestCode.LOCK_BATCH_MQ) > asked, "its lock is asked for then")
 
 
 async def test_a_broker_that_is_busy_is_asked_again_soon(cluster: FakeCluster) -> None:
