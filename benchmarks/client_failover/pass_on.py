@@ -1,6 +1,6 @@
 """How much processor time does a follower need to pass a send on, and its answer back?
 
-    python -m benchmarks.pass_on [--rounds 5] [--profile]
+    python -m benchmarks.client_failover.pass_on [--rounds 5] [--profile]
 
 The follower's own code with everything but sockets: frames of 64 sends at a time come from a client, the link's frames
 are answered, the answers go back to the client. Each round is 40,000 sends of 1 KiB; the median is printed.
