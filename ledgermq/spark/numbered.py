@@ -5,6 +5,12 @@
 
 A task that runs again has the same rows in the same order, and gives them the same numbers. It asks what is stored of a
 lane first, and sends the rest, one request of a lane at a time. A request whose answer is lost is sent again.
+
+The queues of a topic may change before a batch runs again:
+
+    in one job            the plan names the queues, so all runs of its tasks have the same ones, registered or not
+    a later run           rows that name no queue go on in the lane where an earlier run of the batch began
+    the option `queues`   a topic with fewer queues is waited for, as while a broker is away; then it is refused
 """
 
 import asyncio
@@ -12,11 +18,12 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ledgermq.client import Admin, InvalidArgumentError, MessageQueue, Outgoing
+from ledgermq.client import Admin, InvalidArgumentError, LedgerMQError, MessageQueue, NoRouteError, Outgoing
+from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.producer.outgoing import check_body, encode_properties
 from ledgermq.client.producer.send_request import STORED_CODES, send_ext
 from ledgermq.message.batch import encode_batch
@@ -24,7 +31,7 @@ from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.spark.errors import ClusterError
-from ledgermq.spark.topic_client import Access
+from ledgermq.spark.topic_client import Access, LoopThread
 
 WRITE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,50}")
 _ROWS_OF_BATCH: Final = 1 << 32
@@ -33,9 +40,11 @@ _REQUEST_MESSAGES: Final = 1024
 _ANSWERS_TO_QUESTION: Final = STORED_CODES | {ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL}
 """The last two come from brokers that do not know the question, too; they would be asked again and again."""
 _GROUP: Final = "ledgermq-spark"
+_QUESTIONS_MAX: Final = 64
 
 Addressed = tuple[str, int | None, Outgoing]
 """A message, its topic, and the number of its queue among all of the topic; None: the queue of the task."""
+Queues = tuple[MessageQueue, ...]
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,37 @@ class _Lane:
 class _Caller(Admin):
     """An admin that sends batches to the leader of a queue."""
 
+    def __init__(self, access: Access) -> None:
+        super().__init__(
+            access.namesrv, deadline_s=access.timeout_ms / 1000, tls=access.tls, credentials=access.credentials
+        )
+
+    async def written_queues(self, topic: str, count: int | None) -> Queues:
+        """Return the queues of a topic that may be written; with `count` wait until it has as many.
+
+        Raises:
+            ClusterError: it has none, more, or still fewer after `fetchTimeoutMs`.
+            LedgerMQError: nobody knows the topic, or answers.
+        """
+        deadline, tries = time.monotonic() + self._deadline_s, 0
+        while True:
+            try:
+                queues = await self.queues(topic)
+            except NoRouteError:
+                if count is None:
+                    raise
+                queues = ()
+            if queues and count in (None, len(queues)):
+                return queues
+            if count is None or len(queues) > count or time.monotonic() > deadline:
+                break
+            tries += 1
+            await asyncio.sleep(back_off_s(tries, random.random))
+        if count is None:
+            raise ClusterError(f"topic {topic!r} has no queue that may be written")
+        why = "its number was changed" if len(queues) > count else "a broker is away, or their number was changed"
+        raise ClusterError(f"topic {topic!r} has {len(queues)} queues that may be written, not queues={count}: {why}")
+
     async def send(
         self, queue: MessageQueue, producer: str, first: int, body: bytes, accepted: frozenset[int] = STORED_CODES
     ) -> Command:
@@ -82,15 +122,26 @@ class _Caller(Admin):
 
 
 class NumberedSender:
-    """Sends the messages of one task."""
+    """Sends the messages of one task.
 
-    def __init__(self, access: Access, identity: Identity) -> None:
+    Args:
+        access: to the cluster.
+        identity: of what the task writes.
+        planned: the queues of topics that the plan names; those of others are asked for.
+        count: queues that a topic must have; None: any number.
+        searches: no message names a queue, and a lane in which this batch was begun is looked for in all of them.
+    """
+
+    def __init__(
+        self, access: Access, identity: Identity, planned: Mapping[str, Queues], count: int | None, *, searches: bool
+    ) -> None:
         self._identity = identity
-        self._caller = _Caller(
-            access.namesrv, deadline_s=access.timeout_ms / 1000, tls=access.tls, credentials=access.credentials
-        )
+        self._count = count
+        self._searches = searches
+        self._caller = _Caller(access)
         self._ids = UniqueIdGenerator(bytes((127, 0, 0, 1)), os.getpid(), random.getrandbits(31))
-        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self._queues = dict(planned)
+        self._own: dict[str, MessageQueue] = {}
         self._lanes: dict[MessageQueue, _Lane] = {}
 
     async def start(self) -> None:
@@ -116,14 +167,25 @@ class NumberedSender:
     async def _queue(self, topic: str, number: int | None) -> MessageQueue:
         queues = self._queues.get(topic)
         if queues is None:
-            queues = self._queues[topic] = await self._caller.queues(topic)
-        if not queues:
-            raise ClusterError(f"topic {topic!r} has no queue that may be written")
+            queues = self._queues[topic] = await self._caller.written_queues(topic, self._count)
         if number is None:
-            number = self._identity.partition % len(queues)
+            own = self._own.get(topic)
+            if own is None:
+                own = self._own[topic] = await self._task_queue(queues)
+            return own
         if not 0 <= number < len(queues):
             raise InvalidArgumentError(f"queue {number} of topic {topic!r}: it has queues 0 to {len(queues) - 1}")
         return queues[number]
+
+    async def _task_queue(self, queues: Queues) -> MessageQueue:
+        """Return the queue for messages that name none: where an earlier run of this batch has put some, if any."""
+        usual = queues[self._identity.partition % len(queues)]
+        if not self._searches:
+            return usual
+        for start in range(0, len(queues), _QUESTIONS_MAX):
+            await asyncio.gather(*map(self._opened, queues[start : start + _QUESTIONS_MAX]))
+        begun = [queue for queue in queues if self._lanes[queue].stored >= self._lanes[queue].next_number]
+        return begun[0] if begun and usual not in begun else usual
 
     async def _send(self, queue: MessageQueue, messages: Sequence[Outgoing]) -> None:
         lane = self._lanes.get(queue) or await self._opened(queue)
@@ -164,3 +226,23 @@ class NumberedSender:
             size += len(body) + len(properties)
         if batch:
             yield len(batch), encode_batch(batch)
+
+
+def planned_queues(access: Access, topic: str, count: int | None) -> Queues:
+    """Return the queues of a topic for all tasks of a job.
+
+    Raises:
+        ClusterError: the cluster does not answer, or as `written_queues`.
+    """
+
+    async def ask() -> Queues:
+        async with _Caller(access) as caller:
+            return await caller.written_queues(topic, count)
+
+    thread = LoopThread()
+    try:
+        return thread.begin(ask()).result()
+    except LedgerMQError as error:
+        raise ClusterError(str(error)) from None
+    finally:
+        thread.close()

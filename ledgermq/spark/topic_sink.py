@@ -30,7 +30,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapT
 from ledgermq.client import InvalidArgumentError, LedgerMQError, Outgoing, Producer, SendManyError
 from ledgermq.client.producer.outgoing import RESERVED
 from ledgermq.spark.errors import ClusterError, OptionError
-from ledgermq.spark.numbered import WRITE_ID, Addressed, Identity, NumberedSender
+from ledgermq.spark.numbered import WRITE_ID, Addressed, Identity, NumberedSender, Queues, planned_queues
 from ledgermq.spark.options import Options
 from ledgermq.spark.topic_client import Access, LoopThread
 
@@ -78,9 +78,21 @@ class _Writer:
             raise OptionError(f"writeId={self._write_id!r} is not 1 to 50 letters, digits, '.', '_' or '-'")
         if self._write_id and not self._is_idempotent:
             raise OptionError("writeId is of use with idempotent=true only")
+        self._queue_count = options.number("queues")
+        if self._queue_count is not None and not (self._is_idempotent and self._queue_count):
+            raise OptionError("queues is a number of 1 or more, and of use with idempotent=true only")
+        self._planned: dict[str, Queues] = {}
+
+    def _plan(self) -> None:
+        """Ask for the queues of the topic, if one option names it for all rows; tasks get a copy of this object."""
+        if self._is_idempotent and self._topic:
+            self._planned[self._topic] = planned_queues(self._access, self._topic, self._queue_count)
 
     def _sender(self) -> "NumberedSender | _PlainSender":
-        return NumberedSender(self._access, self._identity()) if self._is_idempotent else _PlainSender(self._access)
+        if not self._is_idempotent:
+            return _PlainSender(self._access)
+        searches = "queue_id" not in self._names
+        return NumberedSender(self._access, self._identity(), self._planned, self._queue_count, searches=searches)
 
     def _identity(self) -> Identity:
         raise NotImplementedError
@@ -190,6 +202,7 @@ class TopicWriter(_Writer, DataSourceArrowWriter):
         super().__init__(options, access, schema)
         if self._is_idempotent and not self._write_id:
             raise OptionError("idempotent=true needs writeId, the same whenever the job runs again")
+        self._plan()
 
     def _identity(self) -> Identity:
         context = TaskContext.get()
@@ -207,6 +220,7 @@ class TopicStreamWriter(_Writer, DataSourceStreamArrowWriter):
         super().__init__(options, access, schema)
         if self._write_id:
             raise OptionError("writeId is for batches: a stream has the id that its checkpoint keeps")
+        self._plan()
 
     def _identity(self) -> Identity:
         context = TaskContext.get()

@@ -81,7 +81,7 @@ _READ: Final = (
 )  # fmt: skip
 KNOWN_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp")
 KNOWN_STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "maxBytesPerTrigger", "commitGroup")
-KNOWN_SINK: Final = (*ACCESS, "topic", "idempotent", "writeId")
+KNOWN_SINK: Final = (*ACCESS, "topic", "idempotent", "writeId", "queues")
 KNOWN: Final = tuple(dict.fromkeys((*KNOWN_BATCH, *KNOWN_STREAM)))
 BATCH_BYTES: Final = 256 << 20
 _OF_SPARK: Final = ("checkpointlocation", "path", "queryname")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,20 +81,32 @@ class RunningBroker:
             NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=root / "kvConfig.json")
         )
         await nameserver.start()
+        self.namesrv = nameserver.address
+        self._parts = nameserver, await self._broker("b", self.root)
+
+    async def _broker(self, name: str, root: Path) -> Broker:
         broker = Broker(
             node_config(
                 listen_host="127.0.0.1",
                 listen_port=0,
-                namesrv_addrs=(nameserver.address,),
-                brokerName="b",
-                storePathRootDir=self.root,
+                namesrv_addrs=(self.namesrv,),
+                brokerName=name,
+                storePathRootDir=root,
                 mappedFileSizeCommitLog=1 << 20,
                 maxMessageSize=400_000,
             )
         )
         await broker.start()
-        self._parts = nameserver, broker
-        self.namesrv = nameserver.address
+        return broker
+
+    @contextmanager
+    def joined_by(self, name: str) -> Iterator[None]:
+        """Another broker beside, which keeps its store under its name."""
+        other = self.run(self._broker(name, self.root.parent / name))
+        try:
+            yield
+        finally:
+            self.run(other.close())
 
     @property
     def pulls_found(self) -> int:

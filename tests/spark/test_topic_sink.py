@@ -1,9 +1,10 @@
 """Rows become messages: columns, order within a queue, what is refused; and a repeated task sends again."""
 
+import contextlib
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
 from ledgermq.spark.errors import ClusterError, OptionError
+from ledgermq.spark.numbered import Identity
 from ledgermq.spark.options import Options
 from ledgermq.spark.query_metrics import write_metrics
 from ledgermq.spark.topic_client import Access
@@ -160,9 +162,56 @@ def test_rows_of_a_task_that_runs_again_are_stored_once(broker: RunningBroker, t
     assert len(read(broker, topic)) == 3010
 
 
+def task_3(broker: RunningBroker, topic: str, **options: str) -> TopicWriter:
+    """What writes the rows of task 3, which name no queue, with 1 s of patience."""
+    options = {"topic": topic, "idempotent": "true", "writeId": "w"} | options
+    made = TopicWriter(Options(options, KNOWN_SINK), Access(broker.namesrv, 1000), schema_of("body binary"))
+    made._identity = lambda: Identity("w", 0, 3)  # type: ignore[method-assign]
+    return made
+
+
+def bodies_from(first: int, count: int) -> Iterator[pa.RecordBatch]:
+    return iter([numbered_batch(first, count).select(["body"])])
+
+
+def test_rows_that_name_no_queue_go_on_where_they_began_when_the_topic_has_more_queues(
+    broker: RunningBroker, topic: str
+) -> None:
+    planned = task_3(broker, topic)
+    planned.write(bodies_from(0, 1500))
+    broker.create(topic, 5)
+    assert task_3(broker, topic).write(bodies_from(0, 2000)) == Sent(2000)
+    assert planned.write(bodies_from(0, 2000)) == Sent(2000)
+    rows = read(broker, topic)
+    assert [(row["queue_id"], int(row["body"])) for row in rows] == [(1, n) for n in range(2000)]
+    with pytest.raises(ClusterError, match="has 5 queues that may be written, not queues=2: its number was changed"):
+        task_3(broker, topic, queues="2")
+
+
+def test_a_broker_that_left_the_route_is_waited_for_and_its_rows_go_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    with contextlib.closing(RunningBroker(tmp_path)) as running:
+        with running.joined_by("c"):
+            running.create("T", 2)  # at each broker: task 3 writes the second queue of c
+            planned = task_3(running, "T")
+            planned.write(bodies_from(0, 100))
+        with pytest.raises(ClusterError, match="broker c"):
+            planned.write(bodies_from(0, 200))
+        with pytest.raises(ClusterError, match="has 2 queues that may be written, not queues=4: a broker is away"):
+            task_3(running, "T", queues="4")
+        with running.joined_by("c"):
+            waited_until(lambda: len(reader(running, subscribe="T").partitions()) == 1)
+            assert task_3(running, "T", queues="4").write(bodies_from(0, 200)) == Sent(200)
+            assert planned.write(bodies_from(0, 200)) == Sent(200)
+            rows = read(running, "T")
+    assert [(row["broker"], row["queue_id"], int(row["body"])) for row in rows] == [("c", 1, n) for n in range(200)]
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        ({"queues": "2"}, "with idempotent=true only"),
         ({"idempotent": "true"}, "needs writeId"),
         ({"idempotent": "true", "writeId": "a/b"}, "writeId='a/b'"),
         ({"writeId": "a"}, "with idempotent=true only"),
