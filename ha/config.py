@@ -8,10 +8,10 @@ from typing import Final
 from ha.core.copies import CopyRules
 from ha.core.epochs import Epochs, to_text
 from ha.core.handshake import MasterWelcome, SlaveHello, Tail
+from ledgermq.remoting.config_key import Network
 from ledgermq.remoting.proof import Secrets
 
 WINDOW_BYTES: Final = 16 << 20
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

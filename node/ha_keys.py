@@ -1,15 +1,15 @@
 """Configuration of masters and slaves."""
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ha.config import WINDOW_BYTES, HaGroupConfig, MasterConfig, Network, SlaveConfig
+from ha.config import WINDOW_BYTES, HaGroupConfig, MasterConfig, SlaveConfig
 from ha.core.copies import ALONE, CopyRules
 from ledgermq.remoting.config_key import (
     BOOL,
+    NETWORKS,
     OURS,
     PATH,
     PORT,
@@ -17,24 +17,13 @@ from ledgermq.remoting.config_key import (
     POSITIVE_LONG,
     STORE,
     TEXT,
-    ValueKind,
+    Network,
     key,
     one_of,
 )
 from node.addresses import is_loopback
 
 _WANTED_BY_SYNC_MASTER = 2
-
-
-def _read_networks(text: str) -> tuple[Network, ...]:
-    words = [word.strip() for word in text.split(";") if word.strip()]
-    try:
-        return tuple(ipaddress.ip_network(word) for word in words)
-    except ValueError as error:
-        raise ValueError(f"does not parse: {error}") from error
-
-
-_NETWORKS = ValueKind("text", _read_networks, lambda networks: ";".join(map(str, networks)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +104,7 @@ class HaKeys:
     )
     plain_slaves: tuple[Network, ...] = key(
         "haPlainSlaves",
-        _NETWORKS,
+        NETWORKS,
         (),
         "Addresses of RocketMQ's slaves, as 10.0.0.7;10.0.1.0/24: they cannot prove anything.",
         origin=OURS,

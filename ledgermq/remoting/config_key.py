@@ -10,12 +10,15 @@ the requests for a running node's configuration show and change.
 import dataclasses
 import difflib
 import enum
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -313,3 +316,14 @@ PORT_OR_OFF: ValueKind[int | None] = ValueKind("port or off", _read_port_or_off,
 
 BY_NAME: Mapping[str, ValueKind[Any]] = {kind.name: kind for kind in (BOOL, INT, LONG, DOUBLE, TEXT)}
 """The kinds that a table of keys may name."""
+
+
+def _read_networks(text: str) -> tuple[Network, ...]:
+    words = [word.strip() for word in text.split(";") if word.strip()]
+    try:
+        return tuple(ipaddress.ip_network(word) for word in words)
+    except ValueError as error:
+        raise ValueError(f"does not parse: {error}") from error
+
+
+NETWORKS = ValueKind("text", _read_networks, lambda networks: ";".join(map(str, networks)))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from ledgermq.message.errors import InvalidHostError
-from ledgermq.message.hosts import encode_host
+from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.addresses import plain_host
 from ledgermq.remoting.codec.codes import ResponseCode, request_name
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
@@ -81,6 +81,8 @@ class Connection(asyncio.Protocol):
 
     is_relayed = False
     """Whether the other end is not connected here, but to a server that passes its requests on."""
+    told_peer: Host | None = None
+    """The other end, as a trusted proxy says; set before the connection is made."""
 
     def __init__(
         self,
@@ -369,7 +371,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peer = plain_host(transport.get_extra_info("peername"))
+        peer = self.told_peer or plain_host(transport.get_extra_info("peername"))
         self.peer = (peer.address, peer.port)
         self.address = str(peer)
         here = plain_host(transport.get_extra_info("sockname"))

@@ -2,6 +2,7 @@
 
     accept -> wait for a byte -> 0x16, a TLS record "handshake" -> TLS handshake -> Connection
                               -> else, the top byte of a length -> plain Connection, or closed when TLS is enforced
+                              -> a trusted proxy's header, which is read: the client's address -> wait for a byte
 
 A plain frame begins with 0x00, so the two cannot be confused. Before the first byte only the socket is allocated; such
 a connection counts as open, and is closed after the idle time. Afterwards a plain connection does not differ from one
@@ -12,20 +13,25 @@ Source: apache/rocketmq `remoting/.../netty/NettyRemotingServer.java` (TlsModeHa
 
 import asyncio
 import errno
+import functools
+import ipaddress
 import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from ledgermq.message.hosts import Host
 from ledgermq.remoting.addresses import plain_host
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.serving.proxy_header import HEADER_MAX, ProxyHeaderError, read_proxy_header
 from ledgermq.remoting.tls import ContextSource
 
 _log: Final = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE: Final = 0x16
+_HEADER_BEGINS: Final = (b"P", b"\r")
 _ACCEPTS_MAX: Final = 128  # in one turn of the loop, so that many new connections do not delay the others
 _PAUSE_S: Final = 1.0
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -35,9 +41,9 @@ class FrontDoor:
     """Listens on one port with TLS.
 
     Args:
-        make: makes the protocol of a connection.
-        context: returns the context for the next TLS connection.
-        limits: its `handshake_s`, `idle_s` and `connections` are enforced here.
+        make: makes the protocol of a connection, of the client that a trusted proxy names.
+        context: returns the context for the next TLS connection; None: there are none.
+        limits: its `handshake_s`, `idle_s`, `connections` and `proxies` are enforced here.
         takes_plain: whether connections without TLS are accepted.
         inside: returns the number of connections that are past this point.
         has_room: whether an address may have one more connection beside so many that wait here.
@@ -46,8 +52,8 @@ class FrontDoor:
 
     def __init__(
         self,
-        make: Callable[[], asyncio.Protocol],
-        context: ContextSource,
+        make: Callable[[Host | None], asyncio.Protocol],
+        context: ContextSource | None,
         limits: Limits,
         *,
         takes_plain: bool,
@@ -67,6 +73,7 @@ class FrontDoor:
         self._listeners: list[socket.socket] = []
         self._waiting: dict[socket.socket, tuple[float, str]] = {}  # time of arrival and address; the oldest first
         self._waiting_of = Counter[str]()
+        self._clients: dict[socket.socket, Host | None] = {}  # of those that wait, as a trusted proxy says
         self._entering: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -135,7 +142,8 @@ class FrontDoor:
         visitor.setblocking(False)
         self._waiting[visitor] = (self._loop.time(), address)
         self._waiting_of[address] += 1
-        if delay_s := self._delay_s(address):
+        delay_s = 0.0 if self._is_trusted(address) else self._delay_s(address)  # a proxy's clients count instead
+        if delay_s:
             self._loop.call_later(delay_s, self._watch, visitor)
         else:
             self._watch(visitor)
@@ -149,33 +157,67 @@ class FrontDoor:
     def _knocks(self, visitor: socket.socket) -> None:
         try:
             first = visitor.recv(1, socket.MSG_PEEK)
+            if first in _HEADER_BEGINS and visitor not in self._clients and self._take_header(visitor):
+                return
         except (BlockingIOError, InterruptedError):
             return
+        except ProxyHeaderError as error:
+            self._refusals.warning("%s: %s", self._waiting[visitor][1], error)
+            first = b""
         except OSError:
             first = b""
-        is_tls = first[:1] == bytes([_TLS_HANDSHAKE])
+        is_tls = self._context is not None and first[:1] == bytes([_TLS_HANDSHAKE])
         if not first or not (is_tls or self._takes_plain):
             if first:
                 self._refusals.warning("a connection without TLS is refused: TLS is enforced")
             self._send_away(visitor)
             return
+        client = self._clients.get(visitor)
         address = self._leave_door(visitor)
-        task = self._loop.create_task(self._let_in(visitor, is_tls))
+        task = self._loop.create_task(self._let_in(visitor, is_tls, client))
         self._entering.add(task)
         task.add_done_callback(lambda done: self._has_entered(done, visitor))
         if is_tls:
             self._waiting_of[address] += 1
             task.add_done_callback(lambda _: self._waits_no_more(address))
 
-    async def _let_in(self, visitor: socket.socket, is_tls: bool) -> None:
+    def _is_trusted(self, address: str) -> bool:
+        """Whether whoever is there may tell for whom it connects."""
+        return any(ipaddress.ip_address(address) in network for network in self._limits.proxies)
+
+    def _take_header(self, visitor: socket.socket) -> bool:
+        """Take a proxy's header off what has come; its client counts from now on. Returns whether there was one."""
+        if not self._is_trusted(self._waiting[visitor][1]):
+            return False
+        header = read_proxy_header(visitor.recv(HEADER_MAX, socket.MSG_PEEK))
+        if header is None:
+            return False
+        visitor.recv(header.size)
+        self._clients[visitor] = client = header.client
+        if client is None:
+            return True
+        since, proxy = self._waiting[visitor]
+        if not self._has_room(client.address, self._waiting_of[client.address]):
+            self._send_away(visitor)
+            return True
+        self._waits_no_more(proxy)
+        self._waiting[visitor] = (since, client.address)
+        self._waiting_of[client.address] += 1
+        if delay_s := self._delay_s(client.address):
+            self._loop.remove_reader(visitor)
+            self._loop.call_later(delay_s, self._watch, visitor)
+        return True
+
+    async def _let_in(self, visitor: socket.socket, is_tls: bool, client: Host | None) -> None:
+        make = functools.partial(self._make, client)
         try:
-            if is_tls:
+            if is_tls and self._context is not None:
                 limit_s = self._limits.handshake_s
                 await self._loop.connect_accepted_socket(
-                    self._make, visitor, ssl=self._context(), ssl_handshake_timeout=limit_s
+                    make, visitor, ssl=self._context(), ssl_handshake_timeout=limit_s
                 )
             else:
-                await self._loop.connect_accepted_socket(self._make, visitor)
+                await self._loop.connect_accepted_socket(make, visitor)
         except OSError as error:  # SSLError and time-outs are OSErrors
             self._refusals.warning("a connection ends in its TLS handshake: %s", error or type(error).__name__)
             visitor.close()
@@ -191,6 +233,7 @@ class FrontDoor:
 
     def _leave_door(self, visitor: socket.socket) -> str:
         _, address = self._waiting.pop(visitor)
+        self._clients.pop(visitor, None)
         self._loop.remove_reader(visitor)
         self._waits_no_more(address)
         return address

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
 from ledgermq.remoting.codec.frame import FIELDS_MAX, FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
-from ledgermq.remoting.config_key import NETTY, OURS, POSITIVE, SECONDS, key
+from ledgermq.remoting.config_key import NETTY, NETWORKS, OURS, POSITIVE, SECONDS, Network, key
 from ledgermq.remoting.seldom import SeldomLog
 
 _log: Final = logging.getLogger(__name__)
@@ -41,6 +41,13 @@ class Limits:
         " maxConnections, if that is more.",
     )
     """An IPv6 address counts with its network of 64 bits."""
+    proxies: tuple[Network, ...] = key(
+        "trustedProxies",
+        NETWORKS,
+        (),
+        "Addresses or networks, separated by ;, whose PROXY headers (versions 1 and 2) tell a client's address.",
+        note="A header from elsewhere closes the connection. RocketMQ believes everybody's.",
+    )
     unfinished_bytes: int = key(
         "maxUnfinishedSize",
         POSITIVE,

@@ -6,6 +6,7 @@ import resource
 from dataclasses import replace
 from typing import Final
 
+from ledgermq.message.hosts import Host
 from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.connection_set import ConnectionSet
 from ledgermq.remoting.front_door import FrontDoor
@@ -60,7 +61,7 @@ class RemotingServer:
         Raises:
             OSError: the address cannot be bound.
         """
-        if self._tls is not None:
+        if self._tls is not None or self._limits.proxies:
             self._door = FrontDoor(
                 self._make_connection,
                 self._tls,
@@ -113,8 +114,8 @@ class RemotingServer:
         await self.connections.close("the server shuts down")
         await server.wait_closed()
 
-    def _make_connection(self) -> Connection:
-        return Connection(
+    def _make_connection(self, client: Host | None = None) -> Connection:
+        connection = Connection(
             self._handler,
             self._limits,
             self._admit,
@@ -123,6 +124,8 @@ class RemotingServer:
             budget=self.connections.output,
             quotas=self._quotas,
         )
+        connection.told_peer = client
+        return connection
 
 
 async def _until_accepted_are_connections() -> None:

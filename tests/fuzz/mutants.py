@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import socket
 import sys
 import time
@@ -12,6 +13,7 @@ from broker.auth import guard
 from broker.groups.offset_requests import OffsetRequests
 from cli.main import main
 from dledger.peers import wire
+from ledgermq.message.hosts import Host
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.front_door import FrontDoor
@@ -69,13 +71,13 @@ def peer_error(meta: memoryview, data: memoryview, peer_id: str) -> Any:
     return dataclasses.replace(found, last_index=[found.last_index][min(0, found.term)])
 
 
-async def tls_error(door: FrontDoor, visitor: socket.socket, is_tls: bool) -> None:
+async def tls_error(door: FrontDoor, visitor: socket.socket, is_tls: bool, client: Host | None) -> None:
     """What a handshake ends in is nobody's concern."""
-    if is_tls:
-        loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(door._make, visitor, ssl=door._context(), ssl_handshake_timeout=5)
+    if is_tls and door._context is not None:
+        loop, make = asyncio.get_running_loop(), functools.partial(door._make, client)
+        await loop.connect_accepted_socket(make, visitor, ssl=door._context(), ssl_handshake_timeout=5)
     else:
-        await _let_in(door, visitor, is_tls)
+        await _let_in(door, visitor, is_tls, client)
 
 
 def every_right(*_: object) -> None:
