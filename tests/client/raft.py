@@ -33,9 +33,14 @@ class Cluster:
             with contextlib.suppress(CommandError):  # none is
                 control.ask(self._directory, verb, which)
         deadline = time.monotonic() + WAIT_S
-        while self._roles() != ["master", "slave", "slave"]:
-            assert time.monotonic() < deadline, f"the cluster is not whole again: {self._roles()}"
+        while (roles := self._roles()) != ["master", "slave", "slave"]:
+            assert time.monotonic() < deadline, f"the cluster is not whole again: {roles}"
             time.sleep(0.05)
+
+    def leader(self) -> str:
+        """The node that leads, as the nameserver knows."""
+        nodes = control.ask(self._directory, "status")["nodes"]
+        return next(str(node["name"]) for node in nodes if node["role"] == "master")
 
     def _roles(self) -> list[str]:
         return sorted(node["role"] for node in control.ask(self._directory, "status")["nodes"])

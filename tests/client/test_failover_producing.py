@@ -1,4 +1,4 @@
-"""Transactions and requests on a real Raft cluster whose leader is killed in between."""
+"""Transactions, requests and sends on a real Raft cluster whose leader is killed, or its nameserver and it."""
 
 import asyncio
 import contextlib
@@ -76,3 +76,21 @@ async def ask_and_reply(raft: Cluster) -> None:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_without_a_nameserver_the_members_of_the_last_route_lead_on(raft: Cluster) -> None:
+    """And when nameservers are back, a route is followed again: it names the member that was dead meanwhile."""
+    raft.mend()
+    async with Admin(raft.namesrv) as admin:
+        await admin.create_topic("unnamed", queue_count=1)
+    async with Producer(raft.namesrv, deadline_s=WAIT_S) as producer:
+        offsets = [(await producer.send("unnamed", b"before")).queue_offset]
+        leader = raft.leader()  # asks the nameserver
+        await raft.act("kill", "namesrv")
+        await raft.act("kill", leader)
+        offsets.append((await producer.send("unnamed", b"without nameserver and leader")).queue_offset)
+        await raft.act("start", "namesrv")
+        raft.mend()
+        await raft.act("kill", "leader")
+        offsets.append((await producer.send("unnamed", b"after")).queue_offset)
+    assert offsets == [0, 1, 2]
