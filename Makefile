@@ -38,13 +38,15 @@ $(BIN)/.dev: pyproject.toml server/pyproject.toml | $(BIN)/python
 demo: $(BIN)/.runtime ## the main job: a file through three brokers, the leader killed in mid-stream, everything verified (INPUT=file)
 	$(BIN)/ledgermq demo $(if $(INPUT),--input '$(INPUT)')
 
-compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, and a drill, in containers and volumes of its own, removed at the end
+compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, in containers and volumes of its own, removed at the end
 	$(BIN)/python -m chaos.compose up
 	@trap 'exit 143' TERM; trap 'exit 130' INT; \
 	trap 'status=$$?; [ $$status = 0 ] || $(BIN)/python -m chaos.compose logs; $(BIN)/python -m chaos.compose down; exit $$status' EXIT; \
 	$(BIN)/python -m chaos.compose describe >$(VENV)/compose.json \
-	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)') \
-	  && $(BIN)/ledgermq drill pause-leader --attach $(VENV)/compose.json
+	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)')
+
+compose-drill: $(BIN)/.dev ## a drill on containers: the leader's links are cut by Toxiproxy, then its cable is pulled (a Docker engine)
+	$(BIN)/ledgermq chaos run --schedule conf/compose/drill.toml --fabric compose --rate 200
 
 check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of rooms and functions
 	$(BIN)/ruff check .
@@ -153,4 +155,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: compose-drill histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean

@@ -1,14 +1,17 @@
-"""A cluster of docker-compose.yml for the demo, broken and mended from outside: `python -m chaos.compose VERB`.
+"""A cluster of docker-compose.yml, broken and mended from outside: `python -m chaos.compose [--chaos] VERB`.
 
     up         build the image, start everything, wait for all to be healthy; refused where one is there
     describe   print the JSON object that `ledgermq demo --attach` and `ledgermq drill --attach` take
     kill, stop, start, pause, resume SERVICE     SIGKILL, SIGTERM, start it again, SIGSTOP, SIGCONT
+    unplug SERVICE                               disconnect its container from the network, until `heal`
+    cut LINK..., delay MS LINK..., heal [LINK...]  with --chaos: connections between brokers, by Toxiproxy
     digest     hash each broker's log up to the confirm offset on which all agree
     logs, down the last lines of every service; remove containers and volumes
 
-The cluster has a compose project name of its own, so that `down` removes what `up` made and never the containers
-or volumes of a cluster that somebody started from the same file. Works with `docker compose` and the older
-`docker-compose`.
+Without `--chaos` the cluster is the group of the quick start, for the demo; with it that of profile chaos, whose
+members reach each other through Toxiproxy only. Each has a compose project name of its own, so that `down` removes what
+`up` made and never the containers or volumes of a cluster that somebody started from the same file. Works with
+`docker compose` and the older `docker-compose`.
 """
 
 import argparse
@@ -20,12 +23,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from chaos.fabric.contract import Link
+from node.errors import CommandError
+
 _PROJECT = Path(__file__).resolve().parent.parent
-_BROKERS = {"127.0.0.1:10911": "broker-0", "127.0.0.1:10921": "broker-1", "127.0.0.1:10931": "broker-2"}
-_NAME = "ledgermq-compose-demo"
 _NAMESRV = "127.0.0.1:9876;127.0.0.1:9877"
 _HEALTHY_LIMIT_S = 120.0
 _AGREE_LIMIT_S = 60.0
@@ -37,14 +42,54 @@ _DOCKER_WORDS = {
     "resume": ("kill", "--signal", "CONT"),
 }
 """The engine's words for each verb; the container follows."""
-_NODE_IDS = {"broker-0": "n0", "broker-1": "n1", "broker-2": "n2"}
+_NETWORK_VERBS = ("unplug", "cut", "delay", "heal")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which services of the file make a cluster.
+
+    Attributes:
+        project: the compose project's name.
+        brokers: the services of one Raft group, in the order of their member ids, by the address for clients.
+        helpers: further services that are named at the start; empty: all services without a profile are started.
+        links_api: address of Toxiproxy; empty: there is none.
+    """
+
+    project: str
+    brokers: Mapping[str, str]
+    helpers: tuple[str, ...] = ()
+    links_api: str = ""
+
+    @property
+    def links(self) -> list[Link]:
+        """The connections between brokers, as conf/compose/toxiproxy.json has them."""
+        names = list(self.brokers.values()) if self.links_api else []
+        return [
+            Link(one, other, f"127.0.0.1:411{i}{j}", f"{other}:40911", b"?" * 64)
+            for i, one in enumerate(names)
+            for j, other in enumerate(names)
+            if i != j
+        ]
+
+
+DEMO = Shape(
+    "ledgermq-compose-demo",
+    {"127.0.0.1:10911": "broker-0", "127.0.0.1:10921": "broker-1", "127.0.0.1:10931": "broker-2"},
+)
+CHAOS = Shape(
+    "ledgermq-compose-chaos",
+    {"127.0.0.1:11071": "chaos-0", "127.0.0.1:11081": "chaos-1", "127.0.0.1:11091": "chaos-2"},
+    ("toxiproxy",),
+    "127.0.0.1:8474",
+)
 
 
 class ComposeError(Exception):
     """The engine or a container did not do its part; the text is for the user."""
 
 
-def compose_command() -> list[str]:
+def compose_command(shape: Shape = DEMO) -> list[str]:
     """The compose program of this machine, for this project's file.
 
     Raises:
@@ -54,7 +99,7 @@ def compose_command() -> list[str]:
         raise ComposeError("no Docker engine answers here (docker info failed)")
     for words in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(words[0]) and subprocess.run([*words, "version"], capture_output=True).returncode == 0:
-            return [*words, "-p", _NAME, "-f", str(_PROJECT / "docker-compose.yml")]
+            return [*words, "-p", shape.project, "-f", str(_PROJECT / "docker-compose.yml")]
     raise ComposeError("neither `docker compose` nor docker-compose is installed")
 
 
@@ -65,8 +110,11 @@ class ComposeCluster:
         command: see `compose_command`.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], shape: Shape = DEMO) -> None:
         self._command = list(command)
+        self._shape = shape
+        self._running: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
 
     def up(self) -> None:
         """Build, start, and wait for every health check; what a failed start made is removed again.
@@ -89,22 +137,31 @@ class ComposeCluster:
             raise
 
     def _start_healthy(self) -> None:
-        self._compose("up", "-d", "--build")
+        helpers = [*self._shape.helpers, *self._shape.brokers.values()] if self._shape.helpers else []
+        self._compose("up", "-d", "--build", *helpers)
         deadline = time.monotonic() + _HEALTHY_LIMIT_S
         while waiting := self._unhealthy():
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or self._is_stopped:
                 raise ComposeError(f"not healthy within {_HEALTHY_LIMIT_S:g} s: {', '.join(waiting)}")
             time.sleep(0.5)
 
+    def interrupt(self) -> None:
+        """End a start in another thread; what it made is removed."""
+        self._is_stopped = True
+        if self._running is not None:
+            self._running.terminate()
+
     def describe(self) -> dict[str, object]:
         """What `--attach` needs."""
-        me = shlex.join([sys.executable, "-m", "chaos.compose"])
+        me = shlex.join([sys.executable, "-m", "chaos.compose", *(["--chaos"] if self._shape.links_api else [])])
+        verbs = [*_DOCKER_WORDS, *_NETWORK_VERBS] if self._shape.links_api else _DOCKER_WORDS
         here = f"cd {shlex.quote(str(_PROJECT))} && {me}"
         return {
             "namesrv": _NAMESRV,
-            "nodes": [{"name": name, "address": address} for address, name in _BROKERS.items()],
+            "fabric": "compose",
+            "nodes": [{"name": name, "address": address} for address, name in self._shape.brokers.items()],
             "nameserver": "namesrv-0",
-            "verbs": {verb: f"{here} {verb}" for verb in _DOCKER_WORDS},
+            "verbs": {verb: f"{here} {verb}" for verb in verbs},
             "checks": {"digest": f"{here} digest"},
         }
 
@@ -116,6 +173,44 @@ class ComposeCluster:
         """
         _docker(*_DOCKER_WORDS[verb], self._container(service))
 
+    def unplug(self, service: str) -> str:
+        """Disconnect a container from the network of the project; return the proof.
+
+        Raises:
+            ComposeError: there is no such service, or the engine refuses.
+        """
+        _docker("network", "disconnect", self._network, self._container(service))
+        if self._network in self._networks_of(service):
+            raise ComposeError(f"{service} is still in {self._network}")
+        return f"{service} is in no network"
+
+    def change_links(self, verb: str, words: Sequence[str]) -> str:
+        """Cut, delay or heal links; `heal` without words undoes everything, unplugged containers too. Return the proof.
+
+        Raises:
+            ComposeError: Toxiproxy does not answer, there is no such link, or no effect was seen.
+        """
+        from chaos.fabric.links import Links
+
+        try:
+            links = Links(self._shape.links_api, self._shape.links)
+            links.adopt()
+            if verb == "cut":
+                return links.cut(words)
+            if verb == "delay":
+                return links.delay(words[1:], int(words[0]))
+            if words and ">" in words[0]:
+                return links.heal(words)
+            if not words:
+                links.heal_all()
+        except (CommandError, ValueError, IndexError) as error:
+            raise ComposeError(str(error)) from error
+        services = words or [*self._shape.brokers.values()]
+        back = [service for service in services if not self._networks_of(service)]
+        for service in back:
+            _docker("network", "connect", "--alias", service, self._network, self._container(service))
+        return f"back in the network: {', '.join(back) or 'nobody had left it'}"
+
     def digest(self) -> dict[str, object]:
         """One hash a broker, taken once all have the same confirm offset.
 
@@ -126,7 +221,7 @@ class ComposeCluster:
         while True:
             is_last = time.monotonic() > deadline
             try:
-                nodes = [self._digest_of(service) for service in _BROKERS.values()]
+                nodes = [self._digest_of(*one) for one in enumerate(self._shape.brokers.values())]
             except ComposeError:
                 if is_last:
                     raise
@@ -143,15 +238,22 @@ class ComposeCluster:
         """Remove containers, network and volumes."""
         self._compose("down", "--volumes")
 
-    def _digest_of(self, service: str) -> dict[str, object]:
-        folder = f"/var/lib/ledgermq/store/dledger-{_NODE_IDS[service]}/data"
+    @property
+    def _network(self) -> str:
+        return f"{self._shape.project}_default"
+
+    def _networks_of(self, service: str) -> list[str]:
+        return self._inspect(service, "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}").split()
+
+    def _digest_of(self, member: int, service: str) -> dict[str, object]:
+        folder = f"/var/lib/ledgermq/store/dledger-n{member}/data"
         words = ("ledgermq", "log", "digest", folder, "--node", "http://127.0.0.1:8088")
         answer: dict[str, object] = json.loads(_docker("exec", self._container(service), *words))
         return {"name": service, **answer}
 
     def _container(self, service: str) -> str:
         """The id of the service's container; asked of the engine, which is faster than compose."""
-        labels = {"com.docker.compose.project": _NAME, "com.docker.compose.service": service}
+        labels = {"com.docker.compose.project": self._shape.project, "com.docker.compose.service": service}
         filters = [word for label, value in labels.items() for word in ("--filter", f"label={label}={value}")]
         found = _docker("ps", "--all", "--quiet", *filters).split()
         if len(found) != 1:
@@ -160,12 +262,12 @@ class ComposeCluster:
 
     def _made_before(self) -> list[str]:
         """Names of the project's containers and volumes, which are there before `up`."""
-        mine = ("--filter", f"label=com.docker.compose.project={_NAME}")
+        mine = ("--filter", f"label=com.docker.compose.project={self._shape.project}")
         containers = _docker("ps", "--all", *mine, "--format", "{{.Names}}")
         return (containers + _docker("volume", "ls", *mine, "--format", "{{.Name}}")).split()
 
     def _unhealthy(self) -> list[str]:
-        services = ["namesrv-0", "namesrv-1", *_BROKERS.values()]
+        services = ["namesrv-0", "namesrv-1", *self._shape.brokers.values()]
         return [name for name in services if self._inspect(name, "{{.State.Health.Status}}") != "healthy"]
 
     def _inspect(self, service: str, form: str) -> str:
@@ -173,9 +275,14 @@ class ComposeCluster:
 
     def _compose(self, *words: str) -> None:
         """Run compose; what it says goes to standard error."""
-        done = subprocess.run([*self._command, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr)
-        if done.returncode:
-            raise ComposeError(f"compose {' '.join(words)}: exit {done.returncode}")
+        with subprocess.Popen([*self._command, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr) as self._running:
+            try:
+                code = self._running.wait()
+            except BaseException:
+                self._running.terminate()
+                raise
+        if code:
+            raise ComposeError(f"compose {' '.join(words)}: exit {code}")
 
 
 def _docker(*words: str) -> str:
@@ -193,15 +300,19 @@ def _docker(*words: str) -> str:
 def main(words: Sequence[str]) -> int:
     """Carry out one verb; JSON on standard output if the verb has a result."""
     parser = argparse.ArgumentParser(prog="chaos.compose", description="The cluster of docker-compose.yml.")
+    parser.add_argument("--chaos", action="store_true", help="the cluster of profile chaos")
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("up", "describe", "digest", "logs", "down"):
         verbs.add_parser(verb)
-    for verb in _DOCKER_WORDS:
+    for verb in (*_DOCKER_WORDS, "unplug"):
         verbs.add_parser(verb).add_argument("service", metavar="SERVICE")
+    for verb in ("cut", "delay", "heal"):
+        verbs.add_parser(verb).add_argument("words", nargs="*", metavar="WORD")
     arguments = parser.parse_args(words)
     try:
-        if (answer := _carry_out(ComposeCluster(compose_command()), arguments)) is not None:
-            print(json.dumps(answer))
+        shape = CHAOS if arguments.chaos else DEMO
+        if (answer := _carry_out(ComposeCluster(compose_command(shape), shape), arguments)) is not None:
+            print(answer if isinstance(answer, str) else json.dumps(answer))
     except ComposeError as error:
         print(f"compose: {error}", file=sys.stderr)
         return 1
@@ -212,6 +323,10 @@ def _carry_out(cluster: ComposeCluster, arguments: argparse.Namespace) -> object
     if arguments.verb in _DOCKER_WORDS:
         cluster.act(arguments.verb, arguments.service)
         return None
+    if arguments.verb == "unplug":
+        return cluster.unplug(arguments.service)
+    if arguments.verb in _NETWORK_VERBS:
+        return cluster.change_links(arguments.verb, arguments.words)
     plain: dict[str, Callable[[], object]] = {
         "up": cluster.up,
         "describe": cluster.describe,

@@ -7,8 +7,11 @@ from pathlib import Path
 from chaos.drills.catalogue import CATALOGUE
 from chaos.drills.workloads import STEADY, WORKLOADS, drawn
 from cli.drill import MODES, RATE, add_traffic_options, attached, pace, positive, run_order, where
-from ledgermq.history import HistoryError, parse_operation
+from ledgermq.history import HistoryError, Operation, parse_operation
 from node.errors import UsageError
+
+_LINEAR_MAX = 5000
+"""Longer histories are not searched for linearizable orders."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -62,13 +65,17 @@ def _check(arguments: argparse.Namespace) -> int:
     """
     from contextlib import closing
 
+    from chaos.checkers.linear import Answer, check_queues
     from chaos.checkers.operations import PROMISES, Judge
 
+    small: list[Operation] = []
     try:
         with closing(Judge()) as judge, arguments.file.open("rb") as file:
             for line in file:
                 if (operation := parse_operation(line)) is not None:
                     judge.feed(operation)
+                    if len(small) <= _LINEAR_MAX:
+                        small.append(operation)
             findings = judge.findings()
     except (OSError, HistoryError) as error:
         raise UsageError(f"{arguments.file}: {error}") from error
@@ -79,7 +86,13 @@ def _check(arguments: argparse.Namespace) -> int:
         count = getattr(findings, name)
         lines = [f"{'FAIL' if count else 'ok  '} {code:4} {what}: {count:,}", *findings.examples.get(name, ())]
         print("\n          ".join(lines))
-    return 0 if findings.is_sound else 1
+    if len(small) > _LINEAR_MAX:
+        return 0 if findings.is_sound else 1
+    answers = list(check_queues(small).values())
+    word = "FAIL" if Answer.NO in answers else "ok  " if Answer.UNKNOWN not in answers else "?   "
+    yes = answers.count(Answer.YES)
+    print(f"{word} LIN  appends and reads of each queue are linearizable: {yes} of {len(answers)} queues")
+    return 0 if findings.is_sound and Answer.NO not in answers else 1
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """A running cluster that a JSON object describes: its nameservers, its brokers, and one command for each verb.
 
     {"namesrv": "host:port[;host:port]",
+     "fabric": "compose",                             what it is made of; processes where nothing is said
      "mode": "raft",                                  how brokers replicate; raft where nothing is said
      "nodes": [{"name", "address"}, ...],             one with a "kind" that is not "broker" is left out
      "nameserver": "namesrv",                         name of the first nameserver
@@ -35,6 +36,7 @@ _ANSWER_LIMIT_S = 0.5
 _EFFECT_LIMIT_S = 60.0
 _POLL_S = 0.1
 _STATES = {Verb.KILL: "down", Verb.STOP: "down", Verb.PAUSE: "paused", Verb.START: "up", Verb.RESUME: "up"}
+_STATES[Verb.UNPLUG] = "unplugged"
 
 
 class DescribedFabric:
@@ -54,7 +56,7 @@ class DescribedFabric:
         self._addresses = {str(node["name"]): str(node["address"]) for node in brokers}
         self.verbs = frozenset(self._commands)
         self.mode = ClusterMode(description.get("mode", "raft")).value
-        self.kind = "processes"
+        self.kind = str(description.get("fabric", "processes"))
         self._nameserver = str(description.get("nameserver", "namesrv"))
         self._digest: str | None = description.get("checks", {}).get("digest")
         self._client = RemotingClient()
@@ -66,11 +68,15 @@ class DescribedFabric:
             raise CommandError(f"the description of this cluster has no command for {verb}")
         if verb in _STATES:
             self._states[words[0]] = _STATES[verb]  # also a command that fails may have had its effect
-        await _run(f"{self._commands[verb]} {shlex.join(words)}")
+        told = await _run(f"{self._commands[verb]} {shlex.join(words)}")
         if verb is Verb.TRANSFER:
             return await _effect(f"{words[0]} is master in the routes", functools.partial(self._leads, words[0]))
         if verb not in _STATES:
-            return "its command has succeeded"
+            if verb is Verb.HEAL and not (words and ">" in words[0]):
+                for name, state in self._states.items():
+                    if state == "unplugged" and name in (words or self._states):
+                        self._states[name] = "up"
+            return told.strip() or "its command has succeeded"
         name = words[0]
         if _STATES[verb] == "up":
             return await _effect(f"{name} answers", functools.partial(self._answers, name))

@@ -36,7 +36,8 @@ _STOP_LIMIT_S = 60.0
 _NODES_END_S = 0.2  # the kernel ends them with the process that started them
 MODES = [mode.value for mode in ClusterMode]
 _DEFAULT_MODE = ClusterMode.RAFT.value
-_PROCESSES, _NAMESPACES = "processes", "namespaces"
+_PROCESSES, _NAMESPACES, _COMPOSE = "processes", "namespaces", "compose"
+_COMPOSE_LIMIT_S = 900.0  # images may have to be built
 _QUIET_S = 2.0
 
 
@@ -61,9 +62,9 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=MODES, help=f"of a new cluster ({_DEFAULT_MODE})")
     parser.add_argument(
         "--fabric",
-        choices=[_PROCESSES, _NAMESPACES],
-        help=f"of a new cluster: {_PROCESSES} (default), with Toxiproxy where links are cut; or a network of its own"
-        " for each node, which iptables cuts (root)",
+        choices=[_PROCESSES, _NAMESPACES, _COMPOSE],
+        help=f"of a new cluster: {_PROCESSES} (default), with Toxiproxy where links are cut; a network of its own for"
+        " each node, which iptables cuts (root); or containers of docker-compose.yml, mode raft (Docker)",
     )
     add_attach_option(parser)
     parser.add_argument(
@@ -123,7 +124,7 @@ def where(arguments: argparse.Namespace) -> str:
     """Return the options that name the cluster, for the command that repeats a run."""
     if arguments.attach is not None:
         return f"--attach {arguments.attach}"
-    return f"--mode {arguments.mode}" + (f" --fabric {_NAMESPACES}" if arguments.fabric == _NAMESPACES else "")
+    return f"--mode {arguments.mode}" + ("" if arguments.fabric == _PROCESSES else f" --fabric {arguments.fabric}")
 
 
 def pace(arguments: argparse.Namespace) -> str:
@@ -153,7 +154,11 @@ def run_order(
 
     with _writable(path for path in (arguments.json, arguments.report, arguments.history) if path is not None):
         try:
-            shape = ["--mode", arguments.mode, *_equipment(drills, order.workload, arguments.fabric)]
+            shape = (
+                []
+                if arguments.fabric == _COMPOSE
+                else ["--mode", arguments.mode, *_equipment(drills, order.workload, arguments.fabric)]
+            )
             with contextlib.closing(_display(order, is_watched=arguments.watch)) as display:
                 result = _run_watched(order, shape, fabric, display)
         except CommandError as error:
@@ -210,8 +215,10 @@ def _drill(arguments: argparse.Namespace) -> int:
 
     drill, fabric = CATALOGUE[arguments.kind], attached(arguments)
     modes = drill.modes_on(arguments.fabric)
-    if not modes:
+    if not modes and arguments.fabric == _NAMESPACES:
         raise UsageError(f"drill {drill.name} delays messages, which namespaces cannot: run it on processes")
+    if not modes:
+        raise UsageError(f"drill {drill.name} cannot run on {arguments.fabric}")
     if arguments.mode not in modes:
         hint = f" (it is with --fabric {_NAMESPACES})" if arguments.mode in drill.modes_on(_NAMESPACES) else ""
         raise UsageError(f"drill {drill.name} is for mode {', '.join(sorted(modes))}, not {arguments.mode}{hint}")
@@ -269,10 +276,12 @@ def _run_watched(
 async def _run_on_new(
     order: "Order", shape: Sequence[str], directory: Path, watchdog: "Watchdog", display: "LiveDisplay"
 ) -> "DrillResult":
+    """Without a shape the cluster is one of containers."""
+    from cli.composed import compose_cluster
     from cli.fabric import local_cluster
 
-    watchdog.stage("the start of the cluster", _START_LIMIT_S)
-    async with local_cluster(directory, *shape) as fabric:
+    watchdog.stage("the start of the cluster", _START_LIMIT_S if shape else _COMPOSE_LIMIT_S)
+    async with local_cluster(directory, *shape) if shape else compose_cluster() as fabric:
         result = await _run_on(fabric, order, watchdog, display)
         watchdog.stage("the end of the cluster", _STOP_LIMIT_S)
     return result

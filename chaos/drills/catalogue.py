@@ -6,7 +6,7 @@ A drill is one function from a view of the cluster and the length of the fault t
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from chaos.fabric.contract import ClusterView, Verb
+from chaos.fabric.contract import ClusterView, NodeView, Verb
 
 _REPLICATED = frozenset({"raft", "sync", "async", "controller"})
 _ALL = _REPLICATED | {"standalone"}
@@ -42,6 +42,15 @@ class Step:
         """Whether the step breaks something; the others repair."""
         return self.verb not in (Verb.START, Verb.RESUME, Verb.HEAL, Verb.REPLACE_DISK)
 
+
+_OF_CONTAINERS = frozenset(
+    {
+        Verb.KILL, Verb.STOP, Verb.START, Verb.PAUSE, Verb.RESUME, Verb.CUT, Verb.DELAY, Verb.UNPLUG, Verb.HEAL,
+    }
+)  # fmt: skip
+_EXAMPLE = ClusterView(
+    tuple(NodeView(f"n{number}", "", "slave" if number else "master", "up") for number in range(3)), "namesrv"
+)
 
 Plan = Callable[[ClusterView, float], Sequence[Step]]
 """Steps for a cluster with a leader, and a fault of so many seconds. Every fault is repaired by a later step."""
@@ -79,7 +88,12 @@ class Drill:
     delays: bool = False
 
     def modes_on(self, fabric: str) -> frozenset[str]:
-        """Return the modes that allow the drill on a fabric, `processes` or `namespaces`."""
+        """Return the modes that allow the drill on a fabric: `processes`, `namespaces` or `compose`."""
+        if fabric == "compose":
+            verbs = {step.verb for step in self.plan(_EXAMPLE, self.hold_s)}
+            return self.modes & _RAFT if verbs <= _OF_CONTAINERS and not self.settings else frozenset()
+        if self.name == "unplug-leader":
+            return frozenset()
         if fabric != "namespaces":
             return self.modes
         return frozenset() if self.delays else self.modes | self.in_namespaces
@@ -124,6 +138,11 @@ def _stalls(view: ClusterView, hold_s: float) -> Sequence[Step]:
 
 def _isolate_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
     return _cut(_ways(_leader(view), view.followers), hold_s)
+
+
+def _unplug_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    leader = (_leader(view),)
+    return [Step(0.0, Verb.UNPLUG, leader), Step(hold_s, Verb.HEAL, leader)]
 
 
 def _minority(view: ClusterView, hold_s: float) -> Sequence[Step]:
@@ -244,6 +263,10 @@ _DRILLS = (
         "isolate-leader", "cut the leader from all other brokers; clients still reach it",
         "the old side stops acknowledging, the new side serves",
         _WITH_LINKS, "network", 4.0, _isolate_leader, equipment=_LINKS, in_namespaces=_CONTROLLER,
+    ),
+    Drill(
+        "unplug-leader", "disconnect the leader's container from its network, clients and nameservers included",
+        "a leader that nobody reaches is replaced, and finds its way back", _RAFT, "network", 4.0, _unplug_leader,
     ),
     Drill(
         "minority", "SIGKILL as many followers as the group can spare (at least one)",

@@ -21,6 +21,7 @@ class Verb(enum.StrEnum):
     TRANSFER = "transfer"  # NODE: it becomes leader
     CUT = "cut"  # LINK...: for each `A>B`, nothing that A sends reaches B
     DELAY = "delay"  # MS LINK...: for each `A>B`, what A sends reaches B so many ms later
+    UNPLUG = "unplug"  # NODE: its network is gone, for peers, nameservers and clients
     FILL = "fill"  # NODE: no room is left on its disk
     FAIL_DISK = "fail-disk"  # NODE: its disk answers with errors
     REPLACE_DISK = "replace-disk"  # NODE: end it if it still runs, and give it an empty disk
@@ -28,7 +29,7 @@ class Verb(enum.StrEnum):
     SLOW = "slow"  # MS NODE: each of its syncs takes so many ms longer
     CLOCK = "clock"  # S NODE: its wall clock is so many seconds ahead; behind where S is negative
     CORRUPT = "corrupt"  # NODE: invert bytes in a full file of its log
-    HEAL = "heal"  # [LINK|NODE]...: undo cuts and delays of links, full and slow disks and clocks of nodes
+    HEAL = "heal"  # [LINK|NODE]...: undo cuts and delays of links, unplugged nodes, full and slow disks, clocks
 
 
 UNDONE_BY = {"paused": Verb.RESUME, "down": Verb.START}

@@ -99,6 +99,20 @@ class Links:
                 proxy = self._server.create(upstream=link.upstream, name=link.name, listen=link.listen)
                 self._proxies[link.name] = proxy
 
+    def adopt(self) -> None:
+        """Take over the proxies of a server that has them already, with what changes them now.
+
+        Raises:
+            CommandError: it does not answer, or lacks one.
+        """
+        with _said_plainly():
+            proxies = self._server.proxies()
+            for link in self._links.values():
+                if link.name not in proxies:
+                    raise CommandError(f"Toxiproxy at {self._api} has no proxy {link.name}")
+                self._proxies[link.name] = proxies[link.name]
+                self._changed.update(_Way(link, stream) for stream in proxies[link.name].toxics())
+
     def cut(self, pairs: Sequence[str]) -> str:
         """Drop what is sent from A to B, for each pair `A>B`; return the proof.
 

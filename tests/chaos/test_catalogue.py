@@ -78,6 +78,11 @@ def test_a_bridge_leaves_one_node_that_sees_all_and_halves_that_see_only_it(coun
 def test_a_drill_that_a_mode_cannot_do_is_not_in_its_list() -> None:
     assert "controller" not in CATALOGUE["isolate-leader"].modes
     assert "controller" in CATALOGUE["isolate-leader"].modes_on("namespaces")
+    assert {name for name, drill in CATALOGUE.items() if "raft" in drill.modes_on("compose")} == {
+        "kill-leader", "pause-leader", "stalls", "isolate-leader", "unplug-leader", "minority", "majority-lost",
+        "one-way", "bridge", "flapping", "slow-link", "rolling-restart", "nameserver-down",
+    }  # fmt: skip
+    assert not CATALOGUE["unplug-leader"].modes_on("processes") | CATALOGUE["unplug-leader"].modes_on("namespaces")
     assert CATALOGUE["transfer"].modes == {"raft", "controller"}
     assert "standalone" in CATALOGUE["kill-leader"].modes
 

@@ -1,5 +1,6 @@
 """docker-compose.yml, the configuration it mounts, and the code that breaks it, tell one story."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.compose import CHAOS
 from node.config import load_broker_config, load_controller_config, load_nameserver_config
 from node.node_config import LogMode
 
@@ -21,9 +23,9 @@ def overrides_of(words: str) -> list[str]:
 
 def test_the_compose_file_starts_two_nameservers_and_three_brokers_and_has_two_pairs_beside_them() -> None:
     kinds = [kind for kind, _, _ in COMMANDS]
-    assert kinds == ["nameserver"] * 2 + ["broker"] * 7 + ["controller"] * 3 + ["broker"] * 9
+    assert kinds == ["nameserver"] * 2 + ["broker"] * 7 + ["controller"] * 3 + ["broker"] * 12
     assert [conf for _, conf, _ in COMMANDS].count("replicas.conf") == 4
-    assert COMPOSE.count("profiles: [") == 4 + 6 + 6
+    assert COMPOSE.count("profiles: [") == 4 + 6 + 6 + 4
 
 
 def test_profile_controller_has_three_controllers_and_three_brokers_that_know_them() -> None:
@@ -66,13 +68,36 @@ def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_t
 def test_three_brokers_each_are_the_members_of_one_raft_group() -> None:
     conf = PROJECT / "conf" / "compose" / "broker.conf"
     configs = [load_broker_config(conf, overrides_of(words)) for _, name, words in COMMANDS if name == conf.name]
-    groups = [configs[first : first + 3] for first in (0, 3, 6)]
-    assert [group[0].raft.group for group in groups] == ["broker-a", "broker-b", "broker-c"]
-    assert [group[0].raft.preferred_leader for group in groups] == [None, "n1", "n2"]
+    groups = [configs[first : first + 3] for first in (0, 3, 6, 9)]
+    assert [group[0].raft.group for group in groups] == ["broker-a", "broker-b", "broker-c", "broker-chaos"]
+    assert [group[0].raft.preferred_leader for group in groups] == [None, "n1", "n2", None]
     for group in groups:
         assert {config.broker.broker_name for config in group} == {group[0].raft.group}
         assert [config.raft.self_id for config in group] == ["n0", "n1", "n2"]
+    for group in groups[:3]:
         assert [config.broker.inside_host for config in group] == [peer.host for peer in group[0].raft.peers]
+
+
+def test_the_brokers_of_profile_chaos_dial_each_other_through_the_proxies_that_drills_know() -> None:
+    conf = PROJECT / "conf" / "compose"
+    configs = [load_broker_config(conf / "broker.conf", overrides_of(words)) for _, _, words in COMMANDS[-3:]]
+    proxies = {one["name"]: one for one in json.loads((conf / "toxiproxy.json").read_text())}
+    links = {link.name: link for link in CHAOS.links}
+    assert set(links) == set(proxies) and len(links) == 6
+    dialled = set()
+    for config in configs:
+        for peer, other in zip(config.raft.peers, configs, strict=True):
+            own, its = config.broker.inside_host, other.broker.inside_host
+            if own == its:
+                assert peer.host == own
+                continue
+            link, proxy = links[f"{own}-{its}"], proxies[f"{own}-{its}"]
+            assert (peer.host, proxy["upstream"], link.upstream) == ("toxiproxy", f"{its}:40911", f"{its}:40911")
+            assert link.listen.rpartition(":")[2] == proxy["listen"].rpartition(":")[2] == str(peer.port)
+            assert f'"{link.listen}:{peer.port}"' in COMPOSE
+            dialled.add(peer.port)
+    assert len(dialled) == 6
+    assert [f"127.0.0.1:{config.broker.listen_port}" for config in configs] == list(CHAOS.brokers)
 
 
 @pytest.mark.docker

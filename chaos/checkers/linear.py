@@ -1,0 +1,156 @@
+"""Linearizability of small histories: can each operation have happened at one moment between its call and its return?
+
+The search of Wing and Gong, with Lowe's memory of what was tried: an operation that began before the earliest return
+may come next; where none fits, the last choice is taken back. Exponential in the number of operations that overlap, so
+that its steps are limited. Queues are independent of each other, and are searched one by one.
+
+It knows nothing of the rules by which `operations.Judge` finds errors in long histories: each checks the other. It also
+finds what the judge leaves out: sends without an answer that are stored before others that had been acknowledged.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ledgermq.history import Op, Operation
+
+STEPS_MAX: Final = 200_000
+_NEVER: Final = float("inf")
+
+
+class Answer(enum.Enum):
+    """Whether a history is linearizable; UNKNOWN: not found out within the steps allowed."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation; `end_s` is infinite where nobody knows whether it took effect.
+
+    Attributes:
+        what: its arguments and result, for the model.
+    """
+
+    begin_s: float
+    end_s: float
+    what: Any
+
+
+Model = Callable[[Any, Any], Any]
+"""From a state and `Call.what` to the next state; None: it cannot happen in that state. States are hashable."""
+
+
+def linearizable(calls: Sequence[Call], model: Model, initial: Any, steps_max: int = STEPS_MAX) -> Answer:
+    """Search for an order of all calls that the model allows, and that keeps each within its interval."""
+    order = sorted(calls, key=lambda call: call.begin_s)
+    must = sum(call.end_s < _NEVER for call in order)
+    done, state, placed = 0, initial, 0
+    path: list[tuple[int, Any]] = []
+    tried: set[tuple[int, Any]] = set()
+    at, limit_s = 0, _earliest_end(order, 0)
+    for _ in range(steps_max):
+        if placed == must:
+            return Answer.YES
+        at = _next(order, done, at, limit_s)
+        if at < len(order):
+            after = model(state, order[at].what)
+            key = (done | 1 << at, after)
+            if after is not None and key not in tried:
+                tried.add(key)
+                path.append((at, state))
+                done, state = key
+                placed += order[at].end_s < _NEVER
+                at, limit_s = 0, _earliest_end(order, done)
+                continue
+            at += 1
+            continue
+        if not path:
+            return Answer.NO
+        last, state = path.pop()
+        done &= ~(1 << last)
+        placed -= order[last].end_s < _NEVER
+        at, limit_s = last + 1, _earliest_end(order, done)
+    return Answer.UNKNOWN
+
+
+def _earliest_end(order: Sequence[Call], done: int) -> float:
+    """Return the earliest end of the calls that are not done; none that begins after it may come next."""
+    earliest = _NEVER
+    for number, call in enumerate(order):
+        if call.begin_s > earliest:
+            break
+        if not done >> number & 1:
+            earliest = min(earliest, call.end_s)
+    return earliest
+
+
+def _next(order: Sequence[Call], done: int, at: int, limit_s: float) -> int:
+    """Return the first call from `at` on that may come next; the number of calls: there is none."""
+    while at < len(order) and order[at].begin_s <= limit_s:
+        if not done >> at & 1:
+            return at
+        at += 1
+    return len(order)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A message becomes the last one of a queue, at `offset`; None: the sender was not told where."""
+
+    number: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A message is read at an offset."""
+
+    number: int
+    offset: int
+
+
+def queue_model(state: tuple[int, ...], what: Append | Read) -> tuple[int, ...] | None:
+    """A queue: the numbers of its messages, from offset 0."""
+    if isinstance(what, Append):
+        return (*state, what.number) if what.offset in (None, len(state)) else None
+    return state if what.offset < len(state) and state[what.offset] == what.number else None
+
+
+def calls_of(operations: Iterable[Operation]) -> dict[str, list[Call]]:
+    """Return the calls to each queue of a drill's history.
+
+    A send without a known place counts in the queue in which its message was read, if it was; a send that took several
+    tries may have stored further copies.
+    """
+    begun: dict[int, float] = {}
+    ends: dict[int, Operation] = {}
+    calls: dict[str, list[Call]] = {}
+    seen: dict[int, set[str]] = {}
+    for one in operations:
+        if one.op is Op.INVOKE and one.number is not None:
+            begun[one.number] = one.at_s
+        elif one.op in (Op.OK, Op.FAIL, Op.INFO) and one.number is not None:
+            ends[one.number] = one
+        elif one.op is Op.DELIVER and one.number is not None and one.offset >= 0:
+            calls.setdefault(one.queue, []).append(Call(one.at_s, one.at_s, Read(one.number, one.offset)))
+            seen.setdefault(one.number, set()).add(one.queue)
+    for number, begin_s in begun.items():
+        end = ends.get(number)
+        is_placed = end is not None and end.op is Op.OK and end.offset >= 0
+        if end is not None and is_placed:
+            calls.setdefault(end.queue, []).append(Call(begin_s, end.at_s, Append(number, end.offset)))
+        if end is not None and (end.op is Op.FAIL or (is_placed and end.tries == 1)):
+            continue
+        for queue in seen.get(number, ()):
+            calls[queue].append(Call(begin_s, _NEVER, Append(number, None)))
+    return calls
+
+
+def check_queues(operations: Iterable[Operation], steps_max: int = STEPS_MAX) -> dict[str, Answer]:
+    """Return for each queue whether its appends and reads are linearizable."""
+    found = calls_of(operations)
+    return {queue: linearizable(calls, queue_model, (), steps_max) for queue, calls in sorted(found.items())}

@@ -1,0 +1,46 @@
+"""A cluster of containers for one drill: profile chaos of docker-compose.yml, started and removed."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+
+from chaos.compose import CHAOS, ComposeCluster, ComposeError, compose_command
+from cli.described import DescribedFabric
+from node.errors import CommandError
+
+_INSTALL = "apt install docker.io docker-compose"
+
+
+@contextlib.asynccontextmanager
+async def compose_cluster() -> AsyncIterator[DescribedFabric]:
+    """Build and start the containers; they and their volumes are removed at the end of the block.
+
+    From now on SIGTERM acts as Ctrl-C, so that the caller's cleaning up is done.
+
+    Raises:
+        CommandError: there is no engine, or the cluster did not start; the text says why.
+    """
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    try:
+        cluster = ComposeCluster(compose_command(CHAOS), CHAOS)
+        await _start(cluster)
+    except ComposeError as error:
+        raise CommandError(f"{error}. Containers need an engine that runs: {_INSTALL}") from error
+    try:
+        yield DescribedFabric(cluster.describe())
+    finally:
+        await asyncio.to_thread(cluster.down)
+
+
+async def _start(cluster: ComposeCluster) -> None:
+    """Start it in a thread; when this is cancelled, the start ends and removes what it made before."""
+    starting = asyncio.ensure_future(asyncio.to_thread(cluster.up))
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        cluster.interrupt()
+        await asyncio.wait({starting})
+        if starting.exception() is None:
+            await asyncio.to_thread(cluster.down)
+        raise
