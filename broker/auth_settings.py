@@ -13,6 +13,7 @@ from broker.state.users import SUPER, User
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.config_key import BOOL, OURS, PATH, SECRET, ValueKind, key, read_integer
 from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.signature import Credentials
 
 
 def _read_codes(text: str) -> frozenset[int]:
@@ -81,7 +82,7 @@ class AuthSettings:
         SECRET,
         "",
         "User and password of the brokers among themselves.",
-        note="Made likewise; brokers have no requests of their own to sign.",
+        note="Made likewise. By it a slave signs what it sends to other masters while it stands in for its own.",
     )
     password_key_file: Path | None = key(
         "passwordKeyFile",
@@ -116,6 +117,18 @@ class AuthSettings:
         """
         wanted = ((self.first_user, "username", "password"), (self.inner_user, "accessKey", "secretKey"))
         return [_user(text, name, secret) for text, name, secret in wanted if text]
+
+    @property
+    def inner_credentials(self) -> Credentials | None:
+        """By which requests to other brokers are signed; None: they are not.
+
+        Raises:
+            ValueError: the text is no such JSON.
+        """
+        if not self.inner_user:
+            return None
+        user = _user(self.inner_user, "accessKey", "secretKey")
+        return Credentials(user.name, user.password)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation that does not hold."""

@@ -40,6 +40,7 @@ class CopiedLog(Protocol):
 
     config: SlaveConfig
     dialect: Dialect
+    is_learner: bool
 
     def hello(self, nonce: bytes) -> bytes:
         """This slave's hello, encoded.
@@ -216,9 +217,8 @@ class _Stream(asyncio.BufferedProtocol):
         if self._phase is _Phase.STREAM:
             self._begin(b"")
         else:
-            own_id = self._slave.config.group.broker_id
-            is_plain = self._phase is _Phase.ANSWER
-            transport.write(encode_handshake(SlaveHandshake(own_id)) if is_plain else OPENER)
+            who = SlaveHandshake(self._slave.config.group.broker_id, self._slave.is_learner)
+            transport.write(encode_handshake(who) if self._phase is _Phase.ANSWER else OPENER)
             self._timer = self._loop.call_later(HANDSHAKE_S, self._no_answer)
 
     def get_buffer(self, sizehint: int) -> memoryview:

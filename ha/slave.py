@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from ha.config import SlaveConfig
-from ha.core.auto_switch import MasterAnswer
+from ha.core.auto_switch import AUTO_SWITCH, MasterAnswer
 from ha.core.epochs import Epochs, common_end, from_text
 from ha.core.handshake import MasterWelcome, Tail
 from ha.core.stream import CLASSIC, OURS, Dialect, Header, Report
@@ -64,6 +64,7 @@ class Slave:
         dialect: what the master that is followed speaks.
         tables_at: `host:port` of the master that is to be asked for topics, groups and offsets, since its log lacks
             them: RocketMQ's; empty where there is none.
+        is_learner: RocketMQ's elected master is told not to count this slave.
         receiver: the stream.
         trouble: why it does not copy; None while it does, or before it was tried.
     """
@@ -79,6 +80,7 @@ class Slave:
         self.epoch = 0
         self.dialect: Dialect = CLASSIC if config.speaks_plainly else OURS
         self.tables_at = ""
+        self.is_learner = False
         self._history = history
         self.limit_s: float | None = None
         self.receiver = Receiver(self, loop)
@@ -146,6 +148,12 @@ class Slave:
         self.epoch, self.dialect = epoch, dialect
         self.tables_at = hint.address if hint is not None and dialect is not OURS else ""
         self.receiver.address = ha_address
+
+    def learn_only(self, is_learner: bool) -> None:
+        """Tell RocketMQ's elected master from now on that this slave never counts, or does."""
+        self.is_learner = is_learner
+        if self.dialect is AUTO_SWITCH:
+            self.receiver.dial_again()
 
     def stop_following(self) -> None:
         """Take nothing more from a master; a record that has not arrived whole is dropped.

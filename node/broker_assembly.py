@@ -92,6 +92,7 @@ class Broker:
         self._page: MetricsPage | None = None
         self._tls = broker.tls.incoming()
         self._client = RemotingClient(tls=broker.tls.outgoing())
+        self._signing = RemotingClient(tls=broker.tls.outgoing(), credentials=broker.auth.inner_credentials)
         self._controllers = RemotingClient(
             tls=broker.tls.outgoing(), credentials=broker_credentials(broker.namesrv_secret_file)
         )
@@ -167,7 +168,8 @@ class Broker:
         self._parts.passing.open(
             config.tls.outgoing(), peer_secrets(self._node), trusts_all=self._node.raft.insecure_peers
         )
-        self._parts.acting.open(self._client, peer_secrets(self._node), self._address, self._ha_address)
+        secrets = peer_secrets(self._node)
+        self._parts.acting.open(self._client, self._signing, secrets, self._address, self._ha_address)
         await self._listen(chosen.ask_controllers)
         self._run_timers(timers)
         await self._serve_metrics()
@@ -194,6 +196,7 @@ class Broker:
         if self._timers is not None:
             await self._timers.close()
         await self._client.close()
+        await self._signing.close()
         if self._parts is not None:
             await self._parts.passing.close()
         if self._open is not None:

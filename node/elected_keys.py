@@ -29,7 +29,7 @@ class ElectedKeys:
         WORDS,
         (),
         "Addresses of the controllers, divided by semicolons.",
-        note="Under RocketMQ's controllers this broker follows RocketMQ's masters; it gets no lease, and cannot lead.",
+        note="Under RocketMQ's controllers this broker follows RocketMQ's masters as a learner, and never leads.",
     )
     silence_ms: int = key(
         "controllerHeartBeatTimeoutMills",

@@ -55,17 +55,20 @@ class ActingSubsystem(Subsystem):
         self.elsewhere = OtherMasters(config, self._routes, self._journal, context.spawn, context.clock_ms)
         self.hand_back = HandBack(context, deliveries, self._routes, self._take_progress)
 
-    def open(self, client: RemotingClient, secrets: Secrets, address: str, ha_address: str) -> None:
+    def open(
+        self, client: RemotingClient, sending: RemotingClient, secrets: Secrets, address: str, ha_address: str
+    ) -> None:
         """Nameservers and other brokers may be asked.
 
         Args:
-            client: asks them.
+            client: asks nameservers, master and slaves.
+            sending: sends to other masters, with a signature where users are checked.
             secrets: of masters and slaves.
             address: `host:port` at which this broker serves clients.
             ha_address: at which it listens to slaves; empty: nowhere.
         """
         self._address, self._ha_address = address, ha_address
-        self._routes.client = self.elsewhere.client = client
+        self._routes.client, self.elsewhere.client = client, sending
         self.hand_back.open(client, secrets)
 
     def requests(self) -> Mapping[int, Serve]:

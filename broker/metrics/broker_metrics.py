@@ -27,6 +27,13 @@ def register_metrics(registry: Registry, parts: Parts, server: RemotingServer, r
     _register_positions(registry, parts)
     _register_clients(registry, parts, server)
     _register_refusals(registry, parts.handler, parts)
+    role, elsewhere = parts.context.role, parts.acting.elsewhere
+    registry.gauge("ledgermq_stands_in", "1 while this slave stands in for its absent master.").function(
+        lambda: int(role.stands_in)
+    )
+    registry.counter("ledgermq_delivered_elsewhere_total", "Messages that it delivered elsewhere.").function(
+        lambda: elsewhere.stored
+    )
     registry.gauge("ledgermq_nameservers_told", "Nameservers that know the present role and topics.").function(
         lambda: registration.registered_count
     )

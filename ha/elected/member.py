@@ -93,7 +93,7 @@ class ElectedMember:
         self._replica_role = ReplicaRole(group.broker_id)
         self._own_hint = LeaderHint(f"{group.name}/{group.broker_id}", group.client_address)
         self._lease = Lease()
-        self._has_heard_epochs = False  # in an answer to a heartbeat: the controllers are ours, and grant leases
+        self._grants_leases: bool | None = None  # whether the controllers do, by their answers to heartbeats
         self._is_open = False  # as master: all that was in the log is confirmed, and records are taken
         self._successor: int | None = None  # to whom this master is handing over
         self._why_full: Callable[[], str | None] = lambda: None
@@ -164,7 +164,7 @@ class ElectedMember:
             return LogState(LogRole.MASTER, self.master.epoch, None, refusal)
         if refusal is None and not self._is_open:
             text = f"elected master of epoch {self.master.epoch}, and not everything in the log is confirmed yet"
-            if not self._has_heard_epochs:
+            if self._grants_leases is False:
                 text = f"elected master of epoch {self.master.epoch}, and {_NO_LEASES}"
             refusal = Refusal(Cause.RECOVERING, text, retry_after_ms=100)
         return LogState(LogRole.MASTER, self.master.epoch, self._own_hint, refusal)
@@ -218,7 +218,7 @@ class ElectedMember:
         if self._acting is self.slave:
             return self.slave.readiness()
         if not self._is_open or not self._lease.holds(_now_s()):
-            why = "" if self._has_heard_epochs else f": {_NO_LEASES}"
+            why = f": {_NO_LEASES}" if self._grants_leases is False else ""
             return Readiness(False, f"master of epoch {self.master.epoch}, without a lease{why}")
         return self.master.readiness()
 
@@ -361,8 +361,10 @@ class ElectedMember:
         """A controller has answered a heartbeat that was sent at `asked_s`, or not (None); the lease in s, or 0.0."""
         if answer is None:
             return 0.0
-        self._has_heard_epochs = self._has_heard_epochs or "masterEpoch" in answer
-        if self._acting is self.master and not self._has_heard_epochs:
+        self._grants_leases = bool(self._grants_leases) or "masterEpoch" in answer
+        if self.slave.is_learner == self._grants_leases:
+            self.slave.learn_only(not self._grants_leases)  # whoever cannot lead must not be elected
+        if self._acting is self.master and not self._grants_leases:
             self._trouble.warning("elected master of epoch %d, and %s", self.master.epoch, _NO_LEASES)
         try:
             epochs = int(answer.get("masterEpoch", 0)), int(answer.get("syncStateSetEpoch", 0))

@@ -11,6 +11,7 @@ from broker.acting.journal import Delivered, Journal
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.signature import Credentials
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
@@ -97,13 +98,15 @@ OpenStreet = Callable[..., Awaitable[Street]]
 
 @pytest.fixture
 async def open_street(tmp_path: Path) -> AsyncIterator[OpenStreet]:
-    client = RemotingClient()
+    clients: list[RemotingClient] = []
     namesrv = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kv.json"))
     await namesrv.start()
     streets = []
 
-    async def make(**changes: object) -> Street:
-        street = Street(tmp_path, client, namesrv, **changes)
+    async def make(user: str = "", **changes: object) -> Street:
+        signing = RemotingClient(credentials=Credentials(user, "secret-of-brokers") if user else None)
+        clients.append(signing)
+        street = Street(tmp_path, signing, namesrv, **changes)
         streets.append(street)
         for number in (MASTER, SLAVE, OTHER):
             await street.start(number)
@@ -115,7 +118,8 @@ async def open_street(tmp_path: Path) -> AsyncIterator[OpenStreet]:
     for street in streets:
         for number in range(3):
             await street.stop(number)
-    await client.close()
+    for client in clients:
+        await client.close()
     await namesrv.close()
 
 
@@ -192,6 +196,21 @@ async def test_without_escape_a_slave_locks_queues_and_delivers_nothing(open_str
     await eventually(lambda: street[MASTER].parts.delay.timer.delivered == 1)
     await eventually(lambda: not slave.context.role.stands_in)
     assert await street.bodies(MASTER) == [b"timer"]
+
+
+async def test_where_users_are_checked_a_slave_signs_what_it_sends(open_street: OpenStreet) -> None:
+    inner = '{"accessKey":"inner","secretKey":"secret-of-brokers"}'
+    street = await open_street(
+        authenticationEnabled=True,
+        authorizationEnabled=True,
+        plainPasswords=True,
+        innerClientAuthenticationCredentials=inner,
+        user="inner",
+    )
+    await street.send(b"timer", properties=later())
+    await street.slave_has_all()
+    await street.stop(MASTER)
+    await eventually(lambda: street[SLAVE].parts.acting.elsewhere.stored == 1)
 
 
 def test_the_journal_outlives_a_torn_line_a_trim_and_a_cut(tmp_path: Path) -> None:

@@ -72,7 +72,13 @@ class Court:
 
 
 class ToCourt(Controllers):
-    """One broker's connection to the court."""
+    """One broker's connection to the court.
+
+    Attributes:
+        are_rocketmqs: heartbeats are answered as RocketMQ's controllers do.
+    """
+
+    are_rocketmqs = False
 
     def __init__(self, court: Court, broker_id: int) -> None:
         super().__init__(["court:1"], RemotingClient(), "c", NAME)
@@ -124,11 +130,13 @@ class ToCourt(Controllers):
     async def leave(self) -> None:
         self.court.beats.pop(self.broker_id, None)
 
-    async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str]:
+    async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str] | None:
         await asyncio.sleep(0.001)
         if self.court.is_away:
-            return {}
+            return None
         self.court.beats[self.broker_id] = fields
+        if self.are_rocketmqs:
+            return {}
         group = self.court.group
         answer = {"masterEpoch": str(group.master_epoch), "syncStateSetEpoch": str(group.set_epoch)}
         full = ",".join(str(one) for one, beat in self.court.beats.items() if "withoutRoom" in beat)

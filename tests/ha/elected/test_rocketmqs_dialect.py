@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ha.controller.core.commands import AlterSet
 from ha.core.auto_switch import AUTO_SWITCH, SlaveHandshake, encode_handshake
 from ha.core.stream import CLASSIC, Report, SealedOurs
 from ha.elected.member import ElectedMember
@@ -158,6 +159,30 @@ async def test_a_learner_copies_and_never_counts(tmp_path: Path, court: Court) -
             await eventually(lambda: len(first.outcomes.all) == 2)
             assert court.group.in_sync == {1}
             assert not first.log.replicas()[0].in_sync
+
+
+async def test_under_controllers_that_grant_no_leases_a_replica_is_a_learner(
+    tmp_path: Path, court: Court, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await eventually(lambda: routed(second, first))
+            await in_sync(court, 1, 2)
+            second.member._grants_leases = None  # as if it had begun under them
+            monkeypatch.setattr(second.member._controllers, "are_rocketmqs", True)
+            await eventually(lambda: second.member.slave.is_learner)
+            await in_sync(court, 1)
+            first.put(100)
+            await same(first, second)
+            await in_sync(court, 1)
+            group = court.group
+            known = {"name": group.name, "master_id": 1, "master_epoch": 1, "set_epoch": group.set_epoch}
+            both = frozenset({1, 2})
+            court.do(AlterSet(**known, wanted=both, alive=both))  # type: ignore[arg-type]
+            court.elect(2, designated=True)  # all the same
+            await eventually(lambda: "the controllers grant no leases, as RocketMQ's" in caplog.text)
+            assert "the controllers grant no leases" in second.log.readiness().reason
 
 
 async def test_nobody_takes_the_place_of_a_slave_that_has_proved_who_it_is(
