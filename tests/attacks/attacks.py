@@ -226,7 +226,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "large-requests": Attack(
         "13 large requests one after the other: heartbeats, batches, locks, lists, moves of offsets",
         ask_for_much,
-        "2 ms a turn; 10,000 groups of a client, 16,384 messages of a batch",
+        "2 ms a turn; 10,000 entries of a list, 16,384 messages of a batch, 1000 groups made by a heartbeat, 16 MiB",
         leader_cpu_s=60,
         leader_mib=1200,
         topics=30_000,
