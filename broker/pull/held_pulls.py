@@ -10,13 +10,15 @@ One timer ends pulls, and looks only at those that end.
 """
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from store.queues.consume_queue import ConsumeQueue
 
 SWEEP_SECONDS = 0.25
+OF_QUEUE_MAX = 10_000
+"""As many as there may be connections by default, each of a consumer that reads every queue."""
 _THOROUGH_SWEEPS = 20
 _SLICE_SECONDS = 0.004
 _BLOCKED_SECONDS = 0.02
@@ -59,6 +61,7 @@ class HeldPulls:
         self._blocked: dict[HeldPull, None] = {}  # tried, and found blocked; neither in `_held` nor in `_ready`
         self._is_trying = False
         self._is_resting = False  # the timer of those blocked runs
+        self._of_queue: Counter[ConsumeQueue] = Counter()
         self._ends: dict[int, dict[HeldPull, None]] = {}  # by the sweep that ends them, so that none looks at all
         self._count = 0
         self._sweeps = 0
@@ -70,10 +73,15 @@ class HeldPulls:
         """Present time on the clock of the deadlines."""
         return self._clock()
 
+    def has_room(self, queue: ConsumeQueue) -> bool:
+        """Whether the queue may have one more: each of its messages has all of them looked at."""
+        return self._of_queue[queue] < OF_QUEUE_MAX
+
     def hold(self, pull: HeldPull) -> None:
         """Hold a pull until its queue gets messages or its deadline, which does not change, is over."""
         self._held.setdefault(pull.queue, []).append(pull)
         self._ends.setdefault(int(pull.deadline / SWEEP_SECONDS), {})[pull] = None
+        self._of_queue[pull.queue] += 1
         self._count += 1
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
@@ -165,6 +173,9 @@ class HeldPulls:
         end = int(pull.deadline / SWEEP_SECONDS)
         pulls = self._ends[end]
         del pulls[pull]
+        self._of_queue[pull.queue] -= 1
+        if not self._of_queue[pull.queue]:
+            del self._of_queue[pull.queue]
         self._count -= 1
         if not pulls:
             del self._ends[end]

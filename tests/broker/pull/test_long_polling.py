@@ -89,6 +89,8 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def holds_who_waits(self) -> None:
         assert sum(not pull.is_gone for pull in self.waiting) <= len(self.held) <= len(self.waiting)
+        counts = self.held._of_queue
+        assert sum(counts.values()) == len(self.held) and all(counts.values())
 
     def _settle(self, is_ended: object, outcome: str, also_gone: list[ConsumeQueue]) -> None:
         assert callable(is_ended)

@@ -273,6 +273,21 @@ async def test_a_thousand_held_pulls_are_all_woken(desk: Desk, client: MemoryCli
         assert (await client.answer_to(opaque)).code == 0
 
 
+async def test_so_many_pulls_wait_for_messages_of_one_queue(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.pull.held_pulls.OF_QUEUE_MAX", 2)
+    await make_topic(client)
+    held = [client.start(PULL, pull_fields(consumerGroup=f"g{n}", **HELD)) for n in range(2)]
+    assert (await client.ask(PULL, pull_fields(consumerGroup="g2", **HELD))).code == 2
+    await send(desk.client(), b"for all")
+    for opaque in held:
+        assert (await client.answer_to(opaque)).code == 0
+    opaque = client.start(PULL, pull_fields(offset=1, **HELD))
+    await send(desk.client(), b"again")
+    assert (await client.answer_to(opaque)).code == 0
+
+
 @pytest.mark.parametrize("desk", [{"long_polling": False, "short_polling_ms": 0}], indirect=True)
 async def test_without_long_polling_a_pull_is_held_only_shortly(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
