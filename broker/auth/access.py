@@ -22,8 +22,7 @@ from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codec.codes import RequestCode as Code
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, long
-from ledgermq.remoting.codec.lenient_json import loads
-from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.codec.lenient_json import request_json
 from ledgermq.remoting.refusal import Cause, Refusal
 
 PUB: Final = ("Pub",)
@@ -284,11 +283,7 @@ _SPECIAL: Final[Mapping[int, Callable[[Command], Iterator[Access]]]] = {
 
 
 def _body(command: Command) -> Mapping[str, Any]:
-    try:
-        value = loads(command.body)
-    except JsonError as error:
-        raise Refusal(Cause.MALFORMED_FIELD, f"the body of request {command.code}: {error}") from error
-    return _object(value)
+    return _object(request_json(command))
 
 
 def _object(value: Any) -> Mapping[str, Any]:

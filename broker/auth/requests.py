@@ -38,9 +38,8 @@ from broker.state.users import (
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import dumps
-from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.codec.lenient_json import request_json
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)
@@ -285,7 +284,4 @@ def _only(acl: Acl, resource: str) -> Acl:
 def _body(command: Command) -> Any:
     if not command.body:
         raise Refusal(Cause.MALFORMED_FIELD, f"request {command.code} has no body")
-    try:
-        return loads(command.body)
-    except JsonError as error:
-        raise Refusal(Cause.MALFORMED_FIELD, f"the body of request {command.code}: {error}") from error
+    return request_json(command)

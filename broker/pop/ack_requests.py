@@ -24,9 +24,8 @@ from ledgermq.message.pop_handle import ORDER_REVIVE_QUEUE, PopHandle
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import long, text
-from ledgermq.remoting.codec.lenient_json import check_count, loads
+from ledgermq.remoting.codec.lenient_json import check_count, request_json
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.refusal import Cause, Refusal
 
 Freed = Callable[[str, str, int], None]
@@ -184,12 +183,12 @@ def _acks(command: Command) -> list[_Ack]:
     """The entries of the body: topic, group, handle, and bit i for the message at the handle's start + i."""
     if not command.body:
         return []
+    body = request_json(command)
     try:
-        body = loads(command.body)
         broker, listed = str(body.get("brokerName") or ""), body.get("acks") or ()
         check_count(command, "acks", len(listed))
         acks = [_batch(entry, broker) for entry in listed]
-    except (JsonError, ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         remark = f"{command.name}: the body has no good acks: {type(error).__name__}: {error}"
         raise Refusal(Cause.MALFORMED_FIELD, remark[:500]) from error
     check_count(command, "acks", sum(bits.bit_count() for *_, bits in acks), _BITS_MAX)

@@ -33,6 +33,8 @@ MARKS_MAX: Final = 1 << 21
 A value of so many parts is parsed in about 0.15 s, in one go, and takes some 120 MB: locks of 262,144 queues, or
 100,000 topics of a registration.
 """
+REQUEST_MARKS_MAX: Final = 1 << 20
+"""The same of a client's request, which is parsed for its rights and to be served: locks of 65,536 queues have half."""
 
 LISTED_MAX: Final = 10_000
 """Most elements of a list in a request: as many take some 0.2 s of processor time where each changes a table."""
@@ -51,15 +53,15 @@ _STRINGS: Final = json.JSONDecoder(strict=False)
 Data = bytes | bytearray | memoryview | str
 
 
-def loads(data: Data) -> Any:
+def loads(data: Data, marks_max: int = MARKS_MAX) -> Any:
     """Return the value in `data`; object keys are always text, the last of equal keys counts.
 
     Raises:
         JsonError: not JSON even leniently, not UTF-8, too deep, of too many parts, odd and too long, or a number beyond
             a float.
     """
-    if len(data) > MARKS_MAX and (count := _count(data, _MARKS)) > MARKS_MAX:
-        raise JsonError(0, f"{count} commas, colons and brackets; it may have {MARKS_MAX}")
+    if len(data) > marks_max and (count := _count(data, _MARKS)) > marks_max:
+        raise JsonError(0, f"{count} commas, colons and brackets; it may have {marks_max}")
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -133,7 +135,7 @@ def request_json(command: Command) -> Any:
         Refusal: MALFORMED_FIELD, with the place of the fault.
     """
     try:
-        return loads(command.body)
+        return loads(command.body, REQUEST_MARKS_MAX)
     except JsonError as error:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not JSON: {error}") from error
 

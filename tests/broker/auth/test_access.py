@@ -82,7 +82,7 @@ def test_bodies_are_read_for_what_they_touch() -> None:
     assert touched(200, body={"groupName": "g"}) == ["Group:g Create"]
     with pytest.raises(Refusal, match="where an object belongs"):
         touched(34, body={"consumerDataSet": ["g"]})
-    with pytest.raises(Refusal, match="the body of request 34"):
+    with pytest.raises(Refusal, match="HEART_BEAT: the body is not JSON"):
         accesses(Command(34, body=b"{"), "c", lambda _: None)
 
 
