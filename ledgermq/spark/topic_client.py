@@ -100,8 +100,33 @@ class Answer(NamedTuple):
     suggested_id: int
 
 
+class Fetches(NamedTuple):
+    """Pulls: how many, their latency together and the longest, in ms, and how many tries have failed."""
+
+    requests: int = 0
+    latency_ms: float = 0.0
+    longest_ms: float = 0.0
+    errors: int = 0
+
+    def __or__(self, other: "Fetches") -> "Fetches":
+        longest_ms = max(self.longest_ms, other.longest_ms)
+        return Fetches(
+            self.requests + other.requests, self.latency_ms + other.latency_ms, longest_ms, self.errors + other.errors
+        )
+
+    def with_pull(self, latency_ms: float, attempts: int) -> "Fetches":
+        """Return these and one more."""
+        return self | Fetches(1, latency_ms, latency_ms, attempts - 1)
+
+
 class _Puller(Admin):
-    """An admin that returns the bytes of records."""
+    """An admin that returns the bytes of records.
+
+    Attributes:
+        fetches: the pulls so far that were answered.
+    """
+
+    fetches = Fetches()
 
     def subscription(self, topic: str, tags: str) -> Subscription:
         """Return the filter of pulls."""
@@ -112,6 +137,7 @@ class _Puller(Admin):
     ) -> Answer:
         """Pull up to `count` messages, first from the replica `first_id`; a broker answers at once."""
         command = pull_command(_GROUP, queue, offset, wanted, hold=False, bulk=count)
+        began = time.monotonic()
         answered = await self._session.calls.at_leader(
             queue.topic,
             queue.broker,
@@ -120,6 +146,7 @@ class _Puller(Admin):
             accepted=PULL_CODES,
             first_id=first_id,
         )
+        self.fetches = self.fetches.with_pull((time.monotonic() - began) * 1000, answered.attempts)
         response = answered.response
         try:
             after = int(response.ext["nextBeginOffset"])
@@ -205,6 +232,11 @@ class TopicClient:
             self._run(self._admin.close())
         finally:
             self._thread.close()
+
+    @property
+    def fetches(self) -> Fetches:
+        """The pulls so far that were answered."""
+        return self._admin.fetches
 
     # -- questions
 

@@ -25,10 +25,11 @@ import gc
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.accumulators import Accumulator
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -50,6 +51,7 @@ from ledgermq.spark.columns import SQL_TYPES, TYPES, Want, record_batch
 from ledgermq.spark.errors import ClusterError, OptionError, PipelineError
 from ledgermq.spark.options import Options
 from ledgermq.spark.parts import Block, block_of_records
+from ledgermq.spark.query_metrics import Batches, add_fetches
 from ledgermq.spark.topic_client import TIMEOUT_MS, Access, TopicClient
 from ledgermq.spark.topic_offsets import (
     EARLIEST,
@@ -116,6 +118,8 @@ def access_of(options: Options) -> Access:
 class _Topics:
     """What batch and stream share: the options, and the rows of a range."""
 
+    _fetch_sums: Accumulator[Batches] | None = None
+
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._names = list(names)
         self._access = access_of(options)
@@ -160,6 +164,7 @@ class _Topics:
                 elif fetched.data:
                     yield self._batch(queue, fetched.data, position, fetched.end)
                 position = fetched.end
+            add_fetches(self._fetch_sums, client.fetches)
 
     def _batch(self, queue: MessageQueue, data: bytes, start: int, end: int) -> pa.RecordBatch:
         try:
@@ -217,6 +222,9 @@ class TopicSource(DataSource):
         DataLossError: messages that must be read are gone.
     """
 
+    fetch_sums: ClassVar[Accumulator[Batches] | None] = None
+    """Adds up the pulls of tasks of streams; `register` sets it."""
+
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
@@ -237,7 +245,7 @@ class TopicSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "TopicStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
-        return TopicStreamReader(Options(self.options, KNOWN_STREAM), schema.fieldNames())
+        return TopicStreamReader(Options(self.options, KNOWN_STREAM), schema.fieldNames(), self.fetch_sums)
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
         """Return the writer of a batch."""
@@ -279,8 +287,9 @@ class TopicReader(_Topics, DataSourceReader):
 class TopicStreamReader(_Topics, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches. Its offsets are those of `topic_offsets`; a replayed batch reads the same ones."""
 
-    def __init__(self, options: Options, names: Sequence[str]) -> None:
+    def __init__(self, options: Options, names: Sequence[str], fetch_sums: Accumulator[Batches] | None = None) -> None:
         super().__init__(options, names)
+        self._fetch_sums = fetch_sums
         self._start = Position(options, "starting", LATEST)
         self._offsets_max = options.number("maxOffsetsPerTrigger")
         bytes_max = options.number("maxBytesPerTrigger")

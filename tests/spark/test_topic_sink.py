@@ -269,6 +269,11 @@ def test_a_batch_that_a_stream_repeats_is_stored_once(
     first, second, again, more = batches()
     assert [first, second, more] == [(0, 40, 1, 20), (1, 20, 1, 0), (2, 5, 1, 0)]
     assert again[:3] == (1, 20, 1)
+    for row in (json.loads(line) for line in lines.read_text().splitlines()):
+        if "batchId" in row:
+            assert row["plannedInputRows"] == row["numInputRows"]
+            assert (row["batchFetchRequests"] >= 1, row["totalFetchErrors"]) == (True, 0)
+            assert 0 < row["avgFetchLatencyMs"] <= row["maxFetchLatencyMs"]
     assert len(read(broker, topic)) == 65
 
 
