@@ -59,7 +59,10 @@ test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make wheels` has those of
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go and not wheels and not drills"
 
 stalls: $(BIN)/.runtime ## each follower stands still for a second in turn, under load, for MINUTES=n: not one election
-	mkdir -p build; $(BIN)/ledgermq chaos run --seed 1 --drills stalls --minutes $(MINUTES) --report build/stalls.html
+	mkdir -p build; $(BIN)/ledgermq chaos run --seed 1 --drills stalls --workload steady --minutes $(MINUTES) --report build/stalls.html
+
+budget: $(BIN)/.runtime ## every broker stands still for a second in turn, the leader too, under load: not one election, not one failed send (MINUTES=n)
+	mkdir -p build; $(BIN)/ledgermq chaos run --seed 1 --drills stall-each --workload steady --minutes $(MINUTES) --report build/budget.html
 
 drills: $(BIN)/.dev ## eight drills on real processes, two of them in namespaces; what is missing here is told, and skipped (Toxiproxy; root)
 	$(BIN)/python -m pytest -m drills -rs tests/cli/drills
@@ -155,4 +158,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: compose-drill histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean

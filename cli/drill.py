@@ -68,6 +68,13 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     )
     add_attach_option(parser)
     parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a property of the brokers of a new cluster",
+    )
+    parser.add_argument(
         "--workload",
         choices=list(WORKLOADS),
         help="; ".join(f"{one.name}: {one.summary}" for one in WORKLOADS.values()),
@@ -108,6 +115,8 @@ def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | 
     """
     if arguments.attach is None:
         arguments.mode, arguments.fabric = arguments.mode or _DEFAULT_MODE, arguments.fabric or _PROCESSES
+        if arguments.conf and arguments.fabric == _COMPOSE:
+            raise UsageError("--conf and --fabric compose: containers have the settings of conf/compose")
         return None
     from cli.described import attach
 
@@ -115,6 +124,8 @@ def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | 
         raise UsageError("--attach and --mode: a running cluster has its mode")
     if arguments.fabric is not None:
         raise UsageError("--attach and --fabric: a running cluster has its fabric")
+    if arguments.conf:
+        raise UsageError("--attach and --conf: a running cluster has its settings")
     fabric = attach(arguments.attach)
     arguments.mode, arguments.fabric = fabric.mode, fabric.kind
     return fabric
@@ -124,7 +135,8 @@ def where(arguments: argparse.Namespace) -> str:
     """Return the options that name the cluster, for the command that repeats a run."""
     if arguments.attach is not None:
         return f"--attach {arguments.attach}"
-    return f"--mode {arguments.mode}" + ("" if arguments.fabric == _PROCESSES else f" --fabric {arguments.fabric}")
+    fabric = "" if arguments.fabric == _PROCESSES else f" --fabric {arguments.fabric}"
+    return f"--mode {arguments.mode}{fabric}" + "".join(f" --conf {setting}" for setting in arguments.conf)
 
 
 def pace(arguments: argparse.Namespace) -> str:
@@ -157,7 +169,7 @@ def run_order(
             shape = (
                 []
                 if arguments.fabric == _COMPOSE
-                else ["--mode", arguments.mode, *_equipment(drills, order.workload, arguments.fabric)]
+                else ["--mode", arguments.mode, *_equipment(drills, order.workload, arguments)]
             )
             with contextlib.closing(_display(order, is_watched=arguments.watch)) as display:
                 result = _run_watched(order, shape, fabric, display)
@@ -236,9 +248,11 @@ def _drill(arguments: argparse.Namespace) -> int:
     return run_order(order, arguments, fabric, [drill])
 
 
-def _equipment(drills: Sequence[Drill], workload: Workload, fabric: str) -> list[str]:
-    """Return the options of `cluster up` for what these drills and this workload need on a fabric."""
+def _equipment(drills: Sequence[Drill], workload: Workload, arguments: argparse.Namespace) -> list[str]:
+    """Return the options of `cluster up` for what these drills, this workload and the arguments need on the fabric."""
+    fabric = arguments.fabric
     settings = sorted({setting for drill in drills for setting in drill.settings} | set(workload.settings))
+    settings += arguments.conf
     options = sorted({option for drill in drills for option in drill.equipment})
     if fabric == _NAMESPACES:
         options = ["--fabric", fabric, *(option for option in options if option != "--links")]

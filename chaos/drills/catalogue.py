@@ -20,6 +20,7 @@ _JUMP_S = "3600"
 _SMALL_FILES = ("mappedFileSizeCommitLog=524288", "maxMessageSize=65536")
 _SYNCED = "flushDiskType=SYNC_FLUSH"
 _FLAP_S = 0.5
+_PATIENT = ("raftElectionTimeout=1200",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +130,15 @@ def _pause_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
 
 
 def _stalls(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    return [
-        step
-        for node in view.followers
-        for step in (Step(hold_s, Verb.PAUSE, (node,)), Step(hold_s, Verb.RESUME, (node,)))
-    ]
+    return _stalled(view.followers, hold_s)
+
+
+def _stall_each(view: ClusterView, hold_s: float) -> Sequence[Step]:
+    return _stalled([*view.followers, _leader(view)], hold_s)
+
+
+def _stalled(nodes: Sequence[str], hold_s: float) -> Sequence[Step]:
+    return [step for node in nodes for step in (Step(hold_s, Verb.PAUSE, (node,)), Step(hold_s, Verb.RESUME, (node,)))]
 
 
 def _isolate_leader(view: ClusterView, hold_s: float) -> Sequence[Step]:
@@ -258,6 +263,11 @@ _DRILLS = (
     Drill(
         "stalls", "SIGSTOP each follower or slave in turn for a second",
         "a follower that wakes up late disturbs no leader", _REPLICATED, "pause", 1.0, _stalls, keeps_leader=True,
+    ),
+    Drill(
+        "stall-each", "SIGSTOP each broker in turn for a second, the leader too, where an election takes more",
+        "with raftElectionTimeout=1200 no stall of a second costs an election or a send",
+        _RAFT, "pause", 1.0, _stall_each, _RAFT, settings=_PATIENT, keeps_leader=True,
     ),
     Drill(
         "isolate-leader", "cut the leader from all other brokers; clients still reach it",

@@ -52,12 +52,23 @@ class Seen:
         last_ack: by epoch of the master, the real time of its last acknowledgement.
         violations: rules that were broken; empty in a good run.
         epochs: in which a broker began as master.
+        strikes: number, time and kind of each fault.
     """
 
     acked: dict[int, str] = field(default_factory=dict)
     last_ack: dict[int, float] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
+    strikes: list[tuple[int, float, str]] = field(default_factory=list)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run proves something: records were acknowledged, a fault struck, and a second master began."""
+        return bool(self.acked and self.strikes and len(self.epochs) > 1)
+
+    def struck(self, number: int, now_s: float, kind: str) -> None:
+        """A fault strikes."""
+        self.strikes.append((number, now_s, kind))
 
     def acknowledged(self, epoch: int, first: int, records: list[str], now_s: float) -> None:
         """A master of `epoch` tells clients that these records, from offset `first` on, are stored."""

@@ -15,16 +15,29 @@ from typing import Final
 from chaos.elections.broker import SimBroker
 from chaos.elections.controllers import CONTROLLERS, SimControllers
 from chaos.elections.network import Faults, Network, Seen
+from chaos.sim.nemesis import Script
 
 BROKERS: Final = (1, 2, 3)
 _FAULT_S: Final = (0.05, 0.6)
 _QUIET_S: Final = 3.0
+KINDS: Final = (
+    (0.3, "cut"), (0.45, "isolate"), (0.65, "heal"), (0.75, "kill"), (0.8, "power_cut"), (0.9, "pause"),
+    (0.95, "hand_over"), (1.0, "change_controller"),
+)  # fmt: skip
+"""The faults; each with the highest draw that means it, of 0 to 1."""
 
 
 class World:
-    """Everything. `run` it."""
+    """Everything. `run` it.
 
-    def __init__(self, seed: int, faults: Faults | None = None) -> None:
+    Args:
+        faults: rules that are broken on purpose.
+        script: which of the faults of a run before are left out; None: none.
+    """
+
+    def __init__(self, seed: int, faults: Faults | None = None, script: Script | None = None) -> None:
+        self._script = script or Script()
+        self._fault_count = 0
         names = [*(f"b{broker_id}" for broker_id in BROKERS), *CONTROLLERS]
         self._network = network = Network(seed, faults or Faults(), names)
         self._controllers = SimControllers(network)
@@ -55,28 +68,39 @@ class World:
         self._network.at(self._network.random.uniform(0.001, 0.01), self._put)
 
     def _fault(self) -> None:
-        network = self._network
+        network, number = self._network, self._fault_count
+        self._fault_count += 1
+        if not self._script.reaches(2 * number, network.random):
+            return
         chosen = network.random.random()
         broker = network.random.choice(list(self._brokers.values()))
-        if chosen < 0.3:
+        if self._script.keeps(number):
+            kind = next(kind for highest, kind in KINDS if chosen < highest)
+            network.seen.struck(number, network.now_s, kind)
+            self._strike(kind, broker)
+        if self._script.reaches(2 * number + 1, network.random):
+            network.at(network.random.uniform(*_FAULT_S), self._fault)
+
+    def _strike(self, kind: str, broker: SimBroker) -> None:
+        network = self._network
+        if kind == "cut":
             network.cut(*network.random.sample(network.names, 2))
-        elif chosen < 0.45:
+        elif kind == "isolate":
             network.isolate(network.random.choice(network.names))
-        elif chosen < 0.65:
+        elif kind == "heal":
             network.heal()
-        elif chosen < 0.75:
+        elif kind == "kill":
             broker.kill()
             network.at(network.random.uniform(0.05, 1.0), broker.start)
-        elif chosen < 0.8:
+        elif kind == "power_cut":
             self._cut_power(broker)
-        elif chosen < 0.9:
+        elif kind == "pause":
             broker.pause(network.random.uniform(0.05, 1.5))
-        elif chosen < 0.95:
+        elif kind == "hand_over":
             for one in self._brokers.values():
                 one.hand_over()
         else:
             self._controllers.change_leader()
-        network.at(network.random.uniform(*_FAULT_S), self._fault)
 
     def _cut_power(self, broker: SimBroker) -> None:
         """Of a slave, while another member of the set has everything: what all lose is lost without a fault of ours."""

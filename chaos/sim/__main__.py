@@ -112,6 +112,7 @@ def _run_many(seeds: Sequence[int], jobs: int, end: float, *, is_stack: bool) ->
     seconds = time.monotonic() - began
     print(f"{coverage.seed_count} seeds clean in {seconds:.1f} s, {coverage.counting} of them count")
     print("\n".join(f"  {name}: {count}" for name, count in sorted(coverage.totals.items())))
+    print(coverage.campaign())
     print(f"never occurred: {', '.join(coverage.missing()) or 'nothing'}")
     if coverage.has_gap():
         print("a gap: so many seeds must meet each kind, and a quarter of them must count")

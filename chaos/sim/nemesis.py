@@ -8,6 +8,12 @@ from typing import Any
 from chaos.sim.cluster import Cluster
 from chaos.sim.plan import RunPlan
 
+_CUTS = frozenset({"isolate", "isolate_leader", "cut_one_way", "split"})
+_OF_THE_LEADER = {
+    **dict.fromkeys(("kill", "kill_leader", "power_cut", "power_cut_all", "wipe"), "leader killed"),
+    **dict.fromkeys(("pause", "stall", "busy_leader"), "leader paused"),
+}
+
 
 @dataclass(slots=True)
 class Strike:
@@ -127,9 +133,14 @@ class Nemesis:
             if self._script is None or self._script.keeps(self._count):
                 strike = Strike(self._count, self._cluster.clock.now_us, kind)
                 self.strikes.append(strike)
+                leader = self._cluster.leader()
                 strike.whom = self._kinds[kind]()
                 if strike.whom:
                     self._cluster.mark(f"fault {kind}")
+                if kind in _CUTS and strike.whom:
+                    self._cluster.mark("partitions")
+                elif leader is not None and leader.name in strike.whom.split() and kind in _OF_THE_LEADER:
+                    self._cluster.mark(_OF_THE_LEADER[kind])
             self._count += 1
         self._again()
 

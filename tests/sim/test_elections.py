@@ -1,14 +1,16 @@
 """Elected masters in simulation: good runs keep the rules, and each rule that is broken on purpose is found."""
 
 import sys
+from collections import Counter
 from dataclasses import fields
 
 import pytest
 
 from chaos.elections import __main__ as command
-from chaos.elections.__main__ import RUN_S
+from chaos.elections.__main__ import RUN_S, _Part, corpus_seeds, shrink
 from chaos.elections.network import Faults
-from chaos.elections.world import World
+from chaos.elections.world import KINDS, World
+from chaos.sim.coverage import JUDGED_SEEDS
 
 SEEDS = 20
 SEEDS_TO_FIND = 100
@@ -55,3 +57,32 @@ def test_a_rule_that_is_broken_is_found(rule: str) -> None:
         if World(seed, Faults(**{rule: True})).run(RUN_S).violations:
             return
     pytest.fail(f"{rule} was not found in {SEEDS_TO_FIND} seeds")
+
+
+def test_the_seeds_that_once_failed_pass_and_each_planted_rule_is_among_them() -> None:
+    assert set(FOUND_BY.values()) <= set(corpus_seeds())
+    for seed in corpus_seeds():
+        assert not World(seed).run(RUN_S).violations
+
+
+def test_a_seed_that_fails_is_shrunk_to_faults_that_still_break_it_and_one_that_passes_is_not() -> None:
+    found = shrink(0, Faults(confirms_past_the_set=True)) or shrink(1, Faults(confirms_past_the_set=True))
+    assert found is not None
+    first, last = found
+    assert last.violations and len(last.strikes) <= len(first.strikes)
+    assert {number for number, _, _ in last.strikes} <= {number for number, _, _ in first.strikes}
+    assert shrink(0) is None
+
+
+def test_many_seeds_of_which_few_count_or_which_lack_a_fault_are_a_gap(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    struck = Counter(kind for _, kind in KINDS)
+    part = _Part(JUDGED_SEEDS, JUDGED_SEEDS, 1, 1, struck, ())
+    assert command._tell([part], 1) == 0
+    assert command._tell([part._replace(counting=1)], 1) == command.GAP_EXIT_CODE
+    del struck["pause"]
+    assert command._tell([part], 1) == command.GAP_EXIT_CODE
+    assert "never occurred: pause" in capsys.readouterr().out
+    assert command._tell([part._replace(seeds=1)], 1) == 0
+    assert command._tell([part._replace(broken=("seed 1: broken",))], 1) == 1
