@@ -20,11 +20,13 @@ _ANSWER_MAX_BYTES: Final = (16 << 20) - (64 << 10)
 
 
 class AnswerParts:
-    """The parts of a long answer, which steps gather: at most what clients read, however wide the tables are."""
+    """The parts of a long answer, which steps gather: at most what clients read, however wide the tables are.
+
+    They are joined as they come: kept apart, 60,000 that orjson has written would take 3 KB each.
+    """
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._joined = bytearray()
 
     def add(self, part: bytes) -> None:
         """Gather one more.
@@ -32,15 +34,16 @@ class AnswerParts:
         Raises:
             Refusal: SYSTEM_ERROR, the answer is longer than clients read.
         """
-        self._size += len(part) + 1
-        if self._size > _ANSWER_MAX_BYTES:
+        if self._joined:
+            self._joined += b","
+        self._joined += part
+        if len(self._joined) > _ANSWER_MAX_BYTES:
             text = f"the answer has more than {_ANSWER_MAX_BYTES} bytes, which clients do not read: ask for less"
             raise Refusal(Cause.SYSTEM_ERROR, text)
-        self._parts.append(part)
 
     def joined(self) -> bytes:
         """All of them, with commas between."""
-        return b",".join(self._parts)
+        return bytes(self._joined)
 
 
 def answer_after(

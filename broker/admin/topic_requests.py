@@ -23,7 +23,7 @@ from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, boolean, integer, text
-from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_entry, text_map
+from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_entry
 from ledgermq.remoting.codec.lenient_json import listed_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -134,14 +134,14 @@ class TopicRequests:
         """21: answer every topic's settings."""
         version = dumps(self.topic_version().to_json())
         mapping_version = dumps(DataVersion(state_version=self._role.generation).to_json())
-        entries = []
+        entries = AnswerParts()
         for name, topic in self._metadata.topics().items():
-            entries.append((name, dumps(topic.to_json())))
+            entries.add(dumps(name) + b":" + dumps(topic.to_json()))
             yield
         body = (
-            b'{"dataVersion":%b,"mappingDataVersion":%b,"topicConfigTable":%b,'
+            b'{"dataVersion":%b,"mappingDataVersion":%b,"topicConfigTable":{%b},'
             b'"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}'
-        ) % (version, mapping_version, text_map(entries))
+        ) % (version, mapping_version, entries.joined())
         connection.respond(command, ResponseCode.SUCCESS, {}, body)
 
     def topic_version(self) -> DataVersion:

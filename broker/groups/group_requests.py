@@ -13,11 +13,11 @@ from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import DataVersion, GroupConfig, check_extra
 from broker.state.tables import ReplicatedState
-from broker.subsystem import Steps, answer_after
+from broker.subsystem import AnswerParts, Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, text
-from ledgermq.remoting.codec.java_json import dumps, text_map
+from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.codec.lenient_json import listed_json, request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -73,14 +73,14 @@ class GroupRequests:
         version = self._state.group_version
         head = dumps(DataVersion(version.counter, version.timestamp, self._role.generation).to_json())
         forbidden = dumps(self._metadata.forbidden())
-        entries = []
+        entries = AnswerParts()
         for name, group in self._metadata.groups().items():
-            entries.append((name, dumps(group.to_json())))
+            entries.add(dumps(name) + b":" + dumps(group.to_json()))
             yield
-        body = b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":%b}' % (
+        body = b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":{%b}}' % (
             head,
             forbidden,
-            text_map(entries),
+            entries.joined(),
         )
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 

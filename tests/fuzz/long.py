@@ -25,7 +25,7 @@ _WIDE: Final = "wide"
 _GROUP: Final = "g0"
 _HELD: Final = "held"
 _QUEUES: Final = 65_536
-_GROWTH_MAX_BYTES: Final = 256 << 20
+_GROWTH_MAX_BYTES: Final = 200 << 20
 
 Asked = tuple[dict[str, str], bytes]
 
