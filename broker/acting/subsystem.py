@@ -135,15 +135,10 @@ class ActingSubsystem(Subsystem):
         connection.respond(command, ResponseCode.SUCCESS)
 
     def exchange_ha_info(self, connection: Connection, command: Command) -> None:
-        """906: a master of RocketMQ's that is back says so, and waits until this slave copies its log.
+        """906: a master of RocketMQ's that is back says so, and waits until this slave copies its log; or a slave asks.
 
         The address that it names is not believed: the slave looks, and learns it from a nameserver.
-
-        Raises:
-            Refusal: NOT_SUPPORTED, no slave here may stand in for its master.
         """
-        if not self._config.slave_acting:
-            raise Refusal(Cause.NOT_SUPPORTED, "a slave stands in for its master with enableSlaveActingMaster only")
         if self._role.is_slave:
             self.look()
             connection.respond(command, ResponseCode.SUCCESS)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client import Producer
+from ledgermq.client import Admin, Producer
+from tests.cluster.test_failover import Load
 
 pytestmark = pytest.mark.cluster
 Start = Callable[..., Any]
@@ -59,11 +60,20 @@ def test_a_paused_leader_is_replaced_and_follows_when_resumed(group: Any, eventu
     assert paused["name"] in [node["name"] for node in cluster.nodes("slave")]
 
 
-def test_leadership_moves_to_the_node_that_transfer_names(group: Any) -> None:
+async def test_leadership_moves_to_the_node_that_transfer_names_and_no_send_fails(group: Any) -> None:
     cluster = group
-    target = cluster.nodes("slave")[0]
-    [leader] = cluster.cluster("transfer", target["name"])["nodes"]
-    assert (leader["name"], leader["role"]) == (target["name"], "master")
+    async with Admin(cluster.namesrv) as admin, Producer(cluster.namesrv) as producer:
+        await admin.create_topic("moved", queue_count=4)
+        load = Load(producer, "moved")
+        sending = asyncio.create_task(load.run())
+        await load.more(50)
+        target = cluster.nodes("slave")[0]
+        [leader] = (await asyncio.to_thread(cluster.cluster, "transfer", target["name"]))["nodes"]
+        assert (leader["name"], leader["role"]) == (target["name"], "master")
+        await load.more(50)
+        assert load.failed == 0
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
 
 
 def test_status_and_nodes_in_words_and_addresses(group: Any, command: Command) -> None:

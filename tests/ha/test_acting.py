@@ -181,6 +181,9 @@ async def test_a_slave_that_stands_in_and_is_started_again_repeats_nothing(open_
 
 async def test_without_escape_a_slave_locks_queues_and_delivers_nothing(open_street: OpenStreet) -> None:
     street = await open_street(enableRemoteEscape=False)
+    told = await ask(street.client, street[MASTER], RequestCode.EXCHANGE_BROKER_HA_INFO, {})
+    assert told.ext.keys() == {"masterAddress", "masterFlushOffset", "masterHaAddress"}
+    assert told.ext["masterAddress"] == street[MASTER].address
     queue = {"topic": "T", "brokerName": "m", "queueId": 0}
     lock = orjson.dumps({"consumerGroup": "g", "clientId": "c", "mqSet": [queue]})
     assert (await ask(street.client, street[SLAVE], RequestCode.LOCK_BATCH_MQ, {}, lock)).code != 0

@@ -9,6 +9,7 @@ from ledgermq.client import MessageQueue, Producer
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.errors import RemotingError
 from tests.limits import STRANGER_WAIT_S, WAIT_S
 from tests.mixed.nodes import CLUSTER, Node, Street
 from tests.mixed.test_masters_and_slaves import log_of
@@ -138,6 +139,44 @@ async def test_our_slave_stands_in_for_rocketmqs_master(street: Street, eventual
     await eventually(lambda: registered(namesrv, "broker-m", master), "the master is back")
     assert (await brokers(namesrv))["broker-m"] == both
     assert slave.has_said("does not stand in for its master any more")
+
+
+@pytest.mark.long
+async def test_our_master_takes_over_what_rocketmqs_slave_has_delivered(street: Street, eventually: Eventually) -> None:
+    namesrv = street.our_nameserver({"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"})
+    acting: dict[str, object] = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true"}
+    acting |= {"brokerHeartbeatInterval": 500}
+    master = street.our_broker("broker-m", namesrv, {**acting, "haPlainSlaves": "127.0.0.1"})
+    await eventually(lambda: has(namesrv, {0: master.address}), "the master is registered")
+    slave = street.java_broker("broker-m", namesrv, {**acting, "brokerRole": "SLAVE", "brokerId": 1})
+    await eventually(lambda: has(namesrv, {0: master.address, 1: slave.address}), "both are registered")
+    other = street.our_broker("broker-o", namesrv)
+    await eventually(lambda: registered(namesrv, "broker-o", other), "the other master is registered")
+    await create_topic(namesrv, "Waits")
+    await eventually(lambda: has_topic(slave, b'"Waits"'), "the slave has the topic")
+    async with Producer(namesrv.address, deadline_s=STRANGER_WAIT_S) as producer:
+        await producer.send("Waits", b"later", delay_level=3, queue=MessageQueue("Waits", "broker-m", 0))
+    await eventually(lambda: copied(master, slave), "the slave has the message")
+    master.kill()
+
+    async def is_delivered() -> bool:
+        return b"later" in log_of(other)
+
+    await eventually(is_delivered, "RocketMQ's slave delivers it to the other master")
+    master.start()
+    await eventually(lambda: delivered_of_level_3(master, 1), "the master knows that it is delivered")
+    assert log_of(master).count(b"later") == 1
+
+
+async def delivered_of_level_3(broker: Node, count: int) -> bool:
+    client = RemotingClient()
+    try:
+        answer = await client.request(broker.address, Command(RequestCode.GET_ALL_DELAY_OFFSET), WAIT_S)
+    except RemotingError:
+        return False
+    finally:
+        await client.close()
+    return b"3:%d" % count in bytes(answer.body)
 
 
 async def copied(master: Node, slave: Node) -> bool:
