@@ -16,7 +16,7 @@ from tests.mixed.nodes import Node, Street
 from tests.mixed.test_brokers_under_our_controllers_follow_each_other import master_is, same, sent
 from tests.mixed.test_java_brokers_under_our_controllers import NAME, state
 from tests.mixed.test_masters_and_slaves import Asked
-from tests.mixed.traffic import consume, create_topic
+from tests.mixed.traffic import brokers, consume, create_topic
 
 Eventually = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[None]]
 
@@ -61,6 +61,12 @@ async def test_our_broker_follows_under_rocketmqs_controller_and_is_never_electe
     [rocketmqs] = street.java_controlled_group(NAME, namesrv, [controller], 1)
     await eventually(master_is([controller], rocketmqs, 1), "RocketMQ's, the only one, is master")
     ours = street.our_controlled_broker(NAME, namesrv, [controller])
+
+    async def are_routed() -> bool:
+        found = (await brokers(namesrv)).get(NAME, {})
+        return found.get(0) == rocketmqs.address and ours.address in found.values()
+
+    await eventually(are_routed, "both are registered")
     await create_topic(namesrv, "Copied")
     bodies = [b"%d" % number * 50 for number in range(200)]
     await sent(namesrv, eventually, rocketmqs, bodies)
