@@ -112,13 +112,13 @@ class HandBack:
             entries = orjson.loads(answer.body)
             if not isinstance(entries, list) or len(entries) > ENTRIES_AT_ONCE:
                 raise ValueError("its deliveries are no list")
-            taken += sum(self._take(entry_of(values)) for values in entries)
+            taken += sum(self.take(entry_of(values)) for values in entries)
             following = integer(answer.ext, "next")
             position = following if following > position else -1
         if taken:
             _log.info("the slave at %s delivered %d messages while this master was away", address, taken)
 
-    def _take(self, entry: Delivered) -> bool:
+    def take(self, entry: Delivered) -> bool:
         """Count an entry as delivered, if it is about a message of this log."""
         try:
             found = self._store.reader.look_up(entry.origin)

@@ -8,6 +8,7 @@
 Source: apache/rocketmq `broker/.../BrokerController.java` (syncBrokerMemberGroup, onMinBrokerChange), 5.3.3.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 
 import orjson
@@ -124,6 +125,14 @@ class ActingSubsystem(Subsystem):
         self._journal.load()
         elsewhere = self.elsewhere if self._config.remote_escape else None
         self.leadership.stand_in(elsewhere, lambda: self.elsewhere.open(self._deliveries))
+
+    async def before_deliveries(self) -> None:
+        """This node is master now: learn what slaves delivered meanwhile, and what itself did while it was a slave."""
+        with contextlib.suppress(OSError):
+            self._journal.load()
+        for entry in self._journal.entries:
+            self.hand_back.take(entry)
+        await self.hand_back.ask_slaves()
 
     # ---- what others say
 

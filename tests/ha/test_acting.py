@@ -64,6 +64,10 @@ class Street:
         await broker.start()
         broker.parts.acting.elsewhere.pause_s = 0.1
 
+    def make_master(self, number: int) -> None:
+        """By its configuration, from its next start on."""
+        self._configs[number] |= {"brokerRole": "ASYNC_MASTER", "broker_id": 0}
+
     async def stop(self, number: int) -> None:
         broker, self.brokers[number] = self.brokers[number], None
         if broker is not None:
@@ -177,6 +181,23 @@ async def test_a_slave_that_stands_in_and_is_started_again_repeats_nothing(open_
     await eventually(lambda: slave.delay.timer._due.loaded_ms > time.time_ns() // 1_000_000)
     assert (slave.acting.elsewhere.stored, len(slave.delay.timer._due)) == (0, 0)
     assert await street.bodies(OTHER) == [b"timer"]
+
+
+async def test_a_slave_that_is_made_master_delivers_what_it_has_not_delivered(open_street: OpenStreet) -> None:
+    street = await open_street()
+    await street.make(MASTER, "Here")
+    await street.send(b"timer", properties=later())
+    await street.send(b"only here", "Here", properties=later())
+    await street.slave_has_all()
+    await street.stop(MASTER)
+    elsewhere = street[SLAVE].parts.acting.elsewhere
+    await eventually(lambda: (elsewhere.stored, elsewhere.left) == (1, 1))
+    await street.stop(SLAVE)
+    street.make_master(SLAVE)
+    await street.start(SLAVE)
+    promoted = street[SLAVE].parts
+    await eventually(lambda: promoted.delay.timer.delivered == 1)
+    assert (await street.bodies(SLAVE, "Here"), await street.bodies(SLAVE)) == ([b"only here"], [])
 
 
 async def test_without_escape_a_slave_locks_queues_and_delivers_nothing(open_street: OpenStreet) -> None:
