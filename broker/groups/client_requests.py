@@ -48,7 +48,7 @@ NOTIFY_AGAIN_SECONDS = 2.0
 _LEFT_MAX = 20
 """Most requests to leave groups that are kept with a heartbeat; a new leader removes further ones when they expire."""
 
-_HEARTBEAT_AT_ONCE_BYTES = 64 * 1024
+_HEARTBEAT_AT_ONCE_BYTES = 16 * 1024
 _HEARTBEAT_MAX_BYTES = 1 << 20
 _NEW_GROUPS_MAX = 1000
 """Most consumer groups that one heartbeat creates; it is refused then, and the client's next one goes on."""
@@ -115,7 +115,7 @@ class ClientRequests:
             yield
         made = 0
         for data in beat.consumers:
-            made += self._metadata.group(data.group) is None
+            made += self._config.auto_create_group and self._metadata.group(data.group) is None
             if made > _NEW_GROUPS_MAX:
                 remark = f"heartbeat: {_NEW_GROUPS_MAX} groups were created, the next one goes on"
                 raise Refusal(Cause.BUSY, remark, retry_after_ms=1000)

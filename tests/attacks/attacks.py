@@ -224,11 +224,11 @@ ATTACKS: Final[dict[str, Attack]] = {
         leader_cpu_s=12,
     ),
     "large-requests": Attack(
-        "13 large requests one after the other: heartbeats, batches, locks, lists, moves of offsets",
+        "19 large requests one after the other: heartbeats, batches, locks, lists, moves of offsets",
         ask_for_much,
         "2 ms a turn; 10,000 entries of a list, 16,384 messages of a batch, 1000 groups made by a heartbeat, 16 MiB",
-        leader_cpu_s=60,
-        leader_mib=1200,
+        leader_cpu_s=20,
+        leader_mib=300,
         topics=30_000,
     ),
     "every-field": Attack(

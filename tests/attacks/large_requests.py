@@ -1,4 +1,4 @@
-"""Single requests that are large, or ask for a large answer. Each is one that Java's broker takes."""
+"""Single requests that are large, or ask for much: those that Java's broker takes, and the longest taken here."""
 
 import json
 from collections.abc import Iterator
@@ -69,9 +69,13 @@ def requests() -> Iterator[tuple[str, Request]]:
     """Yield each request with its name; later ones ask for what earlier ones made."""
     yield "317 of few groups", (317, {"isOrder": "false"}, b"")
     yield "320 of 182,351 messages", batch(182_351, "batch")
+    yield "320 of 16,384 messages", batch(16_384, "batch")
     yield "41 of 200,000 queues", locks(200_000)
+    yield "41 of 65,536 queues", locks(65_536)
     yield "34 of 300,000 producer groups", heartbeat(300_000, 0)
+    yield "34 of 10,000 producer groups", heartbeat(10_000, 0)
     yield "34 of 5,000 consumer groups", heartbeat(0, 5_000)
+    yield "34 of 1,000 consumer groups", heartbeat(0, 1_000)
     yield "202 of 65,536 queues", (202, {"topic": _WIDE}, b"")
     yield "225 of 4,000 groups", groups(4_000)
     yield "222 of 65,536 queues", reset(-1)
@@ -79,7 +83,9 @@ def requests() -> Iterator[tuple[str, Request]]:
     yield "314 of 65,536 queues", (314, {"srcGroup": "g0", "destGroup": "g1", "topic": _WIDE, "offline": "true"}, b"")
     yield "317 of 4,000 groups", (317, {"isOrder": "false"}, b"")
     yield "225 of 100,000 groups", groups(100_000)
+    yield "225 of 10,000 groups", groups(10_000)
     yield "18 of 20,000 topics", topics(20_000)
+    yield "18 of 10,000 topics", topics(10_000)
 
 
 def ask_for_much(scene: Scene) -> None:

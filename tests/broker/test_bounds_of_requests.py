@@ -161,6 +161,15 @@ async def test_a_heartbeat_creates_at_most_so_many_groups_and_the_next_one_goes_
     assert desk.parts.context.metadata.group("g2")
 
 
+@pytest.mark.parametrize("desk", [{"auto_create_group": False}], indirect=True)
+async def test_groups_that_a_heartbeat_may_not_create_are_not_counted(
+    client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_requests, "_NEW_GROUPS_MAX", 2)
+    body = {"clientID": "c", "consumerDataSet": [{"groupName": f"g{number}"} for number in range(3)]}
+    assert (await client.ask(RequestCode.HEART_BEAT, None, json.dumps(body).encode())).code == 0
+
+
 async def test_a_heartbeat_is_short_and_so_is_a_tag_expression(client: MemoryClient) -> None:
     def beat(expression: str) -> bytes:
         subscription = {"topic": "T", "subString": expression}
