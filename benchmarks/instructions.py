@@ -3,8 +3,9 @@
     python benchmarks/instructions.py [--work WORK,WORK] [--system NAME=TREE ...]
 
 WORK is one of send, batch, pull; topics-N: single sends to 8 queues of each of N topics, in random order; raft-send,
-raft-batch, raft-topics-N: three brokers together; raft-sealed-...: the same with a secret, so that each frame between
-brokers has a proof.
+raft-batch, raft-topics-N: three brokers together; async-send, async-batch: a master and a slave together; sync-...: the
+same with answers that wait for the slave. With `-sealed-` (raft-sealed-send) brokers share a secret, so that each frame
+between them has a proof.
 
 For each system and workload a process runs whole brokers in one event loop under callgrind (valgrind has to be
 installed), sends them requests over sockets of its own, and counts the instructions of that thread while it does.
@@ -214,7 +215,7 @@ async def _measured(work: str, turns: int, directory: str, measuring: Callable[[
     from node.broker_assembly import Broker
     from node.config import load_broker_config
 
-    every = _settings(directory, 3 if work.startswith("raft-") else 1, is_sealed="sealed" in work)
+    every = _settings(directory, work.partition("-")[0], is_sealed="-sealed-" in work)
     nodes = [Broker(load_broker_config(None, settings)) for settings in every]
     for node in nodes:
         await node.start()
@@ -240,7 +241,8 @@ async def _measured(work: str, turns: int, directory: str, measuring: Callable[[
         return sum([await turn(warm_up + number) for number in range(turns)])
 
 
-def _settings(directory: str, count: int, *, is_sealed: bool) -> list[list[str]]:
+def _settings(directory: str, mode: str, *, is_sealed: bool) -> list[list[str]]:
+    count = {"raft": 3, "sync": 2, "async": 2}.get(mode, 1)
     ports = _free_ports(2 * count)
     own = ["bindAddress=127.0.0.1", "brokerIP1=127.0.0.1", "brokerIP2=127.0.0.1", "namesrvAddr=127.0.0.1:9"]
     own += ["flushDiskType=ASYNC_FLUSH", "mappedFileSizeCommitLog=1073741824", "brokerName=broker-a"]
@@ -248,17 +250,20 @@ def _settings(directory: str, count: int, *, is_sealed: bool) -> list[list[str]]
         [*own, f"listenPort={ports[i]}", f"storePathRootDir={directory}/{i}", "diskMaxUsedSpaceRatio=100"]
         for i in range(count)
     ]
-    if count > 1:
+    if mode == "raft":
         peers = ";".join(f"n{i}-127.0.0.1:{ports[count + i]}" for i in range(count))
         for i, settings in enumerate(every):
             settings += ["enableDLegerCommitLog=true", "dLegerGroup=broker-a", f"dLegerPeers={peers}"]
             settings.append(f"dLegerSelfId=n{i}")
+    elif count > 1:
+        every[0] += [f"brokerRole={mode.upper()}_MASTER", f"haListenPort={ports[2]}"]
+        every[1] += ["brokerRole=SLAVE", "brokerId=1", f"haMasterAddress=127.0.0.1:{ports[2]}"]
     if is_sealed:
         secret = Path(directory, "secret")
         secret.write_text("0123456789abcdef" * 4)
         secret.chmod(0o600)
         for settings in every:
-            settings.append(f"dLegerPeerSecretFile={secret}")
+            settings.append(f"{'dLegerPeerSecretFile' if mode == 'raft' else 'haPeerSecretFile'}={secret}")
     return every
 
 

@@ -12,6 +12,7 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (putMessage, ReputM
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections import deque
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import InvalidTopicError, StoreError
+from store.errors import DiskReadError, InvalidTopicError, StoreError
 from store.files.disk import no_room
 from store.log.drafts import QueuedDraft
 from store.message_reader import MessageReader
@@ -31,6 +32,8 @@ from store.queues.dispatch import unit_fields
 from store.queues.queue_entries import entries_of, entries_of_draft
 from store.queues.queue_offsets import GivenOffsets
 from store.queues.queue_table import QueueStarts, QueueTable
+from store.recovery.batch_fields import put_plain
+from store.recovery.record_batches import stored_at
 from store.replicated_log import Done, LogState, ReplicatedLog
 from store.store_listener import StoreListener
 from store.time_slice import TimeSlice
@@ -46,6 +49,16 @@ SLICE_S = 0.005
 """Longest run of dispatching before the loop gets its turn."""
 
 _SLICE_CHECK_RECORDS = 64
+_BATCH_BYTES = 16 << 10
+"""Fewer bytes of a copied log are dispatched record by record."""
+_BATCH_RECORDS = 1024
+"""Records put at once; one of a topic that is watched, or new, has them put one by one."""
+_GATHER_S = 0.01
+"""How long a node that copies a log lets records gather before it dispatches them, where many arrive."""
+_MANY_BYTES = 32 << 10
+"""Bytes of the log dispatched at once from which on many arrive."""
+_GATHERED_BYTES = 1 << 20
+"""These are enough to be dispatched without further delay."""
 
 
 class MessageStore:
@@ -98,6 +111,7 @@ class MessageStore:
         self._is_writable = False
         self._announced: LogState | None = None
         self._is_resuming = False
+        self._gather_until = 0.0
         self._is_closed = False
         log.add_listener(self)
 
@@ -182,8 +196,12 @@ class MessageStore:
         self._is_writable = False
 
     def on_confirmed(self, confirm_offset: int) -> None:
-        """Dispatch up to `confirm_offset`: kept drafts at once, the rest in slices."""
-        self._pump(confirm_offset)
+        """Dispatch up to `confirm_offset`: kept drafts at once, the rest in slices; where many come, they gather."""
+        delay_s = 0.0 if self._is_writable else self._gather_until - self._loop.time()
+        if delay_s > 0.0 and confirm_offset - self.dispatched_offset < _GATHERED_BYTES:
+            self._resume(delay_s=delay_s)
+        else:
+            self._pump(confirm_offset)
 
     def on_role_change(self, state: LogState) -> None:
         """Drafts are kept only while this node writes; a new writer catches up before it takes messages."""
@@ -323,6 +341,32 @@ class MessageStore:
     def _dispatch_walk(self, end_offset: int) -> bool:
         """Dispatch from the log itself for one slice; answer whether it came to `end_offset`."""
         time_slice = TimeSlice(SLICE_S)
+        if end_offset - self.dispatched_offset >= _MANY_BYTES:
+            self._gather_until = self._loop.time() + _GATHER_S
+        if end_offset - self.dispatched_offset >= _BATCH_BYTES and not self.queues.has_kinds:
+            with contextlib.suppress(CorruptRecordError, DiskReadError):  # which the walk meets where it is
+                if not self._dispatch_batches(end_offset, time_slice):
+                    return False
+        return self._dispatch_records(end_offset, time_slice)
+
+    def _dispatch_batches(self, end_offset: int, time_slice: TimeSlice) -> bool:
+        """Dispatch many records at once, if the log can be read so; answer whether that came to the end in time."""
+        source = self.log.batches()
+        for file, batch in source.batches(self.dispatched_offset, end_offset) if source is not None else ():
+            for piece in batch.pieces(_BATCH_RECORDS):
+                end = file.start_offset + piece.end
+                queues = put_plain(file, piece, self.queues.by_key)
+                if queues is not None:
+                    self._touched.update(dict.fromkeys(queues))
+                    self.last_timestamp = stored_at(file, piece, -1)
+                    self.dispatched_offset = end
+                elif not self._dispatch_records(end, time_slice):
+                    return False
+                if time_slice.is_over():
+                    return False
+        return True
+
+    def _dispatch_records(self, end_offset: int, time_slice: TimeSlice) -> bool:
         find = self.queues.by_key.get
         touched = self._touched
         for count, (physical_offset, record) in enumerate(self.log.walk(self.dispatched_offset, end_offset)):

@@ -254,7 +254,7 @@ class ReplicatedLog(Protocol):
         """
 
     def batches(self) -> RecordSource | None:
-        """A faster walk for recovery, which tells damaged records apart; None where there is none. Called once."""
+        """A faster walk, which in recovery tells damaged records apart; None where there is none."""
 
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
         """`(path, end offset)` of the files that are written no more and confirmed to their ends, oldest first."""

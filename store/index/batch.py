@@ -22,7 +22,9 @@ from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import index_keys
 from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
 from ledgermq.message.record import MAGIC_V1, check_record, dispatch_fields
-from store.tails import Bools, Hashes, Longs, Tails, hashes_of_runs, joined_hashes
+from store.files.mapped_file import MappedFile
+from store.recovery.record_batches import RecordBatch
+from store.tails import Bools, Hashes, Longs, Tails, hashes_of_runs, joined_hashes, windows
 
 _HEAD_SIZE = 88
 _HEAD = np.dtype(
@@ -127,6 +129,29 @@ def records_batch(records: Sequence[tuple[int, memoryview]]) -> KeyBatch:
             _, _, sys_flag, _, _, timestamps[number], topic, properties = dispatch_fields(views[number], 0)
             others.append((number, sys_flag, topic, properties))
     return KeyBatch(np.array(offsets, np.int64), timestamps, tails, sizes - starts, others)
+
+
+def log_batch(file: MappedFile, batch: RecordBatch) -> KeyBatch:
+    """The same of records of a log that is read by the batch, at least one."""
+    heads = batch.heads
+    is_rare = ~batch.common | (heads["sys_flag"] & _RARE != 0)
+    timestamps = heads["stored"].astype(np.int64)
+    tails_at = np.where(is_rare, batch.ends, batch.tails)
+    sizes = batch.ends - tails_at
+    size = int(sizes[0])
+    if size and (sizes == size).all():
+        tails = windows(np.frombuffer(file.view, np.uint8), size)[tails_at].tobytes()
+    else:
+        buffer = file.buffer
+        tails = b"".join([buffer[at:end] for at, end in zip(tails_at.tolist(), batch.ends.tolist(), strict=True)])
+    others = []
+    for number in np.flatnonzero(is_rare).tolist():
+        record = file.view[int(batch.starts[number]) : int(batch.ends[number])]
+        with contextlib.suppress(CorruptRecordError):
+            check_record(record, 0, len(record), check_crc=False)
+            _, _, sys_flag, _, _, timestamps[number], topic, properties = dispatch_fields(record, 0)
+            others.append((number, sys_flag, topic, properties))
+    return KeyBatch(batch.starts + file.start_offset, timestamps, tails, sizes, others)
 
 
 def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:

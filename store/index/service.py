@@ -22,7 +22,7 @@ from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import key_text
 from store.directory.checkpoint import IndexProgress
 from store.errors import DiskFailedError, StoreError
-from store.index.batch import KeyBatch, drafts_batch, records_batch
+from store.index.batch import KeyBatch, drafts_batch, log_batch, records_batch
 from store.index.builder import IndexBuilder, QueryResult
 from store.index.index_file import QueryRange
 from store.log.drafts import QueuedDraft
@@ -48,6 +48,10 @@ _SLICE_CHECK_RECORDS = 64
 _UNDER_WAY_MAX = 4
 _SLICE_BYTES = 1 << 20
 """Of the log: so much is taken from drafts at once."""
+
+_BATCH_BYTES = 64 << 10
+"""Fewer bytes of a copied log are read record by record."""
+_BATCH_RECORDS = 2048
 
 _DRAFT_BYTES_MAX = 32 << 20
 """Of the log: drafts of more are not kept, and the log is read again."""
@@ -268,6 +272,12 @@ class IndexService:
         """Keys of records from the cursor on, up to drafts or `end` or for a slice, and where the next ones start."""
         if self._drafts:
             end = min(end, self._drafts[0][0])
+        if end - self._cursor >= _BATCH_BYTES and (source := self._store.log.batches()) is not None:
+            with contextlib.suppress(CorruptRecordError, StoreError):  # which the walk meets where it is
+                for file, batch in source.batches(self._cursor, end):
+                    if len(batch.starts):
+                        some = next(batch.pieces(_BATCH_RECORDS))
+                        return log_batch(file, some), file.start_offset + some.end
         records, behind = self._collect(end, slice_s)
         return (records_batch(records) if records else None), behind
 

@@ -1,4 +1,4 @@
-"""Batches of a log for the recovery of its queues: makes the units of many records of a queue at once.
+"""Batches of a log for its queues: makes the units of many records of a queue at once, in recovery and in copied logs.
 
     records of a batch --> by queue --> a run of units, one behind the other --> one store into the queue
 
@@ -52,7 +52,7 @@ class QueueRun:
 
 
 class RecordSource(abc.ABC):
-    """Reads a log by the batch, for recovery.
+    """Reads a log by the batch.
 
     Attributes:
         first_damaged: physical offset of the first damaged record that the log's own recovery found; None: none.
@@ -204,6 +204,36 @@ def put_run(run: QueueRun) -> bool:
         queue.extend(run.units.tobytes())
         return True
     return first + count <= queue.max_offset and _holds(queue, first, memoryview(run.units.tobytes()))
+
+
+def put_plain(
+    file: MappedFile, batch: RecordBatch, known: Mapping[tuple[str | bytes, int], ConsumeQueue]
+) -> list[ConsumeQueue] | None:
+    """Put the units of a batch whose queues are all known, plain and watched by nobody; no soundness is asked for.
+
+    Returns:
+        The queues; None: the batch is not such a one, and nothing is put.
+
+    Raises:
+        CorruptRecordError: a record cannot be parsed; nothing is put.
+        DiskFullError, DiskFailedError: not all units can be stored; putting the batch again is harmless.
+    """
+    others: list[int] = []
+
+    def find(topic: bytes, queue_id: int, offset: int) -> ConsumeQueue | None:
+        queue = known.get((topic, queue_id))
+        if type(queue) is not ConsumeQueue or queue.is_watched:
+            others.append(offset)
+        return queue
+
+    runs = list(runs_of(file, batch, find))
+    if others:
+        return None
+    for run in runs:
+        if not put_run(run):
+            for unit, queue_offset, _ in one_by_one(run):
+                run.queue.put(*unit, queue_offset)
+    return [run.queue for run in runs]
 
 
 def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:

@@ -13,7 +13,7 @@ Source: apache/rocketmq `store/.../CommitLog.java` (checkMessageAndReturnSize, 5
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,6 +76,16 @@ class RecordBatch:
             self.starts[:count], self.ends[:count], self.tails[:count], self.heads[:count], self.common[:count],
             self.sound[:count], int(self.ends[count - 1]), self.is_end, self.is_blank,
         )  # fmt: skip
+
+    def pieces(self, count: int) -> Iterator["RecordBatch"]:
+        """Yield batches of `count` records; the last one may have fewer."""
+        for first in range(0, len(self.starts), count):
+            rows = slice(first, first + count)
+            ends = self.ends[rows]
+            yield RecordBatch(
+                self.starts[rows], ends, self.tails[rows], self.heads[rows], self.common[rows], self.sound[rows],
+                int(ends[-1]), self.is_end, self.is_blank,
+            )  # fmt: skip
 
 
 def read_batch(file: MappedFile, position: int, limit: int, *, check: bool, torn: bool = False) -> RecordBatch:

@@ -1,0 +1,118 @@
+"""A log that is copied, or caught up with, is dispatched by the batch: with the results of record by record."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from ledgermq.message.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from store import message_store
+from store.index.batch import Entries, log_batch, records_batch
+from store.message_store import MessageStore
+from store.opening import OpenStore
+from tests.store.support import FOLLOWING, MemoryLog, Recorder, eventually, open_classic, put_all, queue_table, queued
+
+_WATCHED = "state"
+_KEYS = (b"UNIQ_KEY\x017F0000\x02", b"KEYS\x01a b\x02TAGS\x01x\x02", "KEYS\x01ä\x02".encode())
+_PROPERTIES = (b"", *_KEYS, b"DELAY\x012\x02")
+
+
+async def _filled(directory: Path, source: random.Random) -> OpenStore:
+    """A store of some hundred records in several files: runs to one queue, new queues, watched and prepared ones."""
+    store = await open_classic(directory, file_size=100_000, queue_file_size=20_000)
+    topics = ["T", "T", "T", "SCHEDULE_TOPIC_XXXX", "t" * 127]
+    for number in range(60):
+        topic = _WATCHED if number % 20 == 13 else source.choice(topics) if number < 40 else f"late{number % 7}"
+        queue = store.store.queues.get(topic, source.randrange(3))
+        drafts = []
+        for _ in range(source.choice((1, 3, 20))):
+            sys_flag = source.choice((0, 0, 0, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK))
+            drafts.append(draft := queued(queue, source.randbytes(source.choice((0, 50, 700))), sys_flag=sys_flag))
+            properties = source.choice(_PROPERTIES)
+            draft.size += len(properties) - len(draft.properties)
+            draft.properties = properties
+        await put_all(store, drafts)
+    return store
+
+
+async def _dispatched(store: OpenStore, directory: Path) -> tuple[dict[tuple[str, int], bytes], list[object], int]:
+    """Units of each queue, watched records and last time of another store, which finds this one's log as it is."""
+    other = MessageStore(store.store.log, queue_table(directory, 100), asyncio.get_running_loop())
+    other.watch_topic(_WATCHED)
+    other.add_listener(recorder := Recorder())
+    other.start()
+    await eventually(lambda: other.dispatched_offset == store.store.log.confirm_offset)
+    units = {
+        (queue.topic, queue.queue_id): b"".join(bytes(queue.units(at, 1)) for at in range(queue.max_offset))
+        for queue in other.queues
+    }
+    other.close()
+    return units, recorder.of("state"), other.last_timestamp
+
+
+@pytest.mark.parametrize("count", [7, 1024])
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_log_is_dispatched_by_the_batch_as_record_by_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, count: int
+) -> None:
+    store = await _filled(tmp_path / "a", random.Random(seed))
+    monkeypatch.setattr(message_store, "_BATCH_RECORDS", count)
+    by_batch = await _dispatched(store, tmp_path / "b")
+    monkeypatch.setattr(message_store, "_BATCH_BYTES", 1 << 40)
+    one_by_one = await _dispatched(store, tmp_path / "c")
+    assert by_batch == one_by_one
+    assert len(by_batch[0]) > 10
+    assert by_batch[1]
+    await store.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_keys_of_a_batch_are_those_of_its_records(tmp_path: Path, seed: int) -> None:
+    store = await _filled(tmp_path, random.Random(seed))
+    log = store.store.log
+    source, found = log.batches(), []
+    assert source is not None
+    for file, batch in source.batches(0, log.confirm_offset):
+        found += _rows(log_batch(file, batch).entries())
+    assert found == _rows(records_batch(list(log.walk(0, log.confirm_offset))).entries())
+    assert len(found) > 100
+    await store.close()
+
+
+def _rows(entries: Entries) -> list[tuple[int, int, int]]:
+    columns = (entries.hashes, entries.offsets, entries.timestamps)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("gather_s", [0.01, 3600.0])
+async def test_a_follower_lets_records_gather_where_many_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gather_s: float
+) -> None:
+    monkeypatch.setattr(message_store, "_GATHER_S", gather_s)
+    log = MemoryLog(FOLLOWING)
+    store = MessageStore(log, queue_table(tmp_path), asyncio.get_running_loop())
+    store.start()
+    queue = store.queues.get("T", 0)
+
+    def receive(size: int) -> None:
+        draft = queued(queue, b"x" * size)
+        draft.queue_offset = 0
+        log.receive([draft])
+        log.confirm()
+
+    receive(100)
+    assert store.dispatched_offset == log.confirm_offset
+    receive(100)
+    assert store.dispatched_offset == log.confirm_offset, "few arrive"
+    receive(message_store._MANY_BYTES)
+    behind = log.confirm_offset
+    assert store.dispatched_offset == behind
+    receive(100)
+    if gather_s > 1.0:
+        assert store.dispatched_offset == behind
+        receive(message_store._GATHERED_BYTES)
+        assert store.dispatched_offset == log.confirm_offset, "enough have come"
+    else:
+        await eventually(lambda: store.dispatched_offset == log.confirm_offset)
+    store.close()
