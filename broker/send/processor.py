@@ -4,14 +4,16 @@
                                                                      '- commit -> `append.answers`
 
 Per message: dict look-ups, a few searches in the properties' text (in bytes they cost several times as much), one
-draft, one tuple. No task, no future. Code that a plain message does not need (retry topics, other spellings of the
-header) is in functions of its own.
+draft, one tuple. No task, no future. A plain message whose header repeats an earlier one of its connection but for its
+own values (`ledgermq.remoting.codec.repeated`) is made of what was found out about that one. Code that a plain message
+does not need (retry topics, other spellings of the header) is in functions of its own.
 
 Source: apache/rocketmq `broker/.../processor/SendMessageProcessor.java` (5.x).
 """
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from broker.append.answers import Answer
@@ -42,6 +44,7 @@ from ledgermq.message.properties import INNER_NUM, PROPERTIES_LENGTH_MAX, find_p
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.fields import I64_MAX, integer, long, text
+from ledgermq.remoting.codec.repeated import RepeatedSend
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.drafts import QueuedDraft
@@ -59,6 +62,10 @@ _NUMBERS_MAX: Final = 1024  # combinations kept; senders repeat a few
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _SHARDING_KEY: Final = "__SHARDINGKEY\x01"
+_NOT_PLAIN: Final = (
+    *("CLUSTER\x01", "POP_CK\x01", "INNER_NUM\x01", _SHARDING_KEY, "DELAY\x01", "TRAN_MSG\x01", "TIMER_DEL"),
+)
+"""Properties that `SendProcessor._send` looks for."""
 
 
 class BornHost:
@@ -71,6 +78,27 @@ class BornHost:
         is_v6 = len(self.encoded) == 20
         self.flags = BORN_HOST_V6 if is_v6 else 0
         self.extra_size = _HOST_V6_EXTRA if is_v6 else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainSend:
+    """What plain messages have in common whose headers fit one pattern of a connection.
+
+    Attributes:
+        topic: None: they are not plain; a target is never known by it.
+        before, after: properties in front of the key and behind it, as they are stored.
+        size: bytes that host and properties add to a record.
+    """
+
+    topic: str | None
+    before: bytes
+    after: bytes
+    size: int
+    sys_flag: int
+    reconsume_times: int
+    flag: int
+    born_host: bytes
+    tags_code: int
 
 
 class SendProcessor:
@@ -115,6 +143,8 @@ class SendProcessor:
 
     def send_v2(self, connection: Connection, command: Command) -> None:
         """Code 310; a few clients use long names with it, too."""
+        if command.__class__ is RepeatedSend and self._repeat(connection, command):
+            return
         fields = command.ext
         self._send(connection, command, fields if "b" in fields else shortened(fields))
 
@@ -319,6 +349,81 @@ class SendProcessor:
             self._answer_when_known(fields["b"], (connection, command, draft, key))
         else:
             appender.answers.append((connection, command, draft, key))
+
+    def _repeat(self, connection: Connection, command: RepeatedSend) -> bool:
+        """Do what `_send` does, for a plain message like others before it; return False, and do nothing, for others."""
+        like = command.pattern.derived
+        if like is None:
+            like = command.pattern.derived = self._plain_like(connection, command)
+        target = self._known.get((like.topic, command.queue_id))
+        body = command.body
+        if target is None or target.needs_key or not 0 < len(body) <= self._body_max:
+            return False
+        size = target.overhead + like.size + len(body)
+        if size > self._record_max:
+            return False
+        draft = QueuedDraft()
+        draft.messages = 1
+        draft.topic = target.topic
+        draft.queue_id = target.queue_id
+        draft.queue = target.queue
+        draft.flag = like.flag
+        draft.sys_flag = like.sys_flag
+        draft.born_timestamp = int(command.born)
+        draft.reconsume_times = like.reconsume_times
+        draft.born_host = like.born_host
+        draft.prepared_transaction_offset = 0
+        draft.body = body
+        draft.properties = like.before + command.key + like.after
+        draft.tags_code = like.tags_code
+        draft.size = size
+        draft.tally = target.tally
+        appender = self._appender
+        appender.begin()
+        appender.drafts.append(draft)
+        appender.answers.append((connection, command, draft, command.key))
+        return True
+
+    def _plain_like(self, connection: Connection, command: RepeatedSend) -> PlainSend:
+        """Find out what messages of a pattern have in common, by one of them.
+
+        Raises:
+            Refusal: a field is not valid.
+        """
+        fields, key = command.ext, command.key
+        text = fields.get("i", "")
+        born = _born_host(connection)
+        header, flag = self._header(born, fields)
+        properties = text.encode()
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        properties += self._stamp
+        before, _, after = properties.partition(_UNIQ_KEY + key)
+        topic = fields.get("b")
+        is_plain = (
+            topic is not None
+            and not any(name in text for name in _NOT_PLAIN)
+            and not (before and before[-1] != 2)
+            and after[:1] == b"\x02"
+            and properties.count(_UNIQ_KEY) == 1
+            and not header[0] & INNER_BATCH
+            and not command.flag & ONEWAY_FLAG
+            and not self._multi_dispatch
+            and waits(text)
+            and len(properties) <= PROPERTIES_LENGTH_MAX
+        )
+        at = properties.rfind(TAGS)
+        return PlainSend(
+            topic=topic if is_plain else None,
+            before=before + _UNIQ_KEY,
+            after=after,
+            size=born.extra_size + self._store_extra + len(properties),
+            sys_flag=header[0],
+            reconsume_times=header[2],
+            flag=flag,
+            born_host=born.encoded,
+            tags_code=tags_code_at(properties, at) if at >= 0 else 0,
+        )
 
     def _append_parked(
         self,

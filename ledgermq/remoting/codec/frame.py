@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import (
     BINARY_HEADER,
     JSON_HEADER,
@@ -26,6 +27,7 @@ from ledgermq.remoting.codec.command import (
     NoFields,
 )
 from ledgermq.remoting.codec.headers import decode_binary_header, decode_odd_json_header, encode_binary_header
+from ledgermq.remoting.codec.repeated import LEARN_AFTER, LEARN_EVERY, PATTERNS_MAX, HeaderPattern, pattern_of
 from ledgermq.remoting.errors import FrameError, JsonError
 
 FRAME_LENGTH_MAX: Final = 16 * 1024 * 1024
@@ -40,6 +42,7 @@ FIELDS_MAX: Final = 128
 PREFIX_LENGTH: Final = 8
 """Bytes before the header."""
 
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _LENGTH_MASK: Final = 0xFFFFFF
 _HTTP: Final = int.from_bytes(b"HTTP")
 _TLS_ALERT: Final = 0x15
@@ -129,6 +132,8 @@ class FrameParser:
         self._fields_max = fields_limit
         self._fed = 0  # bytes of the connection so far
         self._held = bytearray()  # start of an unfinished frame
+        self._patterns: dict[int, HeaderPattern] = {}  # by the length of their headers
+        self._learn_in = LEARN_AFTER
 
     @property
     def held_bytes(self) -> int:
@@ -138,6 +143,7 @@ class FrameParser:
     def forget(self) -> None:
         """Free the unfinished frame, since the connection ends."""
         self._held = bytearray()
+        self._patterns.clear()
 
     def feed(self, data: bytes) -> list[Command]:
         """Return the commands completed by this piece of input, in order.
@@ -194,6 +200,7 @@ class FrameParser:
         size = len(data)
         view = memoryview(data)
         length_max, header_max = self._length_max, self._header_max
+        pattern_for = self._patterns.get
         while size - at >= PREFIX_LENGTH:
             length, word = _WORDS.unpack_from(data, at)
             header_length = word & _LENGTH_MASK
@@ -203,8 +210,15 @@ class FrameParser:
             if end > size:
                 break
             body_at = at + PREFIX_LENGTH + header_length
-            header = data[at + PREFIX_LENGTH : body_at]
             body = view[body_at:end] if end > body_at else b""
+            pattern = pattern_for(word)  # the type of a JSON header is 0
+            if pattern is not None:
+                parts = pattern.unpack_from(data, at + PREFIX_LENGTH)
+                if parts[::2] == pattern.constants and (repeated := pattern.command(parts, body)) is not None:
+                    commands.append(repeated)
+                    at = end
+                    continue
+            header = data[at + PREFIX_LENGTH : body_at]
             if word >> 24 == JSON_HEADER:
                 try:
                     fields = _loads(header)
@@ -224,9 +238,25 @@ class FrameParser:
             if len(command.ext) > self._fields_max:
                 many = f"header with {len(command.ext)} fields, must be at most {self._fields_max}"
                 raise FrameError(base + at, many)
+            if command.code == _SEND:
+                self._learn_in -= 1
+                if not self._learn_in:
+                    self._learn(bytes(header), command)
             commands.append(command)
             at = end
         return at
+
+    def _learn(self, header: bytes, command: Command) -> None:
+        """Make a pattern of a header of which many may follow."""
+        self._learn_in = LEARN_EVERY
+        pattern = pattern_of(header, command) if command.header_type == JSON_HEADER else None
+        if pattern is None:
+            return
+        if len(self._patterns) >= PATTERNS_MAX:
+            self._patterns.clear()
+        elif len(header) not in self._patterns:
+            self._learn_in = LEARN_AFTER
+        self._patterns[len(header)] = pattern
 
     def _decode_odd(self, header: bytes | bytearray, start: int, body: bytes | memoryview) -> Command:
         try:

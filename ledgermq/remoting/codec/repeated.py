@@ -1,0 +1,162 @@
+"""Headers of sends that repeat an earlier one of their connection but for a few values: read without JSON.
+
+    {"code":310,"extFields":{"b":"T","e":"3","g":"1700000000000","i":"UNIQ_KEY.7F..  WAIT.true",..},"opaque":12,..}
+     ------- constant ---------------v--------vvvvvvvvvvvvv------------------vvvv---------------------------vv----
+
+A pattern is made of a header that was parsed as JSON, and only if headers of its length with other letters or digits
+at these places differ in these values alone: that is tried out once. What fits no pattern is parsed as ever.
+"""
+
+import re
+import string
+import struct
+from typing import Any, Final
+
+import orjson
+
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+
+PATTERNS_MAX: Final = 8
+"""Patterns of one connection; they are told apart by their lengths."""
+LEARN_AFTER: Final = 8
+"""Sends of a connection that fit no pattern before one is made."""
+LEARN_EVERY: Final = 256
+"""The same where one was made in vain, or took the place of another: it costs as much as some ten sends."""
+
+_HEADER_MAX: Final = 4096
+_OPAQUE_MAX: Final = 2**31 - 1
+_ZERO: Final = ord("0")
+_NAMES: Final = ("opaque", "queue_id", "born", "key")
+_PLACES: Final = re.compile(
+    rb'"opaque":(?P<opaque>[1-9][0-9]{1,9})(?=[,}])|"e":"(?P<queue_id>[0-9]{1,5})"|"g":"(?P<born>[0-9]{1,15})"'
+    rb'|UNIQ_KEY\\u0001(?P<key>[0-9A-Za-z]{1,64})(?=\\u0002|")'
+)
+_ALL: Final = string.digits + string.ascii_letters
+_OTHER: Final = bytes.maketrans(_ALL.encode(), (_ALL[1:10] + "1" + _ALL[11:] + "a").encode())
+_LOWER: Final = bytes.maketrans(b"0123456789", b"1012345678")
+
+
+class HeaderPattern:
+    """A header of SEND_MESSAGE_V2 with the places of values that differ between messages.
+
+    Attributes:
+        unpack_from: cuts a header of this length into what is constant and what is not, in turn.
+        constants: what is constant.
+        flag, language, version, ext: of the header that it was made of.
+        derived: for the server: what it has found out about all sends of this pattern; None at first.
+    """
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_born_at",
+        "_key_at",
+        "_opaque_at",
+        "_queue_id_at",
+        "constants",
+        "derived",
+        "ext",
+        "flag",
+        "language",
+        "unpack_from",
+        "version",
+    )
+
+    def __init__(self, sizes: list[int], header: bytes, names: list[str], command: Command) -> None:
+        layout = struct.Struct(">" + "".join(f"{size}s" for size in sizes))
+        self.unpack_from = layout.unpack_from
+        self.constants: tuple[bytes, ...] = layout.unpack(header)[::2]
+        self._opaque_at, self._queue_id_at, self._born_at, self._key_at = (2 * names.index(name) + 1 for name in _NAMES)
+        self.flag, self.language, self.version = command.flag, command.language, command.version
+        self.ext = command.ext
+        key = layout.unpack(header)[self._key_at].decode()
+        self._before, _, self._after = command.ext.get("i", "").partition(f"UNIQ_KEY\x01{key}")
+        self.derived: Any = None
+
+    def command(self, parts: tuple[bytes, ...], body: bytes | memoryview) -> "RepeatedSend | None":
+        """Return the command of a header that was cut into these parts; None if it must be parsed."""
+        opaque, queue_id, born = parts[self._opaque_at], parts[self._queue_id_at], parts[self._born_at]
+        key = parts[self._key_at]
+        if not (opaque + queue_id + born).isdigit() or not key.isalnum() or opaque[0] == _ZERO:
+            return None
+        number = int(opaque)
+        if number > _OPAQUE_MAX:
+            return None
+        return RepeatedSend(self, number, body, queue_id.decode(), born, key)
+
+    def ext_of(self, queue_id: str, born: bytes, key: bytes) -> dict[str, str]:
+        """Return the header fields of a send with these values."""
+        properties = f"{self._before}UNIQ_KEY\x01{key.decode()}{self._after}"
+        return self.ext | {"e": queue_id, "g": born.decode(), "i": properties}
+
+
+class RepeatedSend(Command):
+    """A send whose header fits a pattern; like any other, but that its fields are put together when they are asked for.
+
+    Attributes:
+        pattern: the pattern.
+        queue_id: the number of the queue, as text.
+        born: the time at the sender, digits.
+        key: of the message.
+    """
+
+    __slots__ = ("_ext", "born", "key", "pattern", "queue_id")
+
+    def __init__(
+        self, pattern: HeaderPattern, opaque: int, body: bytes | memoryview, queue_id: str, born: bytes, key: bytes
+    ) -> None:
+        self.code = RequestCode.SEND_MESSAGE_V2
+        self.opaque = opaque
+        self.flag = pattern.flag
+        self.body = body
+        self.remark = None
+        self.language = pattern.language
+        self.version = pattern.version
+        self.header_type = 0
+        self.pattern = pattern
+        self.queue_id = queue_id
+        self.born = born
+        self.key = key
+        self._ext: dict[str, str] | None = None
+
+    @property
+    def ext(self) -> dict[str, str]:  # type: ignore[override]
+        """The header fields."""
+        if self._ext is None:
+            self._ext = self.pattern.ext_of(self.queue_id, self.born, self.key)
+        return self._ext
+
+
+def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:
+    """Make a pattern of the header of a send, as it was received and parsed; None if it has not all the values."""
+    if len(header) > _HEADER_MAX or command.remark is not None:
+        return None
+    found = list(_PLACES.finditer(header))
+    names = [match.lastgroup or "" for match in found]
+    if sorted(names) != sorted(_NAMES):
+        return None
+    sizes, pieces, at = [], [], 0
+    for match, name in zip(found, names, strict=True):
+        start, end = match.span(name)
+        sizes += [start - at, end - start]
+        value = header[start:end]
+        other = value[:1] + value[1:].translate(_LOWER) if name == "opaque" else value.translate(_OTHER)
+        pieces += [header[at:start], other]
+        at = end
+    pattern = HeaderPattern([*sizes, len(header) - at], header, names, command)
+    # whether the places mean what they seem to: a header with other values there has these values, and no other ones
+    changed = b"".join(pieces) + header[at:]
+    expected = pattern.command(pattern.unpack_from(changed), b"")
+    try:
+        fields, sample = orjson.loads(changed), orjson.loads(header)
+    except ValueError:
+        return None
+    if expected is None or fields != sample | {"opaque": expected.opaque, "extFields": expected.ext}:
+        return None
+    return pattern if pattern.ext_of(*_values(pattern, header)) == command.ext else None
+
+
+def _values(pattern: HeaderPattern, header: bytes) -> tuple[str, bytes, bytes]:
+    command = pattern.command(pattern.unpack_from(header), b"")
+    return ("", b"", b"") if command is None else (command.queue_id, command.born, command.key)
