@@ -31,7 +31,7 @@ from broker.subsystem import Subsystem
 from broker.transactions.subsystem import TransactionSubsystem
 from ledgermq.remoting.quotas import Quotas
 from store.queues.consume_queue import ConsumeQueue
-from store.replicated_log import LogState
+from store.replicated_log import LogRole, LogState
 from store.timer.metrics import TopicCounts
 from store.timer.timer_index import TimerIndex
 
@@ -188,6 +188,7 @@ class Parts:
     def on_role_change(self, state: LogState) -> None:
         """This node may write now, or may not any more, or follows another leader."""
         self.context.role.update(state)
+        self.context.appender.has_slaves = state.role is LogRole.MASTER
         self.context.targets.forget()
         self.leadership.take(state)
         self.context.announce_soon(None)

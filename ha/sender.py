@@ -9,8 +9,10 @@ window of its `Copy` and by the socket's buffer; a slave that does not read, or 
 """
 
 import asyncio
+import contextlib
 import enum
 import logging
+import os
 from collections import deque
 from typing import Final, Protocol, cast
 
@@ -105,6 +107,7 @@ class SlaveLink(asyncio.Protocol):
         self._nonce = make_nonce()
         self._input = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1  # of the socket
         self._is_writable = True
         self._is_going_on = False
         self._is_restoring = False  # the slave has not reported yet that it has restored the snapshot
@@ -124,6 +127,8 @@ class SlaveLink(asyncio.Protocol):
         if name:
             self.host, self.address = str(name[0]), f"{name[0]}:{name[1]}"
         transport.set_write_buffer_limits(high=_SOCKET_BUFFER_BYTES)
+        connected = transport.get_extra_info("socket")
+        self._descriptor = -1 if connected is None else connected.fileno()
         watch(transport)
         config = self._owner.config
         # RocketMQ's slave may wait for its heartbeat's time before it reports anything
@@ -152,6 +157,7 @@ class SlaveLink(asyncio.Protocol):
         """It is gone."""
         self._phase = _Phase.CLOSED
         self._transport = None
+        self._descriptor = -1
         if self._timer is not None:
             self._timer.cancel()
         self._owner.closed(self)
@@ -218,9 +224,20 @@ class SlaveLink(asyncio.Protocol):
         if dialect is AUTO_SWITCH:
             (epoch, start), _ = part_at(self._owner.epochs, copy.sent)
             header = header._replace(epoch=epoch, epoch_start=start)
-        transport.writelines((dialect.header(header), data, dialect.seal(data)))
+        self._write_now(transport, (dialect.header(header), data, dialect.seal(data)))
         self._sent_s = self._loop.time()
         copy.on_sent(len(data))
+
+    def _write_now(self, transport: asyncio.Transport, pieces: tuple[bytes | memoryview, ...]) -> None:
+        """Write before this turn of the loop ends, when uvloop would: the slave may copy while this node goes on."""
+        sent = 0
+        if self._descriptor >= 0 and not (transport.is_closing() or transport.get_write_buffer_size()):
+            with contextlib.suppress(OSError):  # it is full, or broken, which the transport finds out
+                sent = os.writev(self._descriptor, pieces)
+        for piece in pieces:
+            if sent < len(piece):
+                transport.write(piece[sent:])
+            sent = max(sent - len(piece), 0)
 
     def _take(self) -> None:
         if self._phase is _Phase.CONNECTED and len(self._input) >= OPENER_SIZE:

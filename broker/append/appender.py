@@ -27,6 +27,9 @@ Put = Callable[[Sequence[QueuedDraft], Done, float], None]
 _QUEUE_FILES_S: Final = 0.005
 """Longest time in which a turn makes files of queues; messages to further new queues wait for later turns."""
 
+_EARLY_DRAFTS: Final = 64
+"""So many are worth placing before the turn ends, where a slave can copy them meanwhile."""
+
 _PLACED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
 """Outcome for senders that wait only until their message is placed."""
 
@@ -51,6 +54,7 @@ class Appender:
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
         unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
+        has_slaves: slaves copy the log.
         take_back: may take the senders of a batch of which nothing was placed, since this node ceased to lead in this
             turn, and returns whether it did; None, or if it did not: they are refused.
         on_change_refused: called whenever a change of the tables is refused.
@@ -71,10 +75,12 @@ class Appender:
         self._loop = loop
         self._state_draft = state_draft
         self._is_scheduled = False
+        self._is_late = False  # files of queues are made; the batch is tried again when the turn ends
         self.drafts: list[QueuedDraft] = []
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
         self.unwaited: list[Done] = []
+        self.has_slaves = False
         self.take_back: Callable[[list[Answer]], bool] | None = None
         self.on_change_refused: Callable[[], None] = lambda: None
 
@@ -84,6 +90,16 @@ class Appender:
             self._is_scheduled = True
             self._since = time.monotonic()
             self._loop.call_soon(self._end_of_turn)
+
+    def begin_plain(self) -> None:
+        """As `begin`, for a single message: what earlier requests of this turn left may be placed before it.
+
+        So a slave copies while this turn goes on, and senders that wait for it do not all wait for the whole turn.
+        """
+        if self.has_slaves and len(self.drafts) >= _EARLY_DRAFTS and not self._is_late:
+            self._end_of_turn()
+        if not self._is_scheduled:
+            self.begin()
 
     def add(self, draft: QueuedDraft, done: Done | None = None, *, waits: bool = True) -> None:
         """Put one more draft into the batch; `done` hears the outcome, or, unless it `waits`, that it was placed."""
@@ -106,10 +122,12 @@ class Appender:
 
     def _end_of_turn(self) -> None:
         drafts, answers, listeners, unwaited = self.drafts, self.answers, self.listeners, self.unwaited
+        self._is_late = self._is_scheduled = False
+        if not (drafts or answers or listeners or unwaited):  # placed before
+            return
         self.drafts, self.answers, self.listeners = [], [], []
         if unwaited:
             self.unwaited = []
-        self._is_scheduled = False
         since = self._since
 
         def done(outcome: AppendReceipt | Refusal) -> None:
@@ -141,5 +159,6 @@ class Appender:
     def _wait(self, drafts: list[QueuedDraft], answers: list[Answer], listeners: list[Done], since: float) -> None:
         """Put drafts that could not be placed yet before those that arrived meanwhile."""
         self.begin()
+        self._is_late = True
         self._since = since
         self.drafts, self.answers, self.listeners = drafts, answers, listeners

@@ -379,7 +379,7 @@ class SendProcessor:
         draft.size = size
         draft.tally = target.tally
         appender = self._appender
-        appender.begin()
+        appender.begin_plain()
         appender.drafts.append(draft)
         appender.answers.append((connection, command, draft, command.key))
         return True

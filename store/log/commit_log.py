@@ -43,6 +43,7 @@ __all__ = ["CommitLog", "CommitLogConfig"]
 log = logging.getLogger(__name__)
 
 _BEFORE_ALL = -1
+_MUCH_BYTES = 32 << 10
 
 
 class CommitLog:
@@ -157,6 +158,7 @@ class CommitLog:
         if self._refusal is not None:
             raise self._refusal
         self._part.check()
+        start = self.max_offset
         try:
             end = self.local.place(drafts)
         except StoreError as error:
@@ -165,6 +167,8 @@ class CommitLog:
             raise refusal_of(error) from error
         self._waiting.add(end, done)
         self._has_grown(end)
+        if end - start >= _MUCH_BYTES and not self.local.has_pool:
+            self._part.on_placed()  # other nodes need not wait for the end of this turn
 
     def receive(self, data: memoryview) -> int:
         """Write bytes of the master's log, see `LocalLog.append_bytes`; the new end of the log.

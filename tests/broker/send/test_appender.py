@@ -28,8 +28,10 @@ class ScriptedStore:
     def __init__(self) -> None:
         self.batches: list[tuple[Sequence[QueuedDraft], Done]] = []
         self.error: Exception | None = None
+        self.tries = 0
 
     def put(self, drafts: Sequence[QueuedDraft], done: Done, _deadline_s: float) -> None:
+        self.tries += 1
         if self.error is not None:
             raise self.error
         self.batches.append((drafts, done))
@@ -157,3 +159,35 @@ async def test_a_deposed_leaders_refusal_says_where_to_go(desk: Desk, client: Me
     answer = await answered(client, refusal)
     assert (answer.code, answer.ext["cause"]) == (14, "leader-changed")
     assert answer.ext["leaderHint"] == "10.0.0.2:10911"
+
+
+async def test_where_slaves_copy_a_long_batch_is_placed_before_the_turn_ends() -> None:
+    store = ScriptedStore()
+    appender = appender_on(store)
+    drafts = [draft(n) for n in range(150)]
+    for has_slaves, sizes in ((False, [150]), (True, [64, 64, 22])):
+        appender.has_slaves = has_slaves
+        store.batches.clear()
+        for one in drafts:
+            appender.begin_plain()
+            appender.drafts.append(one)
+        await asyncio.sleep(0)
+        assert [len(placed) for placed, _ in store.batches] == sizes
+        assert [one for placed, _ in store.batches for one in placed] == drafts
+        await asyncio.sleep(0)
+        assert len(store.batches) == len(sizes)
+
+
+async def test_a_long_batch_that_waits_for_files_is_tried_again_once_a_turn() -> None:
+    store = ScriptedStore()
+    appender = appender_on(store)
+    appender.has_slaves, store.error = True, NotYetError()
+    drafts = [draft(n) for n in range(150)]
+    for one in drafts:
+        appender.begin_plain()
+        appender.drafts.append(one)
+    assert store.tries == 1
+    store.error = None
+    await asyncio.sleep(0)
+    ((placed, _),) = store.batches
+    assert list(placed) == drafts
