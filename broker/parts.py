@@ -1,10 +1,10 @@
-"""The broker's subsystems, made and tied together: no files opened, nothing listened at, no time passing yet.
+"""Makes the broker's subsystems and connects them; opens no file and no port, and starts no timer.
 
     BrokerContext <- all of them
     groups (clients, locks) <- pull, pop, send, transactions, admin
     delay (deliveries, parking) <- pop, transactions, send
 
-A subsystem knows what it is given, never the whole.
+A subsystem gets the others that it uses as arguments; none gets `Parts`.
 """
 
 import logging

@@ -84,7 +84,7 @@ class Values:
 
 
 class Tails:
-    """Many tails.
+    """The tails of many records, with columns of what their properties say.
 
     Args:
         joined: all of them.

@@ -3,7 +3,7 @@
     every few seconds: 21 topics, 201 groups, 43 offsets, 45 delay levels, 402 POP modes, 60 timers --> what differs is
     applied
 
-A slave of ours needs none of it, since its master's log has them all. What the master has no longer goes here, too;
+A slave of ours needs none of it, since its master's log has them all. What the master has removed is removed here, too;
 RocketMQ's slave also asks how many timers wait (61): ours counts them as it takes them into its own index.
 RocketMQ's slave drops its whole tables and puts the master's in their place, and has none in between.
 

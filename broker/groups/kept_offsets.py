@@ -1,4 +1,4 @@
-"""Consumers' progress that a slave was told of goes to the master as soon as that is there again.
+"""A slave keeps the offsets that consumers commit to it, and hands them to its master when that is back.
 
 A slave writes no records. Consumers that read from it while the master is away commit there, and go on from there; the
 master hears of it within seconds of its return, unless it has higher offsets by then.
@@ -16,7 +16,7 @@ _AT_ONCE = 500
 
 
 class KeptOffsets:
-    """Hands them over; call `hand_over` periodically."""
+    """Hands the offsets over; call `hand_over` periodically."""
 
     def __init__(self, offsets: ConsumerOffsets, role: Role, forwarding: LeaderForwarding, spawn: Spawn) -> None:
         self._offsets = offsets

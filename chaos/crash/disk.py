@@ -3,9 +3,9 @@
     file   |= as of the last sync =| each 512 bytes: that, or any content seen since |       size: any seen since
     names  |= as of the last sync of the directory =| created | renamed | ... a prefix |
 
-Sectors go their own ways: nothing orders them before a sync. Names of one directory keep their order, as journals of
-ext4, XFS and Btrfs do, but a directory's names and the contents of its files are independent. A file's blocks may be
-missing (a hole) wherever it reads as zeros.
+Sectors are independent: before a sync any of them may be old or new. Names of one directory keep their order, as
+journals of ext4, XFS and Btrfs do, but a directory's names and the contents of its files are independent. A file's
+blocks may be missing (a hole) wherever it reads as zeros.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Work beside a block."""
+"""Runs a coroutine as a task for the time of a `with` block."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 
 @contextlib.asynccontextmanager
 async def in_background(work: Coroutine[object, object, None]) -> AsyncIterator["asyncio.Task[None]"]:
-    """Run `work` beside the block. It is cancelled at the end of the block, which raises the exception of `work`."""
+    """Run `work` as a task. The end of the block cancels it, or raises the exception with which it has ended."""
     task = asyncio.ensure_future(work)
     try:
         yield task

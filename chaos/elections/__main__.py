@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.elections.network import Faults, Seen
-from chaos.elections.world import KINDS, World
+from chaos.elections.simulation import KINDS, ElectionSimulation
 from chaos.sim.coverage import JUDGED_SEEDS
 from chaos.sim.nemesis import Script
 from chaos.sim.shrink import fewest
@@ -32,7 +32,7 @@ _CHUNK = 10
 
 
 class _Part(NamedTuple):
-    """What some seeds have shown."""
+    """The sums over some seeds; `broken` names each broken rule with its seed."""
 
     seeds: int
     counting: int
@@ -71,13 +71,13 @@ def corpus_seeds() -> list[int]:
 def shrink(seed: int, faults: Faults | None = None) -> tuple[Seen, Seen] | None:
     """How a seed fails, and how it fails with the fewest faults; None when it passes."""
     script = Script()
-    first = last = World(seed, faults, script).run(RUN_S)
+    first = last = ElectionSimulation(seed, faults, script).run(RUN_S)
     if not first.violations:
         return None
 
     def failing(numbers: Sequence[int]) -> Sequence[int] | None:
         nonlocal last
-        seen = World(seed, faults, Script(script, frozenset(numbers))).run(RUN_S)
+        seen = ElectionSimulation(seed, faults, Script(script, frozenset(numbers))).run(RUN_S)
         if not seen.violations:
             return None
         last = seen
@@ -124,7 +124,7 @@ def _run(chunk: Sequence[int], *, first: int, until_s: float) -> _Part:
     for seed in chunk:
         if seed != first and time.time() > until_s:
             break
-        seen = World(seed).run(RUN_S)
+        seen = ElectionSimulation(seed).run(RUN_S)
         seeds, counting = seeds + 1, counting + seen.counts
         acked, epochs = acked + len(seen.acked), epochs + len(seen.epochs)
         struck.update(kind for _, _, kind in seen.strikes)

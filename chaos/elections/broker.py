@@ -28,7 +28,7 @@ _RULES: Final = CopyRules(catch_up_s=0.5, gap_max_bytes=1000)
 
 
 class _Copies(ElectedCopies):
-    """With the faults of the run."""
+    """The copies of a master that breaks the rules which a test has chosen, see `Faults`."""
 
     def __init__(self, faults: Faults) -> None:
         super().__init__(_RULES)
@@ -52,7 +52,7 @@ class _Copies(ElectedCopies):
 
 @dataclass
 class _Link:
-    """A stream as the slave has it; not yet welcome at first."""
+    """A slave's connection to its master; `is_welcome` once the master has answered its hello."""
 
     number: int
     epoch: int

@@ -1,4 +1,4 @@
-"""Three controllers: one agreed state, one that leads, and perhaps one that has led and does not know better."""
+"""Three controllers: one agreed state, one that leads, and perhaps one that still believes that it leads."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""The surroundings of a run: time, a network that fails, the faults that are wanted, and what was seen.
+"""Time and a network that fails, the rules that a run breaks on purpose, and the record of what happened.
 
 Times are seconds.
 """

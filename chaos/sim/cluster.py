@@ -10,7 +10,7 @@ from chaos.sim.machine import Machine
 from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Accounts, Observer
 from chaos.sim.plan import GroupPlan
-from chaos.sim.process import Process, ProcessDiesError, World
+from chaos.sim.process import ClusterContext, Process, ProcessDiesError
 from dledger.core.busy import is_due
 from dledger.core.messages import BusyNotice
 from dledger.core.raft import Raft
@@ -24,16 +24,16 @@ class Kit(Protocol):
 
     accounts: Accounts[Any]
 
-    def disk(self, cluster: World, name: str) -> Machine[Any]:
+    def disk(self, cluster: ClusterContext, name: str) -> Machine[Any]:
         """A new, empty disk."""
 
-    def ask_any(self, cluster: World) -> None:
+    def ask_any(self, cluster: ClusterContext) -> None:
         """Clients that ask any member have their turn."""
 
-    def ask_each(self, cluster: World) -> Callable[[], str]:
+    def ask_each(self, cluster: ClusterContext) -> Callable[[], str]:
         """Each of them asks each member; return what tells who has no answer yet, or nothing."""
 
-    def process(self, cluster: World, name: str, number: int, disk: Any) -> Process:
+    def process(self, cluster: ClusterContext, name: str, number: int, disk: Any) -> Process:
         """A start on a disk.
 
         Raises:

@@ -72,7 +72,7 @@ class Accounts(Protocol[_Payload]):
 
 
 class Observer:
-    """Global truth of one run.
+    """All that the nodes of one run have committed, voted and acknowledged.
 
     `durable_quorum`: SYNC_FLUSH. `quorum`: of the members. After `forget_above` (a salvage election reported what may
     be missing) the entries above are no longer owed. `is_lossy`: a member forgot entries or a disk was replaced, so

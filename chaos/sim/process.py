@@ -30,7 +30,7 @@ class ProcessDiesError(BaseException):
     """The process dies here, in the middle of something; not an `Exception`, since nothing may handle it."""
 
 
-class World(Protocol):
+class ClusterContext(Protocol):
     """What a process needs of the cluster around it."""
 
     plan: GroupPlan
@@ -75,7 +75,7 @@ class Process:
 
     node: RaftNode
 
-    def __init__(self, cluster: World, name: str, number: int, disk: Machine[Any]) -> None:
+    def __init__(self, cluster: ClusterContext, name: str, number: int, disk: Machine[Any]) -> None:
         self._cluster = cluster
         self.name = name
         self.number = number
@@ -231,7 +231,7 @@ class Process:
 class CoreProcess(Process):
     """A `RaftNode` on a `SimDisk`. Implements its transport, state machine and listener."""
 
-    def __init__(self, cluster: World, accounts: "OneQueue", name: str, number: int, disk: SimDisk) -> None:
+    def __init__(self, cluster: ClusterContext, accounts: "OneQueue", name: str, number: int, disk: SimDisk) -> None:
         super().__init__(cluster, name, number, disk)
         self._accounts = accounts
         self._disk = disk
@@ -383,18 +383,18 @@ class CoreKit:
         self._queue = OneQueue()
         self.accounts: Accounts[int] = self._queue
 
-    def disk(self, cluster: World, _name: str) -> SimDisk:
+    def disk(self, cluster: ClusterContext, _name: str) -> SimDisk:
         """A new, empty disk."""
         return SimDisk(cluster.clock, cluster.rng, cluster.plan.flush_us)
 
-    def process(self, cluster: World, name: str, number: int, disk: SimDisk) -> CoreProcess:
+    def process(self, cluster: ClusterContext, name: str, number: int, disk: SimDisk) -> CoreProcess:
         """A start on a disk."""
         return CoreProcess(cluster, self._queue, name, number, disk)
 
-    def ask_any(self, _cluster: World) -> None:
+    def ask_any(self, _cluster: ClusterContext) -> None:
         """Nothing: nodes without brokers have no sockets."""
 
-    def ask_each(self, _cluster: World) -> Callable[[], str]:
+    def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
         """Nobody asks."""
         return str
 

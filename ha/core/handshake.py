@@ -41,7 +41,7 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _CommonFields:
     """Fields that both ends send.
 
     Attributes:
@@ -96,7 +96,7 @@ class _Said:
             raise HaProtocolError(f"the handshake has nonce {values['nonce'][:80]!r}, expected {NONCE_SIZE} bytes")
         return cls(**values)
 
-    def check(self, other: "_Said") -> None:
+    def check(self, other: "_CommonFields") -> None:
         """Whether `other` belongs to this node's group. Raises `WrongGroupError`."""
         for field, label in self.MUST_AGREE.items():
             theirs, ours = getattr(other, field), getattr(self, field)
@@ -105,7 +105,7 @@ class _Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlaveHello(_Said):
+class SlaveHello(_CommonFields):
     """A slave's hello: its id, and the end of its log.
 
     Attributes:
@@ -126,7 +126,7 @@ class SlaveHello(_Said):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterWelcome(_Said):
+class MasterWelcome(_CommonFields):
     """A master's welcome.
 
     Attributes:

@@ -34,7 +34,7 @@ class GroupDecision(NamedTuple):
 
 
 class ReplicationPart(enum.Enum):
-    """A part in replication."""
+    """What a broker does in replication at present."""
 
     NEITHER = enum.auto()
     """There is no master, or none that this broker may follow."""

@@ -36,7 +36,7 @@ _SCAN_UNITS = 800
 
 
 class RecordReader(Protocol):
-    """Where records are."""
+    """Reads records of the commit log."""
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
         """As `ReplicatedLog.read`."""
@@ -54,7 +54,7 @@ class Copied(enum.Enum):
 
 
 class CompactionLog:
-    """One queue's. Owned by the loop's thread; `compact_into` runs in another.
+    """The compaction log of one queue. Owned by the loop's thread; `compact_into` runs in another.
 
     Attributes:
         end_offset: next queue offset to copy.

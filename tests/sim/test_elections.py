@@ -9,7 +9,7 @@ import pytest
 from chaos.elections import __main__ as command
 from chaos.elections.__main__ import RUN_S, _Part, corpus_seeds, shrink
 from chaos.elections.network import Faults
-from chaos.elections.world import KINDS, World
+from chaos.elections.simulation import KINDS, ElectionSimulation
 from chaos.sim.coverage import JUDGED_SEEDS
 
 SEEDS = 20
@@ -30,7 +30,7 @@ FOUND_BY = {
 def test_nothing_acknowledged_is_lost_and_one_master_acknowledges_at_a_time() -> None:
     acked = epochs = 0
     for seed in range(SEEDS):
-        seen = World(seed).run(RUN_S)
+        seen = ElectionSimulation(seed).run(RUN_S)
         assert not seen.violations, f"seed {seed}: {seen.violations}"
         acked, epochs = acked + len(seen.acked), epochs + len(seen.epochs)
     assert acked > 300 * SEEDS, "records flow"
@@ -47,14 +47,14 @@ def test_a_run_that_acknowledges_nothing_is_no_pass(
 
 
 def test_a_seed_gives_the_same_run_each_time() -> None:
-    first, second = World(5).run(RUN_S), World(5).run(RUN_S)
+    first, second = ElectionSimulation(5).run(RUN_S), ElectionSimulation(5).run(RUN_S)
     assert first == second and first.acked
 
 
 @pytest.mark.parametrize("rule", [field.name for field in fields(Faults)])
 def test_a_rule_that_is_broken_is_found(rule: str) -> None:
     for seed in (FOUND_BY.get(rule, 0), *range(SEEDS_TO_FIND)):
-        if World(seed, Faults(**{rule: True})).run(RUN_S).violations:
+        if ElectionSimulation(seed, Faults(**{rule: True})).run(RUN_S).violations:
             return
     pytest.fail(f"{rule} was not found in {SEEDS_TO_FIND} seeds")
 
@@ -62,7 +62,7 @@ def test_a_rule_that_is_broken_is_found(rule: str) -> None:
 def test_the_seeds_that_once_failed_pass_and_each_planted_rule_is_among_them() -> None:
     assert set(FOUND_BY.values()) <= set(corpus_seeds())
     for seed in corpus_seeds():
-        assert not World(seed).run(RUN_S).violations
+        assert not ElectionSimulation(seed).run(RUN_S).violations
 
 
 def test_a_seed_that_fails_is_shrunk_to_faults_that_still_break_it_and_one_that_passes_is_not() -> None:

@@ -1,8 +1,11 @@
 """The shipping broker, from the Raft log to the replicated tables, on files whose pages a power cut may lose.
 
-    loop, threads   an event loop and threads in virtual time        world     what of Python and the system is replaced
-    disk            one node's directory, its faults, its crashes     log       the shipping entry log, watched
-    node            one life of one broker without its sockets        accounts  what the committed log means: the judge
+    loop, threads   an event loop and threads in virtual time
+    replacements    what Python and the system give to shipping code, replaced
+    disk            one node's directory, its faults, its crashes
+    log             the shipping entry log, watched
+    node            one life of one broker without its sockets
+    accounts        what the committed log means: the judge
 
 What runs is the code of `store`, `dledger` and `broker`; nothing of it knows that it is simulated. Files are real ones
 in memory (/dev/shm), with real mappings; `chaos.crash.shadow` keeps beside them what a power cut leaves.

@@ -14,14 +14,14 @@ from typing import Any
 
 from chaos.crash.campaign import memory_directory
 from chaos.sim.observer import Accounts
-from chaos.sim.process import World
+from chaos.sim.process import ClusterContext
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.callers import Caller
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
 from chaos.sim.stack.node import StoreProcess
+from chaos.sim.stack.replacements import Replacements
 from chaos.sim.stack.sockets import Sockets
-from chaos.sim.stack.world import World as Replaced
 
 _OF_A_RAFT_LOG = {
     "EntryLog": WatchedLog,
@@ -48,12 +48,12 @@ class StackKit:
         self.accounts: Accounts[bytes] = self._log
         self._base = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
         self._disks: list[StoreDisk] = []
-        self._cluster: World | None = None
+        self._cluster: ClusterContext | None = None
         self._seed = seed
         self._sockets: Sockets | None = None
         self._callers: list[Caller] = []
         self._disabled = logging.root.manager.disable
-        self.replaced = replaced = Replaced(Random(f"world {seed}"), self._now)
+        self.replaced = replaced = Replacements(Random(f"world {seed}"), self._now)
         for name, made in _OF_A_RAFT_LOG.items():
             replaced.classes[f"dledger.raft_log.{name}"] = partial(self._make, made)
         replaced.classes["store.directory.boot._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot())
@@ -70,14 +70,14 @@ class StackKit:
         assert self.replaced.current is not None
         return f"boot {self.replaced.current.files.boot}"
 
-    def disk(self, cluster: World, name: str) -> StoreDisk:
+    def disk(self, cluster: ClusterContext, name: str) -> StoreDisk:
         """A new, empty disk."""
         self._cluster = cluster
         disk = StoreDisk(name, self._base, cluster.clock, cluster.rng, cluster.plan.flush_us, self._before_change)
         self._disks.append(disk)
         return disk
 
-    def process(self, cluster: World, name: str, number: int, disk: StoreDisk) -> StoreProcess:
+    def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
         if cluster.plan.callers and self._sockets is None:
             self._sockets = sockets = Sockets(cluster, Random(f"sockets {self._seed}"))
@@ -87,12 +87,12 @@ class StackKit:
             ]
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
 
-    def ask_any(self, _cluster: World) -> None:
+    def ask_any(self, _cluster: ClusterContext) -> None:
         """The callers have their turn."""
         for caller in self._callers:
             caller.act()
 
-    def ask_each(self, _cluster: World) -> Callable[[], str]:
+    def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
         """Each caller asks each member."""
         open_calls = [caller.ask_each() for caller in self._callers]
         return lambda: ", ".join(name for calls in open_calls for name in calls)

@@ -14,15 +14,15 @@ from broker.config import BrokerConfig
 from broker.log_follower import LogFollower
 from broker.timers import Timers
 from chaos.sim.errors import SafetyViolation
-from chaos.sim.process import Process, ProcessDiesError, World
+from chaos.sim.process import ClusterContext, Process, ProcessDiesError
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.clients import Clients
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import Frame, SimTransport, WatchedLog
 from chaos.sim.stack.loop import SimLoop
+from chaos.sim.stack.replacements import Replacements
 from chaos.sim.stack.sockets import Sockets
 from chaos.sim.stack.threads import Lane, SimWorker
-from chaos.sim.stack.world import World as Replaced
 from dledger.config import PeerAddress, RaftConfig
 from dledger.core.settings import RaftTiming
 from dledger.errors import PeerError
@@ -46,7 +46,7 @@ _SLEEP_US = 500_000
 
 
 class StoreProcess(Process):
-    """See above.
+    """One life of one broker, from its start to its end or crash.
 
     Attributes:
         files: the node's disk.
@@ -59,8 +59,8 @@ class StoreProcess(Process):
 
     def __init__(
         self,
-        cluster: World,
-        replaced: Replaced,
+        cluster: ClusterContext,
+        replaced: Replacements,
         accounts: CommittedLog,
         name: str,
         number: int,
@@ -406,7 +406,7 @@ def _broker_config(name: str, root: Path) -> BrokerConfig:
     return config
 
 
-def _raft_config(cluster: World, name: str, root: Path) -> RaftConfig:
+def _raft_config(cluster: ClusterContext, name: str, root: Path) -> RaftConfig:
     plan = cluster.plan
     return RaftConfig(
         cluster="sim",

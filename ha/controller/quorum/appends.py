@@ -27,7 +27,7 @@ _PART: Final = "part"
 
 
 class Appends:
-    """Of one member, as leader and as follower. Used by PySyncObj's thread alone."""
+    """The rules for one member's messages, as leader and as follower. Used by PySyncObj's thread alone."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

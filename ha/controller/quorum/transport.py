@@ -91,7 +91,7 @@ class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has n
 
 
 class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no types
-    """See the module. Used by PySyncObj's thread alone."""
+    """PySyncObj's connections with proofs and limits, see the module. Used by PySyncObj's thread alone."""
 
     def __init__(self, journal: Journal, silence_s: float, known_rules: int, *arguments: Any) -> None:
         self._journal = journal

@@ -27,7 +27,7 @@ KINDS: Final = (
 """The faults; each with the highest draw that means it, of 0 to 1."""
 
 
-class World:
+class ElectionSimulation:
     """Everything. `run` it.
 
     Args:

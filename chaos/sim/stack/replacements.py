@@ -1,10 +1,11 @@
-"""World: what Python and the system give to shipping code, replaced while a simulation runs.
+"""What Python and the system give to shipping code, replaced while a simulation runs.
 
     os, Path.open      -> as they are, but each call is reported to the disk of its process, which may refuse it
     time, random       -> of the process, of the seed          threads, executors -> `chaos.sim.stack.threads`
     Transport, RaftNode, EntryLog of a Raft log -> ours, which report to the simulation
 
-One process runs at a time: `World.current`. Nothing is replaced when none does, or outside of `World.rules`.
+One process runs at a time: `Replacements.current`. Nothing is replaced when none does, or outside of
+`Replacements.rules`.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ class SimulatedProcess(ThreadHost, Protocol):
         """Monotonic time of the process."""
 
 
-class World:
+class Replacements:
     """What is replaced, and for whom.
 
     Attributes:
