@@ -283,6 +283,9 @@ def figures(producer: Client, consumers: list[Client], began: float, *, is_order
         "gap_s": round(gap, 3),
         "failed": len(failed),
         "failed_percent": round(100 * len(failed) / max(1, len(failed) + len(times)), 2),
+        "failed_at_s": [
+            round(int(line[2]) / 1e6 - began, 1) for line in (*failed[:1], *failed[1:][-1:])
+        ],  # first, last
         "why": Counter(" ".join(line[3:])[:160] for line in failed).most_common(2),
         "delivery_s": round(by_queue[-1], 3),
         "two_thirds_s": round(by_queue[math.ceil(len(by_queue) * 2 / 3) - 1], 3),
