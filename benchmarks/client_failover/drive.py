@@ -207,7 +207,7 @@ def run_round(
             consumers[name] = [
                 stack.enter_context(running(name, cluster.namesrv, topic, group, role, "0")) for _ in range(count)
             ]
-            words = (cluster.namesrv, topic, f"p{group}", "produce", str(RATE))
+            words = (cluster.namesrv, topic, f"p{group}", "produce", str(options.rate))
             producers[name] = stack.enter_context(running(name, *words))
         wait_flowing(producers, consumers)
         time.sleep(options.warm)
@@ -222,7 +222,7 @@ def run_round(
         if fault == "dead":
             time.sleep(max(0.0, ended - time.time()))
             cluster.ask("start", "dead")
-        watch(producers, consumers, began, ended)
+        watch(producers, consumers, began, ended, options.rate)
         for producer in producers.values():
             producer.process.kill()
         time.sleep(2)
@@ -244,18 +244,20 @@ def wait_flowing(producers: dict[str, Client], consumers: dict[str, list[Client]
         time.sleep(0.2)
 
 
-def watch(producers: dict[str, Client], consumers: dict[str, list[Client]], began: float, ended: float) -> None:
+def watch(
+    producers: dict[str, Client], consumers: dict[str, list[Client]], began: float, ended: float, rate: int
+) -> None:
     """Return when every client works again, and nothing is behind; after 150 s at the latest."""
     while time.time() < began + 150:
         time.sleep(0.5)
-        if time.time() >= ended and all(is_well(producers[name], consumers[name]) for name in producers):
+        if time.time() >= ended and all(is_well(producers[name], consumers[name], rate) for name in producers):
             return
 
 
-def is_well(producer: Client, consumers: list[Client]) -> bool:
+def is_well(producer: Client, consumers: list[Client], rate: int) -> bool:
     now = time.time()
     acked = [line for line in producer.of_kind("A") if int(line[2]) / 1e6 > now - 3]
-    if len(acked) < 2 * RATE:
+    if len(acked) < 2 * rate:
         return False
     got = {line[1] for consumer in consumers for line in consumer.of_kind("G")}
     return all(line[1] in got for line in producer.of_kind("A") if int(line[2]) / 1e6 < now - 1)
@@ -378,6 +380,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--dead-nameserver", action="store_true", help="the first one of two is dead")
     parser.add_argument("--clients", default="java,go,ours")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--rate", type=int, default=RATE, help="sends a second of each client")
     parser.add_argument("--warm", type=float, default=WARM_S, help="seconds before the fault")
     parser.add_argument("--dead", type=float, default=DEAD_S, help="seconds for which the machine is dead")
     options = parser.parse_args()
