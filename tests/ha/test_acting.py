@@ -23,7 +23,7 @@ from tests.ports import free_ports
 
 MASTER, SLAVE, OTHER = range(3)
 RETRY = "%RETRY%g_T"
-LATER_MS = 700
+LATER_MS = 1000
 
 
 class Street:
@@ -116,6 +116,10 @@ async def open_street(tmp_path: Path) -> AsyncIterator[OpenStreet]:
             await street.start(number)
         for number in (MASTER, OTHER):
             await street.make(number, "T")
+        master = street[MASTER].parts
+        await eventually(lambda: master.delay.timer._is_leading)
+        master.delay.stop()  # however slow this machine is, nothing is due before the master is away
+        master.pop.revive.stop()
         return street
 
     yield make
@@ -150,7 +154,7 @@ async def test_what_waits_is_delivered_once_while_the_master_is_away(open_street
     await street.stop(MASTER)
 
     slave, other = street[SLAVE].parts, street[OTHER].parts
-    await eventually(lambda: slave.acting.elsewhere.stored == 4 and slave.acting.elsewhere.left == 1)
+    await eventually(lambda: slave.acting.elsewhere.stored == 4 and slave.acting.elsewhere.left > 0)
     assert sorted(await street.bodies(OTHER)) == [b"level", b"timer"]
     assert await street.bodies(OTHER, RETRY) == [b"taken"]
     await eventually(lambda: other.transactions.service.open_count == 1)
@@ -191,7 +195,7 @@ async def test_a_slave_that_is_made_master_delivers_what_it_has_not_delivered(op
     await street.slave_has_all()
     await street.stop(MASTER)
     elsewhere = street[SLAVE].parts.acting.elsewhere
-    await eventually(lambda: (elsewhere.stored, elsewhere.left) == (1, 1))
+    await eventually(lambda: elsewhere.stored == 1 and elsewhere.left > 0)
     await street.stop(SLAVE)
     street.make_master(SLAVE)
     await street.start(SLAVE)
