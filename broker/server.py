@@ -15,7 +15,7 @@ from broker.counting.counting import Counting
 from broker.groups.clients import ClientTable
 from broker.header_forms import FORMS
 from broker.long_requests import LongRequests
-from broker.passing.peer_desk import GREETING
+from broker.passing.member_requests import GREETING
 from broker.state import names
 from broker.state.metadata import Metadata
 from broker.subsystem import Serve, Steps

@@ -18,7 +18,7 @@ from broker.acting.routes import MemberRoutes
 from broker.context import BrokerContext
 from broker.delay.deliveries import Deliveries
 from broker.passing.leader_link import UnknownGreetingError, open_link
-from broker.passing.peer_desk import STAND_BACK
+from broker.passing.member_requests import STAND_BACK
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.client import RemotingClient

@@ -158,7 +158,7 @@ class ActingSubsystem(Subsystem):
         connection.respond(command, ResponseCode.SUCCESS, fields)
 
     def stand_back(self, connection: Connection, command: Command) -> None:
-        """Serve STAND_BACK, see `broker.passing.peer_desk`."""
+        """Serve STAND_BACK, see `broker.passing.member_requests`."""
         start = long(command.ext, "from", 0)
         self._context.spawn(self._answer_delivered(connection, command, max(start, 0)))
 

@@ -17,7 +17,7 @@ import logging
 from typing import Final
 
 from broker.passing.leader_link import LeaderLink, open_link
-from broker.passing.peer_desk import KEPT_MESSAGES
+from broker.passing.member_requests import KEPT_MESSAGES
 from broker.role import Role
 from broker.timers import Spawn
 from ledgermq.message.errors import CorruptRecordError

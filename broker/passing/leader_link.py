@@ -3,7 +3,7 @@
 from typing import Final
 
 from broker.passing.claims import VERSION, Claims, read_nonce
-from broker.passing.peer_desk import GREETING
+from broker.passing.member_requests import GREETING
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command

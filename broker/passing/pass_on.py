@@ -19,7 +19,7 @@ from broker.append.answers import Answer
 from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
-from broker.passing.peer_desk import CLIENT_GONE, GROUP, not_leader
+from broker.passing.member_requests import CLIENT_GONE, GROUP, not_leader
 from broker.role import Role
 from broker.subsystem import Serve
 from broker.timers import Spawn

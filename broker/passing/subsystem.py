@@ -7,8 +7,8 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.passing.kept_messages import FETCH_SECONDS, KeptFetch, answer_kept
+from broker.passing.member_requests import GROUP, KEPT_MESSAGES, STAND_BACK, MemberRequests
 from broker.passing.pass_on import CODES, TOLD_CODES, PassOn
-from broker.passing.peer_desk import GROUP, KEPT_MESSAGES, STAND_BACK, PeerDesk
 from broker.server import BrokerRequestHandler
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -57,14 +57,14 @@ class PassingSubsystem(Subsystem):
             GROUP: answer_group,
             STAND_BACK: stand_back,
         }
-        self._desk = PeerDesk(context.role, lambda: handler, own)
+        self._requests = MemberRequests(context.role, lambda: handler, own)
         self._kept = KeptFetch(context.role, context.store, context.spawn, context.config.limits)
-        self.postponed = self._desk.postponed
+        self.postponed = self._requests.postponed
         self.pass_on = PassOn(context.role, clients, handler.serve_again, context.spawn, context.loop)
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""
-        return self._desk.requests()
+        return self._requests.requests()
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
         """Fetch what this node lacks of compacted topics."""
@@ -78,7 +78,7 @@ class PassingSubsystem(Subsystem):
             secrets: the cluster's; the first one seals what is passed on, each is accepted.
             trusts_all: without a secret, believe connections from other machines, too.
         """
-        self._desk.secrets, self._desk.trusts_all = secrets, trusts_all
+        self._requests.secrets, self._requests.trusts_all = secrets, trusts_all
         self.pass_on.open(tls, secrets, self._limits)
         self._kept.open(tls, secrets)
         self._appender.take_back = self.pass_on.take_back

@@ -278,7 +278,7 @@ async def test_a_master_does_not_wait_for_ever_for_a_slave_that_does_not_answer(
     await street.slave_has_all()
     monkeypatch.setattr("broker.acting.hand_back._WAIT_S", 0.5)
     await street.stop(MASTER)
-    street[SLAVE].parts.passing._desk.own = {}
+    street[SLAVE].parts.passing._requests.own = {}
     await street.start(MASTER)
     await eventually(lambda: street[MASTER].parts.delay.timer.delivered == 1)
     assert "without having heard what slaves delivered" in caplog.text

@@ -1,6 +1,6 @@
 """Every request code by a stranger and by a user without any right: refused before anything is done."""
 
-from broker.passing.peer_desk import GREETING
+from broker.passing.member_requests import GREETING
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.signature import Credentials

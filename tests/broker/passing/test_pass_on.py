@@ -11,8 +11,8 @@ from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.passing import pass_on as module
 from broker.passing.claims import VERSION
 from broker.passing.leader_link import LeaderLink
+from broker.passing.member_requests import CLIENT_GONE, GREETING
 from broker.passing.pass_on import PassOn
-from broker.passing.peer_desk import CLIENT_GONE, GREETING
 from broker.role import Role
 from broker.timers import Timers
 from ledgermq.remoting.client import NoRequests

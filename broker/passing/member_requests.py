@@ -1,4 +1,4 @@
-"""The leader's end: members that follow greet it, and pass their clients' requests on.
+"""The leader's end: takes the greetings of members that follow, and the requests that they pass on.
 
 GREETING {nonce} --> {nonce}        then every request on this connection has a claim (`broker.passing.claims`)
 
@@ -45,8 +45,8 @@ _CLIENTS_MAX: Final = 20_000
 _log = logging.getLogger(__name__)
 
 
-class PeerDesk:
-    """Takes members' greetings.
+class MemberRequests:
+    """Serves the members of the cluster: their greetings, and what they ask for themselves.
 
     Args:
         handler: returns what serves all requests.
@@ -103,8 +103,8 @@ class PeerDesk:
 class _PassedOn:
     """Serves the requests that one member passes on."""
 
-    def __init__(self, desk: PeerDesk, checks: ClaimChecks, role: Role, handler: RequestHandler) -> None:
-        self._desk = desk
+    def __init__(self, requests: MemberRequests, checks: ClaimChecks, role: Role, handler: RequestHandler) -> None:
+        self._requests = requests
         self._checks = checks
         self._role = role
         self._handler = handler
@@ -122,7 +122,7 @@ class _PassedOn:
         """
         if command.code == GREETING:
             self.on_closed(connection)  # the member tells again which clients it has
-            self._desk.greet(connection, command)
+            self._requests.greet(connection, command)
             return
         try:
             address = self._checks.client_of(command)
@@ -135,8 +135,8 @@ class _PassedOn:
         if command.code == CLIENT_GONE:
             self._forget(address)
             return
-        if command.code in self._desk.own:
-            self._desk.answer_member(connection, command)
+        if command.code in self._requests.own:
+            self._requests.answer_member(connection, command)
             return
         client = self._client(connection, address)
         if not (self._role.writable or self._role.is_elected):
@@ -144,7 +144,7 @@ class _PassedOn:
         if not client.is_throttled:
             self._handler.on_request(client, command)
         elif command.is_oneway:
-            self._desk.postponed.add(client, command)
+            self._requests.postponed.add(client, command)
         else:  # the member reads on for its other clients
             raise Refusal(Cause.BUSY, "[OVERLOAD]system busy, a quota of this client is used up", retry_after_ms=1000)
 
@@ -156,7 +156,7 @@ class _PassedOn:
     def _forget(self, address: str) -> None:
         client = self._clients.pop(address, None)
         if client is not None:
-            self._desk.postponed.forget(client)
+            self._requests.postponed.forget(client)
             self._handler.on_closed(client)
             client.close()
 

@@ -7,7 +7,7 @@ import pytest
 
 from broker.passing import postponed
 from broker.passing.claims import VERSION, Claims, read_nonce
-from broker.passing.peer_desk import GREETING, PeerDesk
+from broker.passing.member_requests import GREETING, MemberRequests
 from broker.role import Role
 from ledgermq.remoting.client import NoRequests
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
@@ -40,12 +40,12 @@ class Served(NoRequests):
 class Carrier(Connection):
     """A member's connection; keeps the answers to greetings."""
 
-    def __init__(self, desk: PeerDesk) -> None:
-        super().__init__(Greeted(desk), Limits(in_flight=4), lambda _: None, lambda _connection, _reason: None)
+    def __init__(self, requests: MemberRequests) -> None:
+        super().__init__(Greeted(requests), Limits(in_flight=4), lambda _: None, lambda _connection, _reason: None)
         self.nonces: list[bytes] = []
         self.refusals: list[Refusal] = []
         self.connection_made(MemoryTransport(("10.0.0.2", 4000)))
-        self.desk = desk
+        self.requests = requests
 
     def respond(
         self, command: Command, code: int, ext: object = None, body: object = b"", remark: object = None
@@ -59,7 +59,7 @@ class Carrier(Connection):
     def greet(self) -> Claims:
         own = make_nonce()
         self.data_received(encode(Command(GREETING, ext={"nonce": own.hex(), "version": VERSION})))
-        return Claims(self.desk.secrets, own, self.nonces[-1])
+        return Claims(self.requests.secrets, own, self.nonces[-1])
 
     def pass_on(self, claims: Claims, client: str, body: bytes = b"", *, is_oneway: bool = False) -> None:
         command = Command(310, flag=ONEWAY_FLAG if is_oneway else 0, ext={"b": "T"}, body=body)
@@ -68,19 +68,19 @@ class Carrier(Connection):
 
 
 class Greeted(NoRequests):
-    def __init__(self, desk: PeerDesk) -> None:
-        self._desk = desk
+    def __init__(self, requests: MemberRequests) -> None:
+        self._requests = requests
 
     def on_request(self, connection: Connection, command: Command) -> None:
-        self._desk.greet(connection, command)
+        self._requests.greet(connection, command)
 
 
 def made(tmp_path: Path, secrets: Secrets = (SECRET,)) -> tuple[Served, Carrier]:
     served = Served()
     role = Role(small_config(tmp_path).broker, log_state(writable=True, generation=1))
-    desk = PeerDesk(role, lambda: served, {})
-    desk.secrets, desk.trusts_all = secrets, not secrets
-    return served, Carrier(desk)
+    requests = MemberRequests(role, lambda: served, {})
+    requests.secrets, requests.trusts_all = secrets, not secrets
+    return served, Carrier(requests)
 
 
 async def test_a_member_that_greets_again_on_its_connection_leaves_no_clients_behind(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ async def test_one_way_requests_that_cannot_wait_are_counted(tmp_path: Path, mon
     monkeypatch.setattr(postponed, "_COUNT_MAX", 1)
     served, carrier = made(tmp_path)
     await throttled_client(served, carrier, carrier.greet())
-    assert carrier.desk.postponed.dropped == 1
+    assert carrier.requests.postponed.dropped == 1
     carrier.connection_lost(None)
-    assert carrier.desk.postponed.dropped == 2
+    assert carrier.requests.postponed.dropped == 2
     await asyncio.sleep(0.06)
     assert served.bodies == [b"first"]
