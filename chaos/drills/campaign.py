@@ -19,4 +19,6 @@ def draw(seed: int, among: Sequence[Drill]) -> Iterator[Planned]:
         drills = list(among)
         rng.shuffle(drills)
         for drill in drills:
-            yield Planned(drill, drill.hold_s * rng.uniform(_SHORTEST, _LONGEST))
+            share = rng.uniform(_SHORTEST, _LONGEST)
+            # a longer stall than the drill says may well cost an election
+            yield Planned(drill, drill.hold_s * (min(share, 1.0) if drill.keeps_leader else share))

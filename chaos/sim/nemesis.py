@@ -69,6 +69,7 @@ class Nemesis:
         self._is_over = False
         self._count = 0
         self.strikes: list[Strike] = []
+        self._met_failed_syncs: dict[str, None] = {}
         self._kinds: dict[str, Callable[[], str]] = {
             "kill": lambda: self._down(cluster.kill, self._any()),
             "kill_leader": lambda: self._down(cluster.kill, self._leader_or_any()),
@@ -86,6 +87,7 @@ class Nemesis:
             "slow_disk": lambda: self._set_disk("slow_factor", 30, 1),
             "stalled_disk": self._stall_disk,
             "failed_disk": self._fail_disk,
+            "failed_sync": self._fail_sync,
             "full_disk": lambda: self._set_disk("is_full", True, False),
             "transfer": self._transfer,
             "trim": self._trim,
@@ -112,7 +114,7 @@ class Nemesis:
             disk = cluster.disks[name]
             disk.slow_factor, disk.is_stalled, disk.is_full = 1, False, False
             disk.dies_in = None
-            if disk.has_failed:
+            if disk.has_failed or name in self._met_failed_syncs:
                 cluster.kill(name)
                 disk.has_failed = False
             cluster.resume(name)
@@ -274,6 +276,26 @@ class Nemesis:
             self._cluster.boot(name)
 
         self._later(repair)
+        return name
+
+    def _fail_sync(self) -> str:
+        """Syncs fail for a moment, and lose what they were to make durable; the next ones succeed, as in Linux."""
+        name = self._leader_or_any()
+        disk = self._cluster.disks[name]
+        disk.has_failed = True
+        self._met_failed_syncs[name] = None
+
+        def works() -> None:
+            disk.has_failed = False
+
+        def restart() -> None:
+            self._met_failed_syncs.pop(name, None)
+            self._cluster.kill(name)
+            works()
+            self._cluster.boot(name)
+
+        self._cluster.clock.call_in(1_000 + self._cluster.jitter(50_000), works)
+        self._later(restart)
         return name
 
     # -- network

@@ -31,6 +31,7 @@ FAULTS = (
 
 LATE_FAULTS = ("lost_vote", "busy_leader")
 STACK_FAULTS = ("die_soon", "cut_soon")
+LATE_STACK_FAULTS = ("failed_sync",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ def draw_stack_plan(seed: int) -> RunPlan:
     priorities = {name: 1 for name in plan.group.priorities if name in names}
     callers = Random(f"callers {seed}").choice((0, 0, 1, 2))
     group = replace(plan.group, names=names, priorities=priorities, tick_ms=20, callers=callers)
+    late += tuple(fault for fault in LATE_STACK_FAULTS if Random(f"{fault} {seed}").random() < 0.2)
     return replace(plan, group=group, faults=plan.faults + late, safety_us=plan.safety_us * 5 // 8)
 
 

@@ -16,11 +16,12 @@ from dledger.core.leader import Leader
 from dledger.core.member import Member
 from dledger.core.messages import AppendRequest, HardState, Span, VoteCause, VoteRequest
 from dledger.core.progress import PeerProgress
-from dledger.core.ready import AppendSpan, TruncateAfter
+from dledger.core.ready import AppendSpan, ReadResult, TruncateAfter
 from dledger.core.state import NodeState
 from dledger.core.voting import decide_vote
 
 take = Follower._take
+on_append = Follower.on_append
 begin_install = SimLog.begin_install
 become_pre_candidate = Member._become_pre_candidate
 ask_for_votes = Member._ask_for_votes
@@ -101,6 +102,17 @@ def count_the_unsound(self: Leader) -> int:
     return sorted(counted)[-self._state.quorum]
 
 
+def commit_what_does_not_match(self: Follower, request: AppendRequest) -> None:
+    """DLedger issue 316: the leader's commit index is believed up to the end of a log that may be another one."""
+    on_append(self, request)
+    self._state.commit_to(min(request.commit_index, self._state.terms.last_index))
+
+
+def read_at_once(self: Leader, token: int) -> None:
+    """A leader that was deposed, and does not know it, serves reads: nobody is asked whether he still leads."""
+    self._state.reads.append(ReadResult(token, self._state.commit_index))
+
+
 def never_go_back(self: PeerProgress, next_index: int, last_index: int) -> None:
     """The leader does not look for the fork: a follower with another log never catches up."""
 
@@ -176,6 +188,10 @@ MUTANTS = (
         "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 60
     ),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
+    Mutant(
+        "commit index above what matches", Follower, "on_append", commit_what_does_not_match, ("R7", "R16", "R6"), 5
+    ),
+    Mutant("stale read of a deposed leader", Leader, "read_index", read_at_once, ("R13",), 2),
     Mutant("no way back to the fork", PeerProgress, "rejected", never_go_back, ("R14",)),
     Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 31),
     Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 445),

@@ -3,6 +3,7 @@
 Those with a number of issue 10 (A1 ...) were in the product; the others could be done wrong at the same places.
 """
 
+import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -86,6 +87,33 @@ def tables_do_not_wait_for_the_log() -> Planted:
 
 def failed_sync_is_forgotten() -> Planted:
     return patch.object(MappedFile, "rewrite", lambda *_: True)
+
+
+def failed_sync_is_swallowed() -> Planted:
+    def swallow(batch: list[Any]) -> None:
+        for file in dict.fromkeys(file for job in batch for file in job.files):
+            with contextlib.suppress(OSError):
+                file.sync()
+        batch[-1].seconds = 0.0
+
+    return patch("store.log.flusher._sync", swallow)
+
+
+def failed_sync_is_tried_again() -> Planted:
+    """PostgreSQL until 2018: the pages count as clean by then, and the second sync makes nothing durable."""
+    finished = Flusher._finished
+
+    def again(flusher: Flusher, batch: list[Any]) -> None:
+        if batch[-1].error is None:
+            finished(flusher, batch)
+            return
+        batch[-1].error = None
+        flusher._jobs_in_flight -= len(batch)
+        for file in [file for job in batch for file in job.files]:
+            file.unpin()
+        flusher._loop.call_later(0.05, flusher._submit, flusher._queue.committed_offset)
+
+    return patch.object(Flusher, "_finished", again)
 
 
 def only_the_scanned_part_is_written_again() -> Planted:
@@ -208,6 +236,8 @@ BUGS = (
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
     StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 2),
+    StackBug("failed sync swallowed", failed_sync_is_swallowed, ("R8", "R9"), 5),
+    StackBug("failed sync tried again", failed_sync_is_tried_again, ("R8", "R9"), 148),
     StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
     StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 66),
