@@ -50,6 +50,7 @@ class Cluster:
 
     Attributes:
         message_count: messages that clients sent so far; each has a number of its own.
+        peers_of: by node, the members that its configuration names.
     """
 
     def __init__(self, plan: GroupPlan, seed: int, kit: Kit) -> None:
@@ -58,6 +59,7 @@ class Cluster:
         self.rng = Random(seed)
         self.clock = SimClock(self.rng)
         self.clock_rates = dict.fromkeys(plan.names, 1.0)
+        self.peers_of = dict.fromkeys(plan.names, plan.names)
         self.disks = {name: kit.disk(self, name) for name in plan.names}
         self.observer = Observer(
             self.disks,
@@ -192,6 +194,12 @@ class Cluster:
         self.disks[name] = self._kit.disk(self, name)
         self.observer.replace_disk(name, self.disks[name])
 
+    def configure(self, name: str, peers: tuple[str, ...]) -> None:
+        """The node is started again with a configuration that names these members."""
+        self.kill(name)
+        self.peers_of[name] = peers
+        self.boot(name)
+
     def pause(self, name: str, duration_us: int) -> None:
         """SIGSTOP, or a loop that stands still: events wait and are handled when it goes on."""
         process = self.processes.get(name)
@@ -263,7 +271,10 @@ class Cluster:
         if process.is_dead:
             return
         for peer in self.plan.names:
-            if peer != process.name and not self.network.is_up(process.name, peer):
+            other = self.processes.get(peer)
+            if other is None or other is process or self.network.is_up(process.name, peer):
+                continue
+            if process.meets(other):
                 self.network.connect(process.name, peer)
         self.clock.call_in(RECONNECT_US + self.jitter(RECONNECT_US), lambda: self._connect(process))
 

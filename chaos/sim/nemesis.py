@@ -13,6 +13,8 @@ _OF_THE_LEADER = {
     **dict.fromkeys(("kill", "kill_leader", "power_cut", "power_cut_all", "wipe"), "leader killed"),
     **dict.fromkeys(("pause", "stall", "busy_leader"), "leader paused"),
 }
+_OTHERS_NAMED = 2
+"""Members that a wrong list names beside its own: two of the three are no majority of five."""
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class Nemesis:
             "lost_vote": self._lose_vote,
             "die_soon": lambda: self._die_soon(is_cut=False),
             "cut_soon": lambda: self._die_soon(is_cut=True),
+            "other_peers": self._name_other_peers,
         }
 
     def start(self) -> None:
@@ -119,6 +122,8 @@ class Nemesis:
                 disk.has_failed = False
             cluster.resume(name)
             self._tell_stalled(name, is_stalled=False)
+            if cluster.peers_of[name] != cluster.plan.names:
+                cluster.configure(name, cluster.plan.names)
             cluster.boot(name)
 
     def _again(self) -> None:
@@ -330,6 +335,20 @@ class Nemesis:
         target = self._any() if self._cluster.rng.random() < 0.7 else None
         self._cluster.transfer(leader, target)
         return f"{leader.name} to {target or 'any'}"
+
+    def _name_other_peers(self) -> str:
+        """One member is started with a list of three of the members, later with the whole list again."""
+        cluster, names = self._cluster, self._plan.group.names
+        name = self._any()
+        is_no_use = len(names) <= 1 + _OTHERS_NAMED or any(peers != names for peers in cluster.peers_of.values())
+        if is_no_use or name not in cluster.processes or not self._may_forget(name):
+            return ""
+        others = [other for other in names if other != name]
+        while len(others) > _OTHERS_NAMED:
+            del others[cluster.jitter(len(others))]
+        cluster.configure(name, tuple(sorted((name, *others))))
+        self._later(lambda: cluster.configure(name, names))
+        return name
 
     def _trim(self) -> str:
         trimmed = []

@@ -18,7 +18,8 @@
     R15   no term rises by a candidacy that a quorum did not agree to, and     a vote is asked for, a pre-vote leaves
           a member that heard its leader within the lease does not agree
     R16   the n-th committed message has queue offset n: none is in no queue,  a commit index rises
-          and no two share a place
+          and no two share a place; nothing undoes a recall, a removal of a
+          group or a move of its offsets that an administrator was told of
     R17   an ordinary election is won by a quorum of votes of members that     a node begins to lead
           have not forgotten anything
     R18   who forgot its votes is sound again in no term below one in which    a node turns sound
@@ -28,7 +29,8 @@
           offset, in the present life of its topic, and nothing else           a run ends
     R21   what was durable is there after a restart                            a process begins
     R22   a node starts on what it has left, unless its disk is at fault       a process begins
-    R23   what members acknowledge and give is committed                       an answer comes
+    R23   what members acknowledge and give is committed, what administrators  an answer comes
+          are told of, too
 R20 to R23 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there: the lives of
 all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.

@@ -32,6 +32,8 @@ FAULTS = (
 LATE_FAULTS = ("lost_vote", "busy_leader")
 STACK_FAULTS = ("die_soon", "cut_soon")
 LATE_STACK_FAULTS = ("failed_sync",)
+FAULTS_OF_FIVE = ("other_peers",)
+"""Of whole brokers, in groups of five: in smaller ones all majorities share a member, whoever counts whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class GroupPlan:
 
     `recoverable`: never so many members forget something that no quorum remembers, so nothing acknowledged may be
     lost; otherwise a salvage election may lose entries, if it says so. `callers`: clients that ask any member over
-    connections; none: requests are handed to the leader.
+    connections; none: requests are handed to the leader. `administrators`: those who change groups and their offsets,
+    and recall timers. `has_large_tables`: the replicated tables are larger than what may wait for a peer.
     """
 
     names: tuple[str, ...]
@@ -55,11 +58,16 @@ class GroupPlan:
     window_bytes: int
     priorities: dict[str, int] = field(default_factory=dict)
     callers: int = 0
+    administrators: int = 0
+    has_large_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Everything that is drawn from a seed before the run; printed when it fails."""
+    """Everything that is drawn from a seed before the run; printed when it fails.
+
+    `loses_a_disk`: in the end, when all is repaired, the disk of a follower fails for good.
+    """
 
     seed: int
     group: GroupPlan
@@ -69,6 +77,7 @@ class RunPlan:
     proposal_interval_us: int
     safety_us: int
     clock_drift: float
+    loses_a_disk: bool = False
 
     def describe(self) -> str:
         """All drawn parameters, one line each."""
@@ -113,9 +122,27 @@ def draw_stack_plan(seed: int) -> RunPlan:
     names = plan.group.names[: rng.choice((1, 3, 3, 3, 3, 3, 3, 5))]
     priorities = {name: 1 for name in plan.group.priorities if name in names}
     callers = Random(f"callers {seed}").choice((0, 0, 1, 2))
-    group = replace(plan.group, names=names, priorities=priorities, tick_ms=20, callers=callers)
     late += tuple(fault for fault in LATE_STACK_FAULTS if Random(f"{fault} {seed}").random() < 0.2)
-    return replace(plan, group=group, faults=plan.faults + late, safety_us=plan.safety_us * 5 // 8)
+    rare = Random(f"rare {seed}")
+    chances = [rare.random() for _ in range(4)]
+    group = replace(
+        plan.group,
+        names=names,
+        priorities=priorities,
+        tick_ms=20,
+        callers=callers,
+        administrators=int(chances[0] < 0.25 and plan.group.recoverable),
+        has_large_tables=chances[1] < 0.15,
+    )
+    if len(names) == 5 and chances[2] < 0.5:
+        late += 3 * FAULTS_OF_FIVE
+    return replace(
+        plan,
+        group=group,
+        faults=plan.faults + late,
+        safety_us=plan.safety_us * 5 // 8,
+        loses_a_disk=len(names) > 2 and chances[3] < 0.1,
+    )
 
 
 def _draw_late_faults(seed: int) -> tuple[str, ...]:

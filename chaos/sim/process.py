@@ -36,6 +36,7 @@ class ClusterContext(Protocol):
     plan: GroupPlan
     clock: SimClock
     clock_rates: dict[str, float]
+    peers_of: dict[str, tuple[str, ...]]
     network: SimNetwork
     observer: Observer
     rng: Random
@@ -95,6 +96,16 @@ class Process:
         return self.node.raft
 
     @property
+    def begin_of_log(self) -> int:
+        """Where the log begins: an offset in bytes."""
+        raise NotImplementedError
+
+    @property
+    def end_of_log(self) -> int:
+        """Where it ends."""
+        raise NotImplementedError
+
+    @property
     def is_writable(self) -> bool:
         """Whether the node takes messages of clients, by its last report."""
         return self.soft is not None and self.soft.writable
@@ -125,6 +136,10 @@ class Process:
         """Retention deletes the oldest file, if no member needs it."""
         raise NotImplementedError
 
+    def trim_all(self) -> None:
+        """Retention deletes all files that no member needs."""
+        raise NotImplementedError
+
     def perform(self, event: Callable[[], None]) -> None:
         """Run something in this process.
 
@@ -142,6 +157,10 @@ class Process:
     def why_not_well(self) -> str:
         """What is missing though all faults are repaired; empty when nothing is."""
         return ""
+
+    def meets(self, other: "Process") -> bool:
+        """Whether the two would take each other for members of their group."""
+        return True
 
     def tell_disk_stalled(self, *, is_stalled: bool) -> None:
         """A watchdog noticed that a flush does not return, or returned."""

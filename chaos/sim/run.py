@@ -3,6 +3,7 @@
     boot all -> faults, proposals, reads (safety)  -> heal -> one leader, all sound, equal logs (R14)  -> and it stays
                  `safety_us`                               within 12 election time-outs                   3 time-outs
 
+In some runs of whole brokers a follower's disk fails then, for good: the leader's files do not wait for it.
 Everything is drawn from the seed, so a run is repeated exactly, in any process.
 """
 
@@ -18,6 +19,9 @@ from chaos.sim.process import CoreKit, Process
 from chaos.sim.stack.kit import StackKit
 
 _SERVICE_US = 5_000_000
+_LOST_DISK_TIMEOUTS = 15
+_LOST_DISK_BYTES = 20_000
+"""What is written behind the entries of a member whose disk was lost: some files of the log."""
 
 Trace = Callable[[str], None]
 
@@ -56,6 +60,8 @@ class Run:
         self.recover()
         self._stay()
         self._serve()
+        if self.plan.loses_a_disk:
+            self._go_on_without_a_disk()
         self.check_end()
         return RunResult(
             self.plan.seed,
@@ -110,6 +116,36 @@ class Run:
         why_not = self.cluster.ask_each()
         if not clock.run_until(clock.now_us + _SERVICE_US, lambda: not why_not()):
             raise LivenessViolation("R14", f"no answer in {_SERVICE_US // 1_000_000} s: {why_not()}")
+
+    def _go_on_without_a_disk(self) -> None:
+        """A follower whose disk has failed stays connected; what it lacks is deleted with the leader's other files."""
+        cluster, clock = self.cluster, self.cluster.clock
+        leader = cluster.leader()
+        assert leader is not None, "a group that was found well has a leader"
+        lost = next(process for process in cluster.processes.values() if process is not leader)
+        cluster.disks[lost.name].has_failed = True
+        cluster.mark("disk lost")
+
+        def has_failed() -> bool:
+            return lost.failure is not None
+
+        def is_deleted() -> bool:
+            leads = cluster.leader()
+            if leads is None:
+                return False
+            self._is_healing = leads.end_of_log > lost.end_of_log + _LOST_DISK_BYTES  # enough is written
+            return leads.begin_of_log > lost.end_of_log
+
+        limit_us = 1000 * self.plan.group.election_max_ms * _LOST_DISK_TIMEOUTS
+        self._trim_again()
+        if not all(clock.run_until(clock.now_us + limit_us, reached) for reached in (has_failed, is_deleted)):
+            raise LivenessViolation("R14", f"{lost.name} has lost its disk, and keeps the leader from deleting files")
+
+    def _trim_again(self) -> None:
+        leader = self.cluster.leader()
+        if leader is not None:
+            self.cluster.run(leader, "trim all", leader.trim_all)
+        self.cluster.clock.call_in(1000 * self.plan.group.election_min_ms, self._trim_again)
 
     def check_end(self) -> None:
         """Look at all that every replica shows. Raises `SafetyViolation`."""

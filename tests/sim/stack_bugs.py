@@ -11,18 +11,27 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from broker.delay.timer_service import TimerService
 from broker.log_follower import LogFollower
 from broker.passing.pass_on import PassOn
+from broker.pop.progress import PopProgress
+from broker.pull.processor import Pull, PullProcessor
 from broker.state.metadata import Metadata
+from broker.state.offsets import CommitDone, ConsumerOffsets
+from broker.state.pop_tables import PopTables
 from broker.state.saver import StateSaver
+from broker.state.tables import StateChange
 from dledger.background import Checkpointer as RaftCheckpointer
 from dledger.core.ballot import Ballot
 from dledger.core.leader import Leader
+from dledger.core.messages import InstallRequest
 from dledger.core.state import NodeState
+from dledger.core.state_parts import StateOut
 from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry_log import EntryLog
 from dledger.log.recovery import EntryScan, RecoveredEntries
 from dledger.log.start_file import LogStart, save_start
+from dledger.peers import hello
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause
 from store.files.mapped_file import MappedFile
@@ -118,6 +127,74 @@ def failed_sync_is_tried_again() -> Planted:
 
 def only_the_scanned_part_is_written_again() -> Planted:
     return patch("dledger.log.opening._undurable_from", lambda _units, _start, begin, _checkpoint: begin.position)
+
+
+def other_peers_are_no_matter() -> Planted:
+    agreed = {field: label for field, label in hello._MUST_AGREE.items() if field != "members"}
+    return patch.object(hello, "_MUST_AGREE", agreed)
+
+
+def failed_member_keeps_files() -> Planted:
+    def needed_index(leader: Leader) -> int:
+        state = leader._state
+        lacking = [peer.received_index for name, peer in leader.peers.items() if name not in state.lost_links]
+        return min([state.terms.last_index, *lacking]) + 1
+
+    return patch.object(Leader, "needed_index", needed_index)
+
+
+def state_is_sent_in_one_part() -> Planted:
+    request = StateOut.request
+
+    def whole(state: StateOut, term: int, leader_id: str, _limit: int, sequence: int) -> InstallRequest:
+        return request(state, term, leader_id, len(state.data), sequence)
+
+    return patch.object(StateOut, "request", whole)
+
+
+def timers_are_not_held_back_for_recalls() -> Planted:
+    return patch.object(TimerService, "hold_back", lambda *_: None)
+
+
+def prohibitions_see_the_committed_ones_only() -> Planted:
+    forbid_read = Metadata.forbid_read
+
+    def forbid(metadata: Metadata, *arguments: Any) -> None:
+        metadata._proposed_forbidden.clear()
+        forbid_read(metadata, *arguments)
+
+    return patch.object(Metadata, "forbid_read", forbid)
+
+
+def checkpoints_outlive_their_group() -> Planted:
+    planted = ExitStack()
+    planted.enter_context(patch.object(PopTables, "forget_groups", lambda *_: None))
+    planted.enter_context(patch.object(PopProgress, "forget_group", lambda *_: None))
+    return planted
+
+
+def resets_live_in_memory() -> Planted:
+    encode = StateChange.encode
+    return patch.object(StateChange, "encode", lambda change: encode(replace(change, resets={})))
+
+
+def clones_are_answered_at_once() -> Planted:
+    commit_and_tell = ConsumerOffsets.commit_and_tell
+
+    def at_once(offsets: ConsumerOffsets, topic: str, group: str, queue_id: int, offset: int, done: CommitDone) -> None:
+        commit_and_tell(offsets, topic, group, queue_id, offset, lambda _: None)
+        done(None)
+
+    return patch.object(ConsumerOffsets, "commit_and_tell", at_once)
+
+
+def followers_take_no_reset() -> Planted:
+    answer_reset = PullProcessor._answer_reset
+
+    def on_the_leader(pulls: PullProcessor, pull: Pull) -> bool:
+        return pulls._role.writable and answer_reset(pulls, pull)
+
+    return patch.object(PullProcessor, "_answer_reset", on_the_leader)
 
 
 def undecided_removals_are_no_matter() -> Planted:
@@ -239,10 +316,19 @@ BUGS = (
     StackBug("failed sync swallowed", failed_sync_is_swallowed, ("R8", "R9"), 5),
     StackBug("failed sync tried again", failed_sync_is_tried_again, ("R8", "R9"), 148),
     StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
+    StackBug("A8 members with different dLegerPeers", other_peers_are_no_matter, ("R17", "R1", "R6"), 390),
+    StackBug("A9 connected member with a failed disk keeps files", failed_member_keeps_files, ("R14",), 18),
+    StackBug("A10 state sent in one part", state_is_sent_in_one_part, ("R14",), 145),
     StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 66),
     StackBug("A17 install keeps unnamed queues", install_keeps_queues_that_it_does_not_name),
     StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 66),
+    StackBug("A19 recalled and delivered", timers_are_not_held_back_for_recalls, ("R16", "R23"), 7),
+    StackBug("A19 one of two prohibitions kept", prohibitions_see_the_committed_ones_only, ("R23",), 7),
+    StackBug("A19 checkpoints outlive their group", checkpoints_outlive_their_group, ("R16",), 7),
+    StackBug("A19 resets live in the leader's memory", resets_live_in_memory, ("R16",), 7),
+    StackBug("A19 clone answered before the log has it", clones_are_answered_at_once, ("R23",), 4),
+    StackBug("A19 a follower takes no reset", followers_take_no_reset, ("R14",), 7),
     StackBug("tables not written at an install", tables_are_not_written_at_an_install),
     StackBug("tables not taken over at an install", tables_are_not_taken_over_at_an_install),
     StackBug("flush not awaited", flush_is_not_awaited, ("R9",), 66),

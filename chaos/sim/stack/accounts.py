@@ -8,10 +8,12 @@ Every replica must show exactly this: `fault_of` reads a store as consumers do.
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from broker.state import names
 from dledger.log.entry import HEADER_SIZE
 from ledgermq.message.flags import TRANSACTION_MASK
+from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.message.record import decode_record
 from store.message_store import MessageStore
 from store.queues.queue_reader import GetStatus
@@ -51,6 +53,8 @@ class CommittedLog:
 
     Attributes:
         indexes: by the physical offset of its record, each committed entry.
+        forbidden: by group, then topic: what the group may not do there.
+        removed_groups: those of which an administrator was told so, and which have taken nothing since.
     """
 
     def __init__(self) -> None:
@@ -58,7 +62,11 @@ class CommittedLog:
         self._lives: dict[Key, list[Life]] = {}
         self._tables = [Tables(-1, frozenset(), {})]
         self.indexes: dict[int, int] = {}
-        self._sent: set[bytes] = set()
+        self._sent: set[tuple[str, bytes]] = set()
+        self._recalled: set[tuple[str, bytes]] = set()
+        self._moved: dict[str, dict[str, int]] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}
+        self.removed_groups: set[str] = set()
 
     def enter(self, index: int, payload: bytes) -> str | None:
         """The next entry is committed: what is wrong with its place in its queue, or None."""
@@ -74,12 +82,17 @@ class CommittedLog:
             where = f"{record.topic}/{record.queue_id}"
             return f"queue offset {record.queue_offset} of {where}, of which the queue has {len(messages)} already"
         if not record.topic.startswith(_SYSTEM_PREFIX):
-            if record.body in self._sent:
+            sent = record.topic, record.body
+            if sent in self._sent:
                 return f"the message {record.body[:20]!r} of {record.topic} again"
-            self._sent.add(record.body)
+            if sent in self._recalled:
+                return f"the message {record.body!r} of {record.topic}, which was recalled"
+            self._sent.add(sent)
         messages.append(CommittedMessage(record.physical_offset, record.body))
         if record.topic == names.STATE_TOPIC:
-            self._change(record.physical_offset, json.loads(record.body))
+            return self._change(record.physical_offset, json.loads(record.body))
+        if is_retry_topic(record.topic) and _group_of(record.topic) in self.removed_groups:
+            return f"a message for {record.topic}, which its group had taken before it was removed"
         return None
 
     def forget_above(self, index: int) -> None:
@@ -101,7 +114,29 @@ class CommittedLog:
             lives.append(Life())
         return lives[-1]
 
-    def _change(self, at: int, change: dict[str, dict[str, dict[str, int] | None]]) -> None:
+    @property
+    def offsets(self) -> dict[str, dict[str, int]]:
+        """By `topic@group` and queue id, behind the last committed entry."""
+        return self._tables[-1].offsets
+
+    def note_recalled(self, topic: str, body: bytes) -> bool:
+        """An administrator was told that a message is recalled: whether it was not delivered before."""
+        self._recalled.add((topic, body))
+        return (topic, body) not in self._sent
+
+    def note_moved(self, topic: str, group: str) -> bool:
+        """An administrator was told that a group has new offsets, which hold until the log has that it was told."""
+        key = f"{topic}@{group}"
+        self._moved[key] = dict(self.offsets.get(key, {}))
+        return bool(self._moved[key])
+
+    def _change(self, at: int, change: dict[str, dict[str, Any]]) -> str | None:
+        for group, bits in change.get("forbidden", {}).items():
+            self.forbidden[group] = bits or {}
+        for key, resets in change.get("resets", {}).items():
+            for queue, offset in (resets or {}).items():
+                if offset is None:
+                    self._moved.get(key, {}).pop(queue, None)
         topics, offsets = set(self.topics), dict(self._tables[-1].offsets)
         for topic, settings in change.get("topics", {}).items():
             if settings is not None:
@@ -117,7 +152,11 @@ class CommittedLog:
                 offsets.pop(key, None)
             else:
                 offsets[key] = {**offsets.get(key, {}), **queues}
+                for queue, moved_to in self._moved.get(key, {}).items():
+                    if queues.get(queue, moved_to) != moved_to:
+                        return f"offset {queues[queue]} of {key}, queue {queue}, which was moved to {moved_to}"
         self._tables.append(Tables(at, frozenset(topics), offsets))
+        return None
 
     # -- what a replica must show
 
@@ -158,6 +197,10 @@ class CommittedLog:
             if fault is not None:
                 return f"{key[0]}/{key[1]} {fault}"
         return None
+
+
+def _group_of(retry_topic: str) -> str:
+    return retry_topic.removeprefix(names.RETRY_PREFIX).partition("_")[0].partition(names.POP_RETRY_V2)[0]
 
 
 def _fault_of_queue(store: MessageStore, key: Key, messages: list[CommittedMessage]) -> str | None:

@@ -6,7 +6,7 @@ the end of a run every replica is read.
 
 from typing import Any, Final
 
-from broker.state.settings import TopicConfig
+from broker.state.settings import GroupConfig, TopicConfig
 from chaos.sim.errors import SafetyViolation
 from chaos.sim.stack.accounts import CommittedLog
 from ledgermq.message.hosts import Host, encode_host
@@ -15,6 +15,9 @@ from ledgermq.remoting.refusal import Cause, Refusal
 TOPICS: Final = ("T0", "T1", "T2")
 QUEUES: Final = 2
 GROUP: Final = "g"
+_LARGE_GROUPS: Final = 40
+_LARGE_ATTRIBUTE: Final = "." * 1800
+"""Groups whose settings are as long: together more than may wait for a peer (`chaos.sim.stack.node`)."""
 _HOST: Final = encode_host(Host("127.0.0.1", 1))
 
 
@@ -38,6 +41,8 @@ class Clients:
                 self._change_topics()
         if dice.random() < 0.2:
             self._commit_offset()
+        if cluster.plan.has_large_tables:
+            self._make_a_large_group()
 
     def _send(self, topic: str, queue_id: int) -> None:
         context, cluster = self._process.parts.context, self._cluster
@@ -92,6 +97,12 @@ class Clients:
             self._refused(refusal)
             return
         self._cluster.mark("topic made")
+
+    def _make_a_large_group(self) -> None:
+        metadata = self._process.parts.context.metadata
+        name = next((f"large{one}" for one in range(_LARGE_GROUPS) if metadata.group(f"large{one}") is None), None)
+        if name is not None:
+            metadata.put_group(GroupConfig(name=name, attributes={"long": _LARGE_ATTRIBUTE}))
 
     def _commit_offset(self) -> None:
         cluster = self._cluster

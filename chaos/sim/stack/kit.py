@@ -16,6 +16,7 @@ from chaos.crash.campaign import memory_directory
 from chaos.sim.observer import Accounts
 from chaos.sim.process import ClusterContext
 from chaos.sim.stack.accounts import CommittedLog
+from chaos.sim.stack.administrators import Administrator
 from chaos.sim.stack.callers import Caller
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
@@ -79,11 +80,14 @@ class StackKit:
 
     def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
-        if cluster.plan.callers and self._sockets is None:
+        plan = cluster.plan
+        if plan.callers + plan.administrators and self._sockets is None:
             self._sockets = sockets = Sockets(cluster, Random(f"sockets {self._seed}"))
             dice = Random(f"asks {self._seed}")
-            self._callers = [
-                Caller(cluster, self._log, sockets, f"c{one}", dice) for one in range(cluster.plan.callers)
+            self._callers = [Caller(cluster, self._log, sockets, f"c{one}", dice) for one in range(plan.callers)]
+            dice = Random(f"administers {self._seed}")
+            self._callers += [
+                Administrator(cluster, self._log, sockets, f"a{one}", dice) for one in range(plan.administrators)
             ]
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
 

@@ -6,12 +6,13 @@ Transport  frames of the shipping codec over `chaos.sim.network`
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from chaos.sim.stack.disk import StoreDisk
 from dledger.core.messages import Message
 from dledger.core.roles import SoftState
+from dledger.errors import WrongPeerError
 from dledger.log.entry_log import DroppedFiles, EntryLog
 from dledger.log.opening import OpenedLog
 from dledger.log_events import LogEvents
@@ -67,6 +68,9 @@ class Owner(Protocol):
 
     def transmit(self, peer_id: str, frame: Frame) -> None:
         """Over the network, if a connection stands."""
+
+    def overflows(self, peer_id: str) -> None:
+        """More waits for the peer than may: the connection is closed."""
 
     def mark(self, what: str) -> None:
         """Count that something happened."""
@@ -159,9 +163,11 @@ class SimTransport:
     """
 
     def __init__(
-        self, owner: Owner, hello: Hello, _peers: object, listener: PeerListener, _limit: int, _secret: bytes = b""
+        self, owner: Owner, hello: Hello, peers: dict[str, Any], listener: PeerListener, limit: int, _: bytes = b""
     ) -> None:
         self._owner = owner
+        self._expected_ids = frozenset(peers)
+        self._limit = limit
         self._listener = listener
         self._encoder = Encoder()
         self._streams: dict[str, FrameStream] = {}
@@ -182,7 +188,20 @@ class SimTransport:
         """Hand a message over; what it views is copied."""
         if not isinstance(message, CopyRequest | CopyResponse):
             self._owner.note_sent(peer_id, message)
-        self._owner.transmit(peer_id, Frame(type(message).__name__, b"".join(self._encoder.encode(message))))
+        content = b"".join(self._encoder.encode(message))
+        if len(content) > self._limit:
+            self._owner.overflows(peer_id)
+            return
+        self._owner.transmit(peer_id, Frame(type(message).__name__, content))
+
+    def takes(self, hello: Hello) -> bool:
+        """Whether this node takes the hello of one that connects, by the shipping rules."""
+        try:
+            self.hello.check(replace(hello, to=self.hello.node_id), "simulated", self._expected_ids)
+        except WrongPeerError:
+            self._owner.mark("peer refused")
+            return False
+        return True
 
     def message_of(self, peer_id: str, frame: Frame) -> PeerMessage:
         """The message in a frame that arrived; what it views is valid until the next one."""

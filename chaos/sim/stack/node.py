@@ -120,6 +120,14 @@ class StoreProcess(Process):
         return log
 
     @property
+    def begin_of_log(self) -> int:
+        return self.raft_log.min_offset
+
+    @property
+    def end_of_log(self) -> int:
+        return self.raft_log.max_offset
+
+    @property
     def is_writable(self) -> bool:
         return super().is_writable and self.store.is_writable
 
@@ -279,6 +287,10 @@ class StoreProcess(Process):
         count = self._cluster.jitter(1 + len(files))
         self.loop.create_task(self._clean(files[:count]))
 
+    def trim_all(self) -> None:
+        """Retention deletes every file, as far as no member needs it."""
+        self.loop.create_task(self._clean(self.raft_log.sealed_files()[-1:]))
+
     async def _clean(self, files: Sequence[tuple[Path, int]]) -> None:
         cleaner = self._open.cleaner
         try:
@@ -390,6 +402,14 @@ class StoreProcess(Process):
     def transmit(self, peer_id: str, frame: Frame) -> None:
         self._cluster.network.send(self.name, peer_id, frame)
 
+    def overflows(self, peer_id: str) -> None:
+        self.mark("connection closed for what waits")
+        self._cluster.network.break_link(self.name, peer_id)
+
+    def meets(self, other: Process) -> bool:
+        assert isinstance(other, StoreProcess)
+        return self.transport.takes(other.transport.hello) and other.transport.takes(self.transport.hello)
+
 
 def _host(name: str) -> bytes:
     return encode_host(Host("127.0.0.1", 10911 + int(name[1:])))
@@ -400,6 +420,7 @@ def _broker_config(name: str, root: Path) -> BrokerConfig:
         cluster_name="sim",
         broker_name="sim",
         auto_create_topic=False,
+        recall_enable=True,
         store=StoreConfig(root=root, queue_file_size_bytes=800, checkpoint_interval_ms=300),
     )
     config.node_id, config.follower_id = name, int(name[1:]) + 1
@@ -407,12 +428,12 @@ def _broker_config(name: str, root: Path) -> BrokerConfig:
 
 
 def _raft_config(cluster: ClusterContext, name: str, root: Path) -> RaftConfig:
-    plan = cluster.plan
+    plan, peers = cluster.plan, cluster.peers_of[name]
     return RaftConfig(
         cluster="sim",
         group="sim",
         self_id=name,
-        peers=tuple(PeerAddress(peer, "127.0.0.1", 20_000 + number) for number, peer in enumerate(plan.names)),
+        peers=tuple(PeerAddress(peer, "127.0.0.1", 20_000 + int(peer[1:])) for peer in peers),
         store_dir=root,
         client_address=f"127.0.0.1:{10911 + int(name[1:])}",
         store_host=_host(name),
@@ -423,7 +444,7 @@ def _raft_config(cluster: ClusterContext, name: str, root: Path) -> RaftConfig:
         timing=RaftTiming(
             heartbeat_ms=plan.heartbeat_ms, election_min_ms=plan.election_min_ms, election_max_ms=plan.election_max_ms
         ),
-        preferred_leader=next(iter(plan.priorities), None),
+        preferred_leader=next((peer for peer in plan.priorities if peer in peers), None),
         span_limit_bytes=1024 * max(1, plan.span_limit_bytes // 128),
         peer_window_bytes=1024 * max(1, plan.window_bytes // 128),
         disk_stall_ms=plan.election_max_ms,
