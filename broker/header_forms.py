@@ -34,7 +34,6 @@ FORMS = forms("""
 303 topic
 307 consumerGroup clientId
 309 consumerGroup clientId
-314 srcGroup destGroup
 315 statsName statsKey
 321 topic queueId:i? index:l? count:i?
 345 group
@@ -48,10 +47,10 @@ FORMS = forms("""
 3003 username@16
 3008 subject@16
 3009 subject
-200050 consumerGroup topic queueId:i~ maxMsgNums:n~ invisibleTime:l~ pollTime:l~ bornTime:l@210 initMode:i~
+200050 consumerGroup topic queueId:i* maxMsgNums:n* invisibleTime:l* pollTime:l* bornTime:l@210 initMode:i*
 200051 topic queueId:i extraInfo offset:l
-200052 consumerGroup topic queueId:i~ maxMsgNums:n~
+200052 consumerGroup topic queueId:i* maxMsgNums:n*
 200053 topic queueId:i extraInfo offset:l invisibleTime:l
-200054 consumerGroup topic queueId:i~ pollTime:l~ bornTime:l~
-200055 consumerGroup topic queueId:i~
+200054 consumerGroup topic queueId:i* pollTime:l* bornTime:l*
+200055 consumerGroup topic queueId:i*
 """)

@@ -11,15 +11,17 @@ of state versions get the answer that they expect, without an error.
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.3).
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.fields import address, filled, long, optional_boolean
+from ledgermq.remoting.codec.fields import address, filled, long, optional_boolean, text
 from ledgermq.remoting.codec.java_json import java_json, standard_json
 from ledgermq.remoting.codec.lenient_json import bad_body, json_body
 from ledgermq.remoting.connection import Connection
@@ -46,6 +48,7 @@ class BrokerRequests:
     """The handlers.
 
     `config` returns the present configuration, `now_ms` a time that does not advance while this process stalls.
+    `changed` is called when a registration is in effect whose body was read in a thread, and is answered then.
     """
 
     def __init__(
@@ -55,12 +58,21 @@ class BrokerRequests:
         config: Callable[[], NameServerConfig],
         now_ms: Callable[[], int],
         departures: LeavingBrokers,
+        changed: Callable[[], None],
     ) -> None:
         self._table = table
         self._kv = kv
         self._config = config
         self._now_ms = now_ms
         self._departures = departures
+        self._changed = changed
+        self._reading: dict[Connection, asyncio.Task[None]] = {}
+        self._reader = ThreadPoolExecutor(1, "registrations")
+
+    async def close(self) -> None:
+        """Returns when the registrations that are being read are answered."""
+        await asyncio.gather(*self._reading.values())
+        self._reader.shutdown()
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
@@ -77,8 +89,49 @@ class BrokerRequests:
             RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
         }
 
-    def _register(self, connection: Connection, command: Command) -> Answer:
-        claim = self._registration(connection, command)
+    def _register(self, connection: Connection, command: Command) -> Answer | None:
+        name, digest = _short(command.ext, "brokerName"), _digest(command)
+        known: tuple[bytes, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
+        if known is not None and known[0] == digest:
+            return self._take(connection, command, known[1])
+        if len(command.body) <= _AT_ONCE_BYTES:
+            table = self._parse(command, name)
+            _remember(connection, digest, table)
+            return self._take(connection, command, table)
+        if connection in self._reading or len(self._reading) >= _READING_MAX:
+            raise Refusal(Cause.BUSY, f"{len(self._reading)} registrations are being read", retry_after_ms=200)
+        reading = self._take_when_read(connection, command, name, digest)
+        self._reading[connection] = asyncio.get_running_loop().create_task(reading)
+        return None
+
+    async def _take_when_read(self, connection: Connection, command: Command, name: str, digest: bytes) -> None:
+        """Read a body of many topics in a thread, so that others are served meanwhile."""
+        try:
+            table = await asyncio.get_running_loop().run_in_executor(self._reader, self._parse, command, name)
+            if connection.is_closed:
+                return
+            _remember(connection, digest, table)
+            answer = self._take(connection, command, table)
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+        else:
+            answer.send(connection, command)
+            self._changed()
+        finally:
+            del self._reading[connection]
+
+    def _parse(self, command: Command, broker_name: str) -> TopicTable:
+        ext, inflated_max = command.ext, self._config().max_registration_size_bytes
+        is_increment = bool(optional_boolean(ext, "increment"))
+        table = parse_register_body(
+            command.body, command.version, broker_name, is_increment=is_increment, inflated_max=inflated_max
+        )
+        if not is_increment:
+            return table
+        return replace(table, removed=tuple(filter(None, ext.get("removedTopics", "").split(";"))))
+
+    def _take(self, connection: Connection, command: Command, table: TopicTable) -> Answer:
+        claim = self._registration(connection, command, table)
         self._warn_of_two_masters(claim)
         try:
             registered = self._table.register(claim, self._now_ms())
@@ -112,15 +165,14 @@ class BrokerRequests:
         order = self._kv.table(ORDER_TOPIC_CONFIG) if self._config().return_order_topic_config else None
         return b"" if order is None else standard_json({"table": order})
 
-    def _registration(self, connection: Connection, command: Command) -> Registration:
+    def _registration(self, connection: Connection, command: Command, table: TopicTable) -> Registration:
         ext = command.ext
         if (wanted := long(ext, "bodyCrc32", 0)) and (found := crc32(command.body) & _CRC_MASK) != wanted:
             raise Refusal(Cause.SYSTEM_ERROR, f"crc32 not match: body has {found}, field bodyCrc32 says {wanted}")
-        name = _short(ext, "brokerName")
         term = long(ext, "term", 0, low=0)
         return Registration(
             cluster=_short(ext, "clusterName"),
-            broker_name=name,
+            broker_name=_short(ext, "brokerName"),
             broker_id=long(ext, "brokerId"),
             address=_short_text("brokerAddr", address(ext, "brokerAddr")),
             ha_address=ext.get("haServerAddr", ""),
@@ -129,7 +181,7 @@ class BrokerRequests:
             heartbeat_timeout_ms=long(ext, "heartbeatTimeoutMillis", self._config().default_heartbeat_timeout_ms),
             acting_master=optional_boolean(ext, "enableActingMaster"),
             zone=ext.get("__ZONE_NAME"),
-            table=_table(connection, command, name, self._config().max_registration_size_bytes),
+            table=table,
             connection=connection,
         )
 
@@ -140,15 +192,18 @@ class BrokerRequests:
 
     def _unregister(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext
-        cluster, name, where = filled(ext, "clusterName"), filled(ext, "brokerName"), address(ext, "brokerAddr")
-        long(ext, "brokerId")  # required as by RocketMQ, which identifies the broker by its address, too
+        if ext.get("brokerId"):
+            long(ext, "brokerId")  # RocketMQ identifies the broker by its address, too
+        if connection in self._reading:
+            raise Refusal(Cause.BUSY, "a registration of this connection is being read", retry_after_ms=200)
+        cluster, name, where = (ext.get(field, "") for field in ("clusterName", "brokerName", "brokerAddr"))
         self._departures.unregister(cluster, name, where)
         return Answer()
 
     def _query_data_version(self, connection: Connection, command: Command) -> Answer:
-        cluster, where = filled(command.ext, "clusterName"), address(command.ext, "brokerAddr")
-        asked = parse_data_version(json_body(command.body, "dataVersion"))
-        broker_id = long(command.ext, "brokerId") if "brokerId" in command.ext else None
+        cluster, where = text(command.ext, "clusterName"), text(command.ext, "brokerAddr")
+        asked = parse_data_version(json_body(command.body, "dataVersion")) if command.body else None
+        broker_id = long(command.ext, "brokerId") if command.ext.get("brokerId") else None
         known = self._table.data_version(cluster, where, broker_id)
         # An open nameserver refuses no broker, but believes only signed terms: here a broker asks for a challenge.
         ext = {} if terms_count(connection) else {CHALLENGE: draw_challenge(connection)}
@@ -159,9 +214,9 @@ class BrokerRequests:
 
     def _heartbeat(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext
-        broker_id = long(ext, "brokerId") if "brokerId" in ext else None
+        broker_id = long(ext, "brokerId") if ext.get("brokerId") else None
         try:
-            self._table.heartbeat(filled(ext, "clusterName"), address(ext, "brokerAddr"), self._now_ms(), broker_id)
+            self._table.heartbeat(text(ext, "clusterName"), text(ext, "brokerAddr"), self._now_ms(), broker_id)
         except UnknownBrokerError as error:
             if broker_id is not None:  # RocketMQ's brokers do not send it, so a changed id is never reported to them
                 raise Refusal(Cause.QUERY_NOT_FOUND, f"the broker must register first: {error}") from error
@@ -184,18 +239,24 @@ class BrokerRequests:
         return Answer()
 
     def _register_topic(self, connection: Connection, command: Command) -> Answer:
-        topic = filled(command.ext, "topic")
-        queues = json_body(command.body, "route").get("queueDatas") or []
+        topic = command.ext.get("topic")
+        queues = json_body(command.body, "route").get("queueDatas") or [] if command.body else []
         if not isinstance(queues, list):
             raise bad_body("queueDatas", queues, "a list")
+        parsed = [parse_queue_data(queue) for queue in queues]
+        if topic is None:
+            return Answer()  # RocketMQ keeps it without a name, under which nobody asks
         try:
-            self._table.register_topic(topic, map(parse_queue_data, queues))
+            self._table.register_topic(topic, parsed)
         except UnknownBrokerError as error:
             _log.warning("the topic is not registered: %s", error)  # RocketMQ logs the same and answers with success
         return Answer()
 
 
 _LAST_TABLE = "lastTopicTable"
+_AT_ONCE_BYTES = 1024
+"""A body of so many is read at once: inflated it has a thousand times as many at most, some 40,000 topics."""
+_READING_MAX = 100
 _NAME_MAX = 1024
 
 
@@ -209,21 +270,15 @@ def _short_text(name: str, value: str) -> str:
     return value
 
 
-def _table(connection: Connection, command: Command, broker_name: str, inflated_max: int) -> TopicTable:
-    """Return the topics in the body.
+def _remember(connection: Connection, digest: bytes, table: TopicTable) -> None:
+    if not table.is_increment:
+        connection.attributes[_LAST_TABLE] = digest, table
 
-    RocketMQ's brokers send the same body every 30 s: it is parsed once for a connection.
-    """
-    is_increment = bool(optional_boolean(command.ext, "increment"))
-    if is_increment:
-        table = parse_register_body(
-            command.body, command.version, broker_name, is_increment=True, inflated_max=inflated_max
-        )
-        return replace(table, removed=tuple(filter(None, command.ext.get("removedTopics", "").split(";"))))
-    digest = hashlib.blake2b(command.body, digest_size=16, key=broker_name.encode()[:64]).digest()
-    known: tuple[bytes, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
-    if known is not None and known[0] == digest:
-        return known[1]
-    table = parse_register_body(command.body, command.version, broker_name, inflated_max=inflated_max)
-    connection.attributes[_LAST_TABLE] = (digest, table)
-    return table
+
+def _digest(command: Command) -> bytes:
+    """Of what makes the table: RocketMQ's brokers send the same every 30 s, and it is read once for a connection."""
+    ext = command.ext
+    head = [ext.get(name, "") for name in ("brokerName", "increment", "removedTopics")] + [str(command.version)]
+    digest = hashlib.blake2b("\0".join(head).encode(), digest_size=16)
+    digest.update(command.body)
+    return digest.digest()

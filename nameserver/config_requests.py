@@ -48,9 +48,9 @@ class ConfigRequests:
     def _put(self, connection: Connection, command: Command) -> None:
         ext = command.ext
         namespace, key, value = text(ext, "namespace"), text(ext, "key"), ext.get("value")
-        if value is None:
-            raise Refusal(Cause.INVALID_PARAMETER, "field value is missing")
-        self._begin(connection, command, self._kv.put(namespace, key, value))
+        # without a value nothing is found under the key from then on, as with RocketMQ
+        change = self._kv.delete(namespace, key) if value is None else self._kv.put(namespace, key, value)
+        self._begin(connection, command, change)
 
     def _get(self, connection: Connection, command: Command) -> Answer:
         namespace, key = text(command.ext, "namespace"), text(command.ext, "key")
@@ -60,8 +60,11 @@ class ConfigRequests:
         return Answer({"value": value})
 
     def _delete(self, connection: Connection, command: Command) -> None:
-        namespace, key = text(command.ext, "namespace"), text(command.ext, "key")
-        self._begin(connection, command, self._kv.delete(namespace, key))
+        ext = command.ext
+        if "namespace" in ext and "key" in ext:
+            self._begin(connection, command, self._kv.delete(ext["namespace"], ext["key"]))
+        else:
+            connection.respond(command, ResponseCode.SUCCESS)
 
     def _begin(self, connection: Connection, command: Command, change: Coroutine[None, None, None]) -> None:
         if len(self._changes) >= _CHANGES_MAX:

@@ -6,13 +6,11 @@ Source: apache/rocketmq `remoting/.../protocol/header/namesrv/*RequestHeader.jav
 from ledgermq.remoting.codec.header_form import forms
 
 FORMS = forms("""
-100 namespace key value
+100 namespace key
 101 namespace@22 key@22
-102 namespace key
 103 brokerName brokerAddr clusterName brokerId:l heartbeatTimeoutMillis:l? bodyCrc32:l?
-104 brokerName brokerAddr clusterName brokerId:l
+104 brokerId:l?
 105 topic@17
-217 topic
 219 namespace@22
 322 brokerAddr clusterName
 904 clusterName brokerAddr brokerId:l?

@@ -71,6 +71,7 @@ class NameServer:
         self._departures = LeavingBrokers(self.table, self._unregister_capacity, self._now_ms, self._left)
         self._notices: Notices | None = None
         self._config_requests: ConfigRequests | None = None
+        self._broker_requests: BrokerRequests | None = None
         self._figures = NameserverFigures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry.page, self._ready)
         self._quotas = Quotas(config.quotas)
@@ -116,8 +117,11 @@ class NameServer:
         kv = KvConfig.load(self._config.kv_config_path)
         self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters, self._is_led)
         self._config_requests = ConfigRequests(kv, self._settings)
+        self._broker_requests = BrokerRequests(
+            self.table, kv, self._present, self._now_ms, self._departures, self._report_changes
+        )
         self._handlers = {
-            **BrokerRequests(self.table, kv, self._present, self._now_ms, self._departures).handlers,
+            **self._broker_requests.handlers,
             **self._client_requests.handlers,
             **self._config_requests.handlers,
         }
@@ -145,6 +149,8 @@ class NameServer:
         if self._notices is not None:
             await self._notices.close()
         await self._health.close()
+        if self._broker_requests is not None:
+            await self._broker_requests.close()
         if self._config_requests is not None:
             await self._config_requests.close()
         self._lag.close()

@@ -152,12 +152,12 @@ class LiveConfig:
 
 
 def _properties(body: bytes) -> dict[str, str]:
-    """Return the keys of the body with their values; at least one."""
+    """Return the keys of the body with their values; none if it has none."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise Refusal(Cause.INVALID_PARAMETER, f"the body is not UTF-8 at byte {error.start}") from error
     found = parse_properties(text)
-    if not found or "" in found:
-        raise Refusal(Cause.INVALID_PARAMETER, "the body names no key, or has a line without one")
+    if "" in found:
+        raise Refusal(Cause.INVALID_PARAMETER, "the body has a line without a key")
     return found

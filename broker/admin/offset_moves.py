@@ -5,6 +5,8 @@
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
 """
 
+from typing import Final
+
 from broker.config import BrokerConfig
 from broker.groups.clients import ClientTable
 from broker.pull.held_pulls import HeldPulls
@@ -20,6 +22,9 @@ from ledgermq.remoting.codec.java_json import QueueId, queue_entry
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
+
+_NO_GROUP: Final = "null"
+"""The group of a request that names none, as RocketMQ writes it into the keys of offsets."""
 
 
 class OffsetMoves:
@@ -99,7 +104,7 @@ class OffsetMoves:
         """314: give one group the offsets of another, in one topic or in all topics in which that has offsets."""
         fields = command.ext
         self._role.check_writable()
-        source, target = text(fields, "srcGroup"), text(fields, "destGroup")
+        source, target = fields.get("srcGroup", _NO_GROUP), fields.get("destGroup", _NO_GROUP)
         is_offline = boolean(fields, "offline")
         found: list[tuple[str, int, int]] = []
         topics = [fields["topic"]] if fields.get("topic") else self._offsets.topics_of_group(source)

@@ -147,7 +147,7 @@ def _of_fields(
             value = fields.get(name, "")
             separator = _SEPARATORS.get(name)
             for part in value.split(separator) if separator else [value]:
-                if part:
+                if part or (make is of_group and name in fields):  # a group without a name is one, too
                     yield make(part, actions)
 
 
@@ -180,7 +180,7 @@ def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
 
 def _topic_at(fields: Fields, name: str, topic_at: TopicAt) -> str | None:
     """The topic of the record at the offset in field `name`, which may differ from the request's topic; or None."""
-    offset = long(fields, name, -1)
+    offset = long(fields, name) if name in fields else -1
     return topic_at(offset) if offset >= 0 else None
 
 

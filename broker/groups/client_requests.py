@@ -158,7 +158,7 @@ class ClientRequests:
 
     def check_client_config(self, connection: Connection, command: Command) -> None:
         """46: check whether the broker can filter by a subscription."""
-        body = request_json(command)
+        body = request_json(command) if command.body else {}
         if not isinstance(body, dict):
             raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not a JSON object")
         subscription = body.get("subscriptionData")

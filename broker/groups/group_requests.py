@@ -98,6 +98,9 @@ class GroupRequests:
             return
         self._role.check_writable()
         readable = boolean(fields, "readable")
+        if not group:
+            answer(readable)  # as RocketMQ, which goes on giving to who names no group
+            return
 
         def done(refusal: Refusal | None) -> None:
             if refusal is None:

@@ -58,7 +58,7 @@ class OffsetRequests:
             self._role.check_writable()
         if self._metadata.topic(topic) is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if self._metadata.group(group) is None:
+        if not group or self._metadata.group(group) is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"Group {group} not exist!")
         if not self._offsets.has_room(topic, group, queue_id):
             raise Refusal(Cause.INVALID_PARAMETER, f"group {group} has offsets of {QUEUES_MAX} queues of topic {topic}")

@@ -52,7 +52,10 @@ def with_new_stamp(mark: bytes, properties: bytes) -> bytes:
 
 def shortened(fields: Mapping[str, str]) -> dict[str, str]:
     """Return the header under its short names. Long names come with code 10 and from clients that mix the codes."""
-    return {short: fields[name] for short, name in SEND_NAMES.items() if name in fields}
+    given = {short: fields[name] for short, name in SEND_NAMES.items() if name in fields}
+    if given.get("d") == "":  # under its long name RocketMQ takes it as missing
+        del given["d"]
+    return given
 
 
 def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> None:

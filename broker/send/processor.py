@@ -489,7 +489,8 @@ class SendProcessor:
 
     def _numbers(self, fields: Mapping[str, str], words: tuple[str | None, ...]) -> Numbers:
         """Return the small numbers of a header; all are checked as upstream, the unused ones too."""
-        integer(fields, "d", 4)
+        if "d" in fields:
+            integer(fields, "d")
         if fields.get("l"):
             integer(fields, "l")
         sys_flag = integer(fields, "f") & ~(HOST_MASK | TRANSACTION_MASK)

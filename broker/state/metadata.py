@@ -90,7 +90,8 @@ class Metadata:
         found = self.group(name)
         if found is not None or not self._config.auto_create_group:
             return found
-        names.check_group_name(name)
+        if name:  # RocketMQ makes a group without a name
+            names.check_group_name(name)
         group = GroupConfig(name=name)
         if self._role.writable:
             self.put_group(group)

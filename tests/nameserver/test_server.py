@@ -11,6 +11,7 @@ import pytest
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.lenient_json import loads
+from nameserver import broker_requests
 from nameserver.config import NameServerConfig
 from nameserver.kv_config import KvConfigError
 from nameserver.server import NameServer
@@ -507,12 +508,11 @@ BROKER = {"clusterName": "c", "brokerName": "b", "brokerAddr": "h:1", "brokerId"
         (103, BROKER, b"[]", 1, "registration is '[]', not a JSON object"),
         (103, BROKER, b"\x78\x9cgarbage", 1, "cannot be decompressed"),
         (103, BROKER, b'{"topicConfigSerializeWrapper":7}', 1, "topicConfigSerializeWrapper is '7'"),
-        (104, {"brokerName": "b"}, b"", 1, "field brokerAddr is missing"),
         (904, {"clusterName": "c"}, b"", 1, "field brokerAddr is missing"),
         (322, BROKER, b"x", 1, "dataVersion: no JSON"),
         (217, {"topic": "T"}, b'{"queueDatas":[{"perm":6}]}', 1, "queueDatas is \"{'perm': 6}\", not queues with"),
         (217, {"topic": "T"}, b'{"queueDatas":{"a":6}}', 1, "not a list"),
-        (100, {"namespace": "n", "key": "k"}, b"", 1, "field value is missing"),
+        (100, {"namespace": "n"}, b"", 1, "field key is missing"),
         (101, {"namespace": "n"}, b"", 22, "field key is missing"),
         (318, {}, b"scanNotActiveBrokerInterval=never", 29, "is 'never', not a whole number"),
         (318, {}, b"scanNotActive=1", 29, "is unknown; nearest known key is 'scanNotActiveBrokerInterval'"),
@@ -534,6 +534,20 @@ async def test_bad_input_is_answered_with_its_name_and_harms_nothing(
     assert remark in (answer.remark or "")
     assert served.server.table.revision == before
     assert await peer.addresses() == {"0": "127.0.0.1:10911"}
+
+
+async def test_what_rocketmq_takes_without_a_name_or_a_body_is_taken_and_changes_nothing(served: Served) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:10911")
+    assert (await peer.ask(100, {"namespace": "n", "key": "k", "value": "v"})).code == 0
+    before = served.server.table.revision
+    for code, ext in ((102, {"key": "k"}), (104, {"brokerName": "b"}), (104, {}), (217, {}), (217, {"topic": "T"})):
+        assert (await peer.ask(code, ext)).code == 0, (code, ext)
+    assert (await peer.ask(322, BROKER)).ext["changed"] == "true"
+    assert served.server.table.revision == before
+    assert (await peer.ask(101, {"namespace": "n", "key": "k"})).ext["value"] == "v"
+    assert (await peer.ask(100, {"namespace": "n", "key": "k"})).code == 0
+    assert (await peer.ask(101, {"namespace": "n", "key": "k"})).code == 22
 
 
 async def test_a_one_way_request_gets_no_answer_even_when_it_is_refused(served: Served) -> None:
@@ -584,7 +598,10 @@ async def test_health_is_served_beside(serve: Serve) -> None:
     assert 'ledgermq_nameserver_brokers{node_type="nameserver"} 1\n' in page
 
 
-async def test_two_masters_of_one_name_are_told_of(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_two_masters_of_one_name_are_told_of(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_requests._seldom, "_quiet_until", 0.0)  # another test may have caused the warning
     served = await serve()
     first, second = await served.peer(), await served.peer()
     await first.register("127.0.0.1:1")

@@ -63,15 +63,15 @@ def filled(fields: Fields, name: str) -> str:
 
 
 def integer(fields: Fields, name: str, default: int | None = None, *, low: int = I32_MIN, high: int = I32_MAX) -> int:
-    """Return a decimal number in `[low, high]`; a missing field is `default`, if given.
+    """Return a decimal number in `[low, high]`; a field that is missing or empty is `default`, if given.
 
     Raises:
         Refusal: MALFORMED_FIELD, names the field and its value.
     """
     value = fields.get(name)
-    if value is None and default is not None:
-        return default
     if not value:
+        if default is not None:
+            return default
         raise _missing(name)
     if not _DECIMAL.fullmatch(value):
         raise _bad(name, value, "not a number")

@@ -1,9 +1,9 @@
 """The form of a request's header, checked before the request is served.
 
 A form is a line of names: `queueId:i` is a number of 32 bits, `maxNum:n` one that is not negative, `offset:l` one of
-64, `topic` text. With `?` the field may be missing or empty, with `~` only missing; clients nearly always send the
-latter kind. `topic@22` is refused with code 22 when it is missing or wrong, because RocketMQ answers so; every other
-fault is code 1, and the remark names the field.
+64, `topic` text. With `?` or `*` the field may be missing or empty, with `~` only missing; clients nearly always send
+the latter two kinds. `topic@22` is refused with code 22 when it is missing or wrong, because RocketMQ answers so; every
+other fault is code 1, and the remark names the field.
 """
 
 import re
@@ -40,7 +40,7 @@ _PLAIN: Final = {"i": "-?[0-9]{1,9}", "n": "[0-9]{1,9}", "l": "-?[0-9]{1,18}"}
 
 
 class _Word(NamedTuple):
-    """One field of a form. `lack`: `?`, `~` or nothing; `cause`: of the refusal if it is not MALFORMED_FIELD."""
+    """One field of a form. `lack`: `?`, `*`, `~` or nothing; `cause`: of the refusal if it is not MALFORMED_FIELD."""
 
     name: str
     kind: str
@@ -75,7 +75,8 @@ class HeaderForm:
 
     def _check_each(self, fields: Fields) -> None:
         for word in self._words:
-            if (word.lack == "?" and not fields.get(word.name)) or (word.lack == "~" and word.name not in fields):
+            value = fields.get(word.name)
+            if value is None if word.lack == "~" else word.lack and not value:
                 continue
             try:
                 _READERS[word.kind](fields, word.name)
@@ -93,7 +94,7 @@ def _getter(names: list[str]) -> Callable[[Fields], tuple[str, ...]]:
 
 def _word(word: str) -> _Word:
     rest, _, code = word.partition("@")
-    lack = rest[-1] if rest[-1] in "?~" else ""
+    lack = rest[-1] if rest[-1] in "?*~" else ""
     name, _, kind = rest.removesuffix(lack).partition(":")
     return _Word(name, kind, lack, _MISSING[int(code)] if code else None)
 

@@ -65,7 +65,6 @@ async def test_a_key_without_effect_is_taken_and_shown(client: MemoryClient, cha
 @pytest.mark.parametrize(
     ("body", "code", "remark"),
     [
-        (b"", ResponseCode.INVALID_PARAMETER, "names no key"),
         (b"=1", ResponseCode.INVALID_PARAMETER, "line 1"),
         (b"longPollingEnable", ResponseCode.INVALID_PARAMETER, "line 1"),
         (b"\xff=1", ResponseCode.INVALID_PARAMETER, "UTF-8"),

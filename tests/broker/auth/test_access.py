@@ -112,6 +112,11 @@ def test_an_offset_means_the_same_to_who_asks_for_rights_as_to_who_serves_it(off
     assert touched(37, {"commitLogOffset": offset}, topic_at=lies) == ["Topic:theirs Pub"]
 
 
+def test_a_group_without_a_name_needs_a_right_of_its_own() -> None:
+    fields = {"topic": "orders", "consumerGroup": ""}
+    assert touched(11, fields) == ["Topic:orders Sub", "Group: Sub"]
+
+
 @pytest.mark.parametrize("offset", ["", "7x", "٧", "1e1", "99999999999999999999"])
 def test_an_offset_that_is_none_is_refused_before_anything_is_looked_at(offset: str) -> None:
     for code, name in ((33, "offset"), (36, "offset"), (37, "commitLogOffset")):

@@ -378,3 +378,22 @@ async def test_progress_kept_at_a_slave_is_let_go_when_it_is_master_and_its_log_
     done(None)
     apply(state, offsets, StateChange(offsets={"T@g": {0: 2}}))
     assert offsets.get("T", "g", 0) == 2
+
+
+async def test_a_group_without_a_name_is_served_as_rocketmq_serves_it(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client)
+    assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields(consumerGroup=""))).code == 0
+    assert desk.parts.context.metadata.group("") is not None
+    forbid = {"group": "", "topic": "T", "readable": "false"}
+    assert (await client.ask(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, forbid)).code == 0
+    assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields(consumerGroup=""))).code == 0
+    assert (await client.ask(UPDATE, key(consumerGroup="", commitOffset="1"))).code == 26
+    await make_group(client)
+    await client.ask(UPDATE, key(commitOffset="1"))
+    clone = {"srcGroup": "g", "topic": "T", "offline": "true"}
+    assert (await client.ask(RequestCode.CLONE_GROUP_OFFSET, clone)).code == 0
+    assert desk.parts.context.state.offsets["T@null"] == {0: 1}
+    await desk.stop()
+    await desk.start()
+    assert desk.parts.context.metadata.group("") is not None

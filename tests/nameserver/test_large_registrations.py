@@ -1,0 +1,97 @@
+"""Registrations of many topics hold nobody up: no step of the loop reads one, by the loop's processor time."""
+
+import asyncio
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
+from nameserver.core.model import TopicTable
+from nameserver.register_body import parse_register_body
+from tests.limits import WAIT_S
+from tests.nameserver.conftest import Peer, Served
+
+BROKER = {"clusterName": "c", "brokerName": "b", "brokerAddr": "h:1", "brokerId": "0", "haServerAddr": "h:2"}
+
+TOPICS = 60_000
+PART_OF_READING = 0.7
+"""A step that reads the body takes more than that of the time that reading takes; one that enters the topics, half."""
+
+
+def registration(names: list[bytes]) -> bytes:
+    parts = [_sized(b'{"counter":1,"timestamp":1,"stateVersion":0}'), struct.pack(">i", len(names))]
+    parts += [_sized(b"%b 8 8 6 SINGLE_TAG {}" % name) for name in names]
+    return zlib.compress(b"".join([*parts, _sized(b"[]"), bytes(4)]), 1)
+
+
+def _sized(part: bytes) -> bytes:
+    return struct.pack(">i", len(part)) + part
+
+
+async def longest_step_s(ask: Callable[[], Any]) -> float:
+    """Await what `ask` begins; return the most processor time that a step of the loop took meanwhile."""
+    longest, run = 0.0, asyncio.Handle._run
+
+    def measured(handle: asyncio.Handle) -> None:
+        nonlocal longest
+        began = time.thread_time()
+        run(handle)
+        longest = max(longest, time.thread_time() - began)
+
+    with patch.object(asyncio.Handle, "_run", measured):
+        await ask()
+    return longest
+
+
+async def test_a_registration_of_many_topics_is_read_beside_the_loop_and_one_of_a_million_is_refused(
+    served: Served,
+) -> None:
+    body = registration([b"topic-%d" % number for number in range(TOPICS)])
+    began = time.thread_time()
+    parse_register_body(body, 479, "b")
+    limit_s = PART_OF_READING * (time.thread_time() - began)
+    codes = []
+
+    async def register(peer: Peer, content: bytes) -> None:
+        codes.append((await peer.ask(103, BROKER, content)).code)
+
+    peer = await served.peer()
+    assert await longest_step_s(lambda: register(peer, body)) < limit_s
+    assert len(served.server.table.topics) == TOPICS
+    million = registration([b"t"] * 1_000_000)
+    assert await longest_step_s(lambda: register(peer, million)) < limit_s
+    assert codes == [0, 1]
+    with patch("nameserver.broker_requests._AT_ONCE_BYTES", len(body)):  # as it once was: the loop reads it
+        other = await served.peer()
+        assert await longest_step_s(lambda: register(other, body)) > limit_s
+
+
+async def test_who_leaves_while_his_registration_is_read_is_not_registered(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, held = threading.Event(), list[Connection]()
+
+    def read(*arguments: Any, **named: Any) -> TopicTable:
+        may_end.wait(WAIT_S)
+        return parse_register_body(*arguments, **named)
+
+    monkeypatch.setattr("nameserver.broker_requests.parse_register_body", read)
+    requests, peer = served.server._broker_requests, await served.peer()
+    assert requests is not None
+    peer.send(
+        Command(103, ext=BROKER, body=registration([b"topic-%d" % number for number in range(1000)]), version=479)
+    )
+    await served.until(lambda: bool(requests._reading))
+    held += requests._reading
+    await peer.close()
+    await served.until(lambda: held[0].is_closed)
+    may_end.set()
+    await served.until(lambda: not requests._reading)
+    assert not served.server.table.has_members
