@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import get_args
 
-from chaos.sim.plan import FAULTS, FAULTS_OF_FIVE, LATE_FAULTS, LATE_STACK_FAULTS, STACK_FAULTS
+from chaos.sim.plan import FAULTS, FAULTS_OF_FIVE, LATE_FAULTS, LATE_STACK_FAULTS, RARE_STACK_FAULTS, STACK_FAULTS
 from chaos.sim.run import RunResult
 from dledger.core.messages import Message
 
@@ -21,7 +21,11 @@ class Coverage:
     """
 
     def __init__(self, *, is_stack: bool) -> None:
-        faults = (*FAULTS, *LATE_FAULTS, *((*STACK_FAULTS, *LATE_STACK_FAULTS, *FAULTS_OF_FIVE) if is_stack else ()))
+        faults = (
+            *FAULTS,
+            *LATE_FAULTS,
+            *((*STACK_FAULTS, *LATE_STACK_FAULTS, *RARE_STACK_FAULTS, *FAULTS_OF_FIVE) if is_stack else ()),
+        )
         messages = (kind.__name__ for kind in get_args(Message))
         self._wanted = [*(f"fault {kind}" for kind in faults), *(f"message {name}" for name in messages)]
         self.seed_count = 0

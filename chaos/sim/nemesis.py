@@ -13,6 +13,7 @@ _OF_THE_LEADER = {
     **dict.fromkeys(("kill", "kill_leader", "power_cut", "power_cut_all", "wipe"), "leader killed"),
     **dict.fromkeys(("pause", "stall", "busy_leader"), "leader paused"),
 }
+_LOOK_US = 30_000
 _OTHERS_NAMED = 2
 """Members that a wrong list names beside its own: two of the three are no majority of five."""
 
@@ -97,6 +98,7 @@ class Nemesis:
             "die_soon": lambda: self._die_soon(is_cut=False),
             "cut_soon": lambda: self._die_soon(is_cut=True),
             "other_peers": self._name_other_peers,
+            "leave_behind": self._leave_behind,
         }
 
     def start(self) -> None:
@@ -335,6 +337,27 @@ class Nemesis:
         target = self._any() if self._cluster.rng.random() < 0.7 else None
         self._cluster.transfer(leader, target)
         return f"{leader.name} to {target or 'any'}"
+
+    def _leave_behind(self) -> str:
+        """A follower is killed, and comes back when the leader has deleted what it lacks: it has to be installed."""
+        cluster, leader = self._cluster, self._cluster.leader()
+        name = self._any()
+        if leader is None or name == leader.name or name not in cluster.processes:
+            return ""
+        end = cluster.processes[name].end_of_log
+        cluster.kill(name)
+
+        def look() -> None:
+            leads = cluster.leader()
+            if self._is_over or (leads is not None and leads.begin_of_log > end):
+                cluster.boot(name)
+                return
+            if leads is not None:
+                cluster.run(leads, "trim all", leads.trim_all)
+            cluster.clock.call_in(_LOOK_US, look)
+
+        look()
+        return name
 
     def _name_other_peers(self) -> str:
         """One member is started with a list of three of the members, later with the whole list again."""

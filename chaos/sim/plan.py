@@ -32,6 +32,7 @@ FAULTS = (
 LATE_FAULTS = ("lost_vote", "busy_leader")
 STACK_FAULTS = ("die_soon", "cut_soon")
 LATE_STACK_FAULTS = ("failed_sync",)
+RARE_STACK_FAULTS = ("leave_behind",)
 FAULTS_OF_FIVE = ("other_peers",)
 """Of whole brokers, in groups of five: in smaller ones all majorities share a member, whoever counts whom."""
 
@@ -124,7 +125,7 @@ def draw_stack_plan(seed: int) -> RunPlan:
     callers = Random(f"callers {seed}").choice((0, 0, 1, 2))
     late += tuple(fault for fault in LATE_STACK_FAULTS if Random(f"{fault} {seed}").random() < 0.2)
     rare = Random(f"rare {seed}")
-    chances = [rare.random() for _ in range(4)]
+    chances = [rare.random() for _ in range(5)]
     group = replace(
         plan.group,
         names=names,
@@ -136,6 +137,8 @@ def draw_stack_plan(seed: int) -> RunPlan:
     )
     if len(names) == 5 and chances[2] < 0.5:
         late += 3 * FAULTS_OF_FIVE
+    if len(names) > 2 and chances[4] < 0.15:
+        late += 3 * RARE_STACK_FAULTS
     return replace(
         plan,
         group=group,
