@@ -242,8 +242,10 @@ async def _measured(work: str, turns: int, directory: str, measuring: Callable[[
 
 
 def _settings(directory: str, mode: str, *, is_sealed: bool) -> list[list[str]]:
+    from tests.ports import free_ports
+
     count = {"raft": 3, "sync": 2, "async": 2}.get(mode, 1)
-    ports = _free_ports(2 * count)
+    ports = free_ports(2 * count)
     own = ["bindAddress=127.0.0.1", "brokerIP1=127.0.0.1", "brokerIP2=127.0.0.1", "namesrvAddr=127.0.0.1:9"]
     own += ["flushDiskType=ASYNC_FLUSH", "mappedFileSizeCommitLog=1073741824", "brokerName=broker-a"]
     every = [
@@ -265,12 +267,6 @@ def _settings(directory: str, mode: str, *, is_sealed: bool) -> list[list[str]]:
         for settings in every:
             settings.append(f"{'dLegerPeerSecretFile' if mode == 'raft' else 'haPeerSecretFile'}={secret}")
     return every
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(server.getsockname()[1]) for server in sockets]
 
 
 async def _writable(addresses: list[str]) -> tuple[str, int]:

@@ -352,7 +352,10 @@ class MessageStore:
     def _dispatch_batches(self, end_offset: int, time_slice: TimeSlice) -> bool:
         """Dispatch many records at once, if the log can be read so; answer whether that came to the end in time."""
         source = self.log.batches()
-        for file, batch in source.batches(self.dispatched_offset, end_offset) if source is not None else ():
+        if source is None:
+            return True
+        source.window_bytes = _GATHERED_BYTES
+        for file, batch in source.batches(self.dispatched_offset, end_offset):
             for piece in batch.pieces(_BATCH_RECORDS):
                 end = file.start_offset + piece.end
                 queues = put_plain(file, piece, self.queues.by_key)

@@ -14,8 +14,6 @@ from store.queues.dispatch import unit_fields
 from store.recovery.batch_fields import RecordSource
 from store.recovery.record_batches import RecordBatch, batch_at
 
-_WINDOW_BYTES = 4 << 20
-
 
 class EntryBatches(RecordSource):
     """The records of a Raft log.
@@ -37,7 +35,7 @@ class EntryBatches(RecordSource):
         position: int | None = entry_position(self._data, start)
         while position is not None and position < end and (file := self._data.file_at(position)) is not None:
             offset, limit = position - file.start_offset, min(end - file.start_offset, file.write_position)
-            window_end = min(offset + _WINDOW_BYTES, limit)
+            window_end = min(offset + self.window_bytes, limit)
             file.ensure_window(offset, limit, min(window_end + FILLER_SIZE, limit))
             chain = entry_chain(file.view, offset, window_end, limit)
             file.ensure_window(offset, limit, chain.end)

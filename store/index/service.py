@@ -47,11 +47,10 @@ _QUERY_PATIENCE_S = 1.0
 _SLICE_CHECK_RECORDS = 64
 _UNDER_WAY_MAX = 4
 _SLICE_BYTES = 1 << 20
-"""Of the log: so much is taken from drafts at once."""
+"""Of the log: so much is taken at once."""
 
 _BATCH_BYTES = 64 << 10
 """Fewer bytes of a copied log are read record by record."""
-_BATCH_RECORDS = 2048
 
 _DRAFT_BYTES_MAX = 32 << 20
 """Of the log: drafts of more are not kept, and the log is read again."""
@@ -273,11 +272,11 @@ class IndexService:
         if self._drafts:
             end = min(end, self._drafts[0][0])
         if end - self._cursor >= _BATCH_BYTES and (source := self._store.log.batches()) is not None:
+            source.window_bytes = _SLICE_BYTES
             with contextlib.suppress(CorruptRecordError, StoreError):  # which the walk meets where it is
                 for file, batch in source.batches(self._cursor, end):
                     if len(batch.starts):
-                        some = next(batch.pieces(_BATCH_RECORDS))
-                        return log_batch(file, some), file.start_offset + some.end
+                        return log_batch(file, batch), file.start_offset + batch.end
         records, behind = self._collect(end, slice_s)
         return (records_batch(records) if records else None), behind
 

@@ -56,9 +56,11 @@ class RecordSource(abc.ABC):
 
     Attributes:
         first_damaged: physical offset of the first damaged record that the log's own recovery found; None: none.
+        window_bytes: so much is read at once.
     """
 
     first_damaged: int | None = None
+    window_bytes: int = 4 << 20
 
     @abc.abstractmethod
     def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
@@ -117,7 +119,7 @@ class LogBatches(RecordSource):
             return held
         stop = self._held_from - file.start_offset
         if not position < stop < limit:
-            return read_batch(file, position, limit, check=False)
+            return read_batch(file, position, limit, check=False, window_bytes=self.window_bytes)
         batch = read_batch(file, position, stop, check=False)
         if batch.end == stop:
             batch.is_end = False

@@ -88,16 +88,25 @@ class RecordBatch:
             )  # fmt: skip
 
 
-def read_batch(file: MappedFile, position: int, limit: int, *, check: bool, torn: bool = False) -> RecordBatch:
-    """Return the records from `position` on, some MiB, that end by `limit` and hold their own physical offset.
+def read_batch(
+    file: MappedFile,
+    position: int,
+    limit: int,
+    *,
+    check: bool,
+    torn: bool = False,
+    window_bytes: int = _WINDOW_BYTES,
+) -> RecordBatch:
+    """Return the records from `position` on that end by `limit` and hold their own physical offset.
 
+    None begins `window_bytes` behind `position`, or later.
     With `check` the bodies are compared with their CRCs. With `torn` a record is not sound if a sector of its topic
     and properties is all zeros.
 
     Raises:
         DiskReadError: the disk cannot read a page.
     """
-    window_end = min(position + _WINDOW_BYTES, limit)
+    window_end = min(position + window_bytes, limit)
     file.ensure_readable(position, min(window_end + BLANK_SIZE_MIN, file.size_bytes))
     chain = record_chain(file.view, position, window_end, limit)
     end, is_blank = chain.end, chain.stop is Stop.PADDING
