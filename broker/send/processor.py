@@ -34,6 +34,7 @@ from broker.send.fields import (
     with_new_stamp,
 )
 from broker.send.numbering import PRODUCER, Numbering
+from broker.send.oneway import OnewayMessages
 from broker.state import names
 from ledgermq.message.batch import Cut, cut_batch
 from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
@@ -117,6 +118,7 @@ class SendProcessor:
         self._targets = context.targets
         self._known = context.targets.known
         self._appender = context.appender
+        self._oneway = OnewayMessages(context.appender, context.loop)
         self._answer_all = context.answers
         self._new_topics = context.new_topics
         self._locks = locks
@@ -205,8 +207,7 @@ class SendProcessor:
         if isinstance(target.queue, BatchQueue) and "UNIQ_KEY\x01" in fields.get("i", ""):
             self._send_inner_batch(connection, command, fields, target, properties)
             return
-        born = _born_host(connection)
-        header, _ = self._header(born, fields)
+        header, _ = self._header(born := _born_host(connection), fields)
         overhead = target.overhead + born.extra_size + self._store_extra
         appender = self._appender
         batch = plain_batch(target, command.body, cuts, properties, self._stamp, overhead, self._record_max)
@@ -222,6 +223,7 @@ class SendProcessor:
         appender.drafts += drafts
         appender.begin()
         if command.is_oneway:
+            self._oneway.placed(connection, len(command.body))
             return
         key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
         if not waits(fields.get("i", "")):
@@ -342,6 +344,7 @@ class SendProcessor:
         appender.begin()
         appender.drafts.append(draft)
         if command.flag & ONEWAY_FLAG:
+            self._oneway.placed(connection, len(body))
             return
         if not waits(text):
             self._answer_when_placed((connection, command, draft, key))

@@ -81,6 +81,7 @@ class Connection(asyncio.Protocol):
 
     is_relayed = False
     """Whether the other end is not connected here, but to a server that passes its requests on."""
+    _is_held_back = False
     told_peer: Host | None = None
     """The other end, as a trusted proxy says; set before the connection is made."""
 
@@ -310,6 +311,19 @@ class Connection(asyncio.Protocol):
         """When reading continues, in seconds of the loop's clock, if `is_throttled`."""
         return self._throttled_until
 
+    def hold_back(self) -> None:
+        """Read nothing until `go_on`: what was received is not in the log yet. What was received before is served."""
+        if not self._is_held_back:
+            self._is_held_back = True
+            self._pause_reading()
+
+    def go_on(self) -> None:
+        """Read again after `hold_back`."""
+        if self._is_held_back:
+            self._is_held_back = False
+            self._last_move = self._loop.time()
+            self._read_on()
+
     def leave_quotas(self) -> None:
         """Count nothing more on this connection: the other end has proved to be a server of this cluster."""
         self._has_left_quotas = True
@@ -429,7 +443,7 @@ class Connection(asyncio.Protocol):
         """Continue to serve and to read: the peer has read enough."""
         self._is_write_paused = False
         self._last_move = self._loop.time()
-        self._go_on()
+        self._serve_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, and tell the owner and the handler. Does nothing the second time, or if never connected."""
@@ -473,7 +487,7 @@ class Connection(asyncio.Protocol):
             return True
         return self._budget is not None and self._budget.is_over and self._queued_bytes > UNFINISHED_FREE_BYTES
 
-    def _go_on(self) -> None:
+    def _serve_on(self) -> None:
         """Serve the commands that were postponed, then read again."""
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
@@ -481,7 +495,7 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Read again, unless something else still holds it back."""
-        if self._backlog or self._is_write_paused or self._throttle is not None:
+        if self._backlog or self._is_write_paused or self._throttle is not None or self._is_held_back:
             return
         if transport := self._open_transport():
             transport.resume_reading()
@@ -544,7 +558,7 @@ class Connection(asyncio.Protocol):
         if self._quotas is not None and self._quotas.limits_traffic:
             self._count_traffic(self._quotas, size, 0)
         if self._backlog and not self._is_write_paused:
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._serve_on)
 
     def _timed_out(self, sent_at: float) -> None:
         if self._close_when_silent and self._last_input <= sent_at:

@@ -9,7 +9,7 @@ from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import UNFINISHED_FREE_BYTES
 from ledgermq.remoting.quotas import AddressQuotas, Quota, Quotas, UserQuotas, address_block
-from tests.remoting.peers import Dial, RawPeer, Serve, eventually
+from tests.remoting.peers import Dial, RawPeer, Serve, eventually, turns
 
 
 def quota(rate: int, burst_s: float = 1.0) -> Quota:
@@ -154,3 +154,19 @@ async def test_a_delay_that_is_nearly_over_is_extended_and_the_time_for_a_frame_
     peer.send(frame[-1:])
     await peer.receive()
     assert time.monotonic() - began >= 0.25
+
+
+async def test_nothing_is_read_from_a_connection_that_is_held_back(serve: Serve, dial: Dial) -> None:
+    server, handler = await serve()
+    peer = await dial(server)
+    peer.send(Command(7, 0))
+    await peer.receive()
+    (connection,) = server.connections
+    connection.hold_back()
+    connection.throttle(0.001)  # ends first, and does not make it read
+    peer.send(Command(7, 1))
+    await eventually(lambda: not connection.is_throttled)
+    await turns(20)
+    assert [command.opaque for _, command in handler.requests] == [0]
+    connection.go_on()
+    assert (await peer.receive()).opaque == 1

@@ -8,6 +8,7 @@ import pytest
 from broker.append.answers import Answer, SendAnswers
 from broker.append.appender import AnswerAll, Appender
 from broker.counting.calls import CallLatencies
+from broker.send.oneway import UNSETTLED_MAX_BYTES, OnewayMessages
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.log.drafts import QueuedDraft
@@ -191,3 +192,48 @@ async def test_a_long_batch_that_waits_for_files_is_tried_again_once_a_turn() ->
     await asyncio.sleep(0)
     ((placed, _),) = store.batches
     assert list(placed) == drafts
+
+
+class _Read:
+    """A connection of which it is told whether it is read."""
+
+    is_read = True
+
+    def hold_back(self) -> None:
+        self.is_read = False
+
+    def go_on(self) -> None:
+        self.is_read = True
+
+
+async def test_a_connection_is_not_read_while_too_many_of_its_oneway_messages_are_not_in_the_log() -> None:
+    store = ScriptedStore()
+    appender = appender_on(store)
+    oneway, flood, other = OnewayMessages(appender, asyncio.get_running_loop()), _Read(), _Read()
+    for _ in range(3):
+        for connection, size in ((flood, UNSETTLED_MAX_BYTES // 4), (flood, UNSETTLED_MAX_BYTES // 4), (other, 100)):
+            appender.add(draft(0))
+            oneway.placed(connection, size)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+    (_, first), (_, second), (_, third) = store.batches
+    seen = [(flood.is_read, other.is_read)]
+    for settle, outcome in ((first, RECEIPT), (second, Refusal(Cause.REPLICA_TIMEOUT, "late")), (third, RECEIPT)):
+        settle(outcome)
+        seen.append((flood.is_read, other.is_read))
+    assert seen == [(False, True), (False, True), (True, True), (True, True)]
+    assert not oneway._unsettled
+
+
+async def test_oneway_messages_that_are_refused_within_their_turn_count_no_more() -> None:
+    store = ScriptedStore()
+    appender = appender_on(store)
+    oneway, flood = OnewayMessages(appender, asyncio.get_running_loop()), _Read()
+    appender.has_slaves, store.error = True, Refusal(Cause.DISK_FULL, "no room")
+    for _ in range(3):
+        for _ in range(100):
+            appender.begin_plain()  # places what is there already
+            appender.drafts.append(draft(0))
+            oneway.placed(flood, UNSETTLED_MAX_BYTES // 40)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert not oneway._unsettled and flood.is_read
