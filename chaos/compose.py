@@ -93,8 +93,10 @@ def compose_command(shape: Shape = DEMO) -> list[str]:
     """The compose program of this machine, for this project's file.
 
     Raises:
-        ComposeError: there is none, or no engine answers.
+        ComposeError: there is none, the file is not here, or no engine answers.
     """
+    if not (_PROJECT / "docker-compose.yml").is_file():
+        raise ComposeError("docker-compose.yml is not here: containers need a clone of the project")
     if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
         raise ComposeError("no Docker engine answers here (docker info failed)")
     for words in (["docker", "compose"], ["docker-compose"]):
