@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.history import Outcome, parse_line
+from ledgermq.history import Op, parse_operation
 from tests.cluster.conftest import LEDGERMQ, Cluster
 from tests.limits import WAIT_S
 
@@ -29,8 +29,9 @@ def test_a_killed_leader_loses_nothing_and_the_history_has_every_send(command: C
     assert [step["verb"] for step in fault["steps"]] == ["kill", "start"]
     assert fault["leader_before"] == figures["killed"]
     assert 0 < figures["rto_ms"] < 30_000
-    outcomes = [parse_line(line).outcome for line in history_path.read_bytes().splitlines()]
-    assert (len(outcomes), outcomes.count(Outcome.OK)) == (figures["sent"], figures["acked"])
+    lines = [parse_operation(line) for line in history_path.read_bytes().splitlines()]
+    invoked, acked = ({line.number for line in lines if line and line.op is op} for op in (Op.INVOKE, Op.OK))
+    assert (len(invoked), len(acked)) == (figures["sent"], figures["acked"])
     assert re.search(r"leader n[012] +term +\d+ .* ok/s +p99 .* lag .* lost 0", done.stderr)
 
 
