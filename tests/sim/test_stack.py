@@ -19,7 +19,7 @@ from tests.sim.stack_bugs import BUGS, StackBug
 
 REPOSITORY = Path(__file__).parents[2]
 SEARCHED = 60
-SEEDS = (2, 7, 36, 66, *corpus_seeds(is_stack=True), *((0, 1, 20, 25) if IS_WHOLE else ()))
+SEEDS = (2, 15, 36, 66, *corpus_seeds(is_stack=True), *((0, 1, 20, 25) if IS_WHOLE else ()))
 
 
 @pytest.mark.sim
