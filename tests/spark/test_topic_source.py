@@ -1,6 +1,7 @@
 """`format("ledgermq")` from a broker: rows, offsets that are gone, streams and their restarts, a change of leader."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import zlib
@@ -205,6 +206,35 @@ def test_a_replayed_batch_reads_the_same_and_a_new_queue_is_read_from_its_beginn
     assert after["from"] == {f"{topic}/b/2": 0}
     assert numbers(rows_of(again, again.partitions(end, after))) == [*range(60, 110), *range(200, 207)]
     again.stop()
+
+
+def test_a_broker_that_is_lost_in_a_batch_fails_the_task_which_reads_the_same_when_it_is_back(tmp_path: Path) -> None:
+    with contextlib.closing(RunningBroker(tmp_path)) as running:
+        with running.joined_by("c"):
+            running.create("T", 1)
+            read = reader(running, assign='{"T":{"c":[0]}}', splitBytes="0", fetchTimeoutMs="1000")
+            for first, end in ((0, 40), (40, 3000)):
+                running.send("T", outgoing(end - first, first, size=1000), queue=1)  # the queue of c
+            parts = list(read.partitions())
+            batches = read.rows(parts[0])
+            begun = next(batches).num_rows
+        with pytest.raises(ClusterError, match="broker c"):
+            list(batches)
+        assert 0 < begun < 3000
+        with running.joined_by("c"):
+            patient = reader(running, assign='{"T":{"c":[0]}}', splitBytes="0")
+            assert numbers(rows_of(patient, parts)) == list(range(3000))
+
+
+def test_a_commit_for_a_group_that_fails_is_logged_only(
+    broker: RunningBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = stream(broker, subscribe=topic, commitGroup="nobody", fetchTimeoutMs="500")
+    end = read.latestOffset(read.initialOffset(), ReadAllAvailable())
+    gone = {name: ({f"{topic}/absent/0": 5} if name == "q" else value) for name, value in end.items()}
+    read.commit(gone)
+    assert "the offsets of group nobody are not committed" in caplog.text
+    read.stop()
 
 
 def test_a_topic_that_was_made_again_fails_or_is_read_from_its_beginning(broker: RunningBroker, topic: str) -> None:
