@@ -74,11 +74,14 @@ def _read_only(queue: QueueData) -> QueueData:
 
 
 def _named(group: BrokerGroup) -> list[BrokerGroup]:
-    """The names of a group, each with its member; none if there is one member only, or one that registers no term.
+    """The names of a group, each with its member; none if there is one member only, or one of RocketMQ's.
 
-    Such a member, as each of RocketMQ's, neither passes sends on nor takes those of others.
+    Such a member neither passes sends on nor takes those of others. Ours say how far their log is confirmed; one that
+    has just started may not know its term yet.
     """
-    if len(group.members) < 2 or not all(member.registration.term for member in group.members.values()):
+    registrations = [member.registration for member in group.members.values()]
+    elects = any(one.term for one in registrations)
+    if len(registrations) < 2 or not elects or any(one.confirm_offset < 0 and not one.term for one in registrations):
         return []
     followers = [group.members[broker_id] for broker_id in _in_ring(group.members.keys() - {LEADER_ID})]
     chosen = [*followers[:_COUNT], *[group.leader or followers[0]] * _COUNT][:_COUNT]

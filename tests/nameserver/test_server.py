@@ -368,6 +368,15 @@ async def test_the_route_of_a_name_for_producers_is_that_of_its_member(serve: Se
         assert await client.route(unknown) is None, unknown
 
 
+async def test_producers_are_sent_to_a_follower_that_does_not_know_its_term_yet(serve: Serve) -> None:
+    served = await serve(spread_sends_after_ms=0)
+    leader, one, other, client = [await served.peer() for _ in range(4)]
+    await leader.register("127.0.0.1:1", term="3")
+    await one.register("127.0.0.1:2", 2, term="3")
+    await other.register("127.0.0.1:3", 3, confirmOffset="100")
+    assert await names_of_producers(client) == {"1~broker-a": "127.0.0.1:2", "2~broker-a": "127.0.0.1:3"}
+
+
 async def test_keys_choose_the_same_queue_by_their_hash_with_and_without_names_for_producers(serve: Serve) -> None:
     served = await serve(spread_sends_after_ms=0)
     peers = {name: [await served.peer() for _ in range(2)] for name in ("broker-a", "broker-b")}
