@@ -67,6 +67,7 @@ class BrokerRequests:
         self._departures = departures
         self._changed = changed
         self._reading: dict[Connection, asyncio.Task[None]] = {}
+        self._unread_bytes = 0
         self._reader = ThreadPoolExecutor(1, "registrations")
 
     async def close(self) -> None:
@@ -91,6 +92,8 @@ class BrokerRequests:
 
     def _register(self, connection: Connection, command: Command) -> Answer | None:
         name, digest = _short(command.ext, "brokerName"), _digest(command)
+        if connection in self._reading:  # what came first must count first
+            raise _busy("a registration of this connection is being read")
         known: tuple[bytes, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
         if known is not None and known[0] == digest:
             return self._take(connection, command, known[1])
@@ -98,8 +101,10 @@ class BrokerRequests:
             table = self._parse(command, name)
             _remember(connection, digest, table)
             return self._take(connection, command, table)
-        if connection in self._reading or len(self._reading) >= _READING_MAX:
-            raise Refusal(Cause.BUSY, f"{len(self._reading)} registrations are being read", retry_after_ms=200)
+        unread = self._unread_bytes + len(command.body)
+        if len(self._reading) >= _READING_MAX or unread > _READING_MAX_BYTES:
+            raise _busy(f"{len(self._reading)} registrations of {self._unread_bytes} bytes are being read")
+        self._unread_bytes = unread
         reading = self._take_when_read(connection, command, name, digest)
         self._reading[connection] = asyncio.get_running_loop().create_task(reading)
         return None
@@ -119,6 +124,7 @@ class BrokerRequests:
             self._changed()
         finally:
             del self._reading[connection]
+            self._unread_bytes -= len(command.body)
 
     def _parse(self, command: Command, broker_name: str) -> TopicTable:
         ext, inflated_max = command.ext, self._config().max_registration_size_bytes
@@ -195,7 +201,7 @@ class BrokerRequests:
         if ext.get("brokerId"):
             long(ext, "brokerId")  # RocketMQ identifies the broker by its address, too
         if connection in self._reading:
-            raise Refusal(Cause.BUSY, "a registration of this connection is being read", retry_after_ms=200)
+            raise _busy("a registration of this connection is being read")
         cluster, name, where = (ext.get(field, "") for field in ("clusterName", "brokerName", "brokerAddr"))
         self._departures.unregister(cluster, name, where)
         return Answer()
@@ -257,6 +263,7 @@ _LAST_TABLE = "lastTopicTable"
 _AT_ONCE_BYTES = 1024
 """A body of so many is read at once: inflated it has a thousand times as many at most, some 40,000 topics."""
 _READING_MAX = 100
+_READING_MAX_BYTES = 64 << 20
 _NAME_MAX = 1024
 
 
@@ -268,6 +275,10 @@ def _short_text(name: str, value: str) -> str:
     if len(value) > _NAME_MAX:
         raise Refusal(Cause.SYSTEM_ERROR, f"field {name} has {len(value)} characters, at most {_NAME_MAX} are taken")
     return value
+
+
+def _busy(remark: str) -> Refusal:
+    return Refusal(Cause.BUSY, remark, retry_after_ms=200)
 
 
 def _remember(connection: Connection, digest: bytes, table: TopicTable) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
+from nameserver.broker_requests import _AT_ONCE_BYTES
 from nameserver.core.model import TopicTable
 from nameserver.register_body import parse_register_body
 from tests.limits import WAIT_S
@@ -25,9 +26,9 @@ PART_OF_READING = 0.7
 """A step that reads the body takes more than that of the time that reading takes; one that enters the topics, half."""
 
 
-def registration(names: list[bytes]) -> bytes:
-    parts = [_sized(b'{"counter":1,"timestamp":1,"stateVersion":0}'), struct.pack(">i", len(names))]
-    parts += [_sized(b"%b 8 8 6 SINGLE_TAG {}" % name) for name in names]
+def registration(names: list[bytes], queues: int = 8, counter: int = 1) -> bytes:
+    parts = [_sized(b'{"counter":%d,"timestamp":1,"stateVersion":0}' % counter), struct.pack(">i", len(names))]
+    parts += [_sized(b"%b %d %d 6 SINGLE_TAG {}" % (name, queues, queues)) for name in names]
     return zlib.compress(b"".join([*parts, _sized(b"[]"), bytes(4)]), 1)
 
 
@@ -73,21 +74,29 @@ async def test_a_registration_of_many_topics_is_read_beside_the_loop_and_one_of_
         assert await longest_step_s(lambda: register(other, body)) > limit_s
 
 
-async def test_who_leaves_while_his_registration_is_read_is_not_registered(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    may_end, held = threading.Event(), list[Connection]()
+@pytest.fixture
+def may_end(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Long bodies are read only when this is set."""
+    event = threading.Event()
 
-    def read(*arguments: Any, **named: Any) -> TopicTable:
-        may_end.wait(WAIT_S)
-        return parse_register_body(*arguments, **named)
+    def read(body: bytes, *arguments: Any, **named: Any) -> TopicTable:
+        if len(body) > _AT_ONCE_BYTES:
+            event.wait(WAIT_S)
+        return parse_register_body(body, *arguments, **named)
 
     monkeypatch.setattr("nameserver.broker_requests.parse_register_body", read)
-    requests, peer = served.server._broker_requests, await served.peer()
+    return event
+
+
+MANY = registration([b"topic-%d" % number for number in range(1000)])
+
+
+async def test_who_leaves_while_his_registration_is_read_is_not_registered(
+    served: Served, may_end: threading.Event
+) -> None:
+    requests, peer, held = served.server._broker_requests, await served.peer(), list[Connection]()
     assert requests is not None
-    peer.send(
-        Command(103, ext=BROKER, body=registration([b"topic-%d" % number for number in range(1000)]), version=479)
-    )
+    peer.send(Command(103, ext=BROKER, body=MANY, version=479))
     await served.until(lambda: bool(requests._reading))
     held += requests._reading
     await peer.close()
@@ -95,3 +104,37 @@ async def test_who_leaves_while_his_registration_is_read_is_not_registered(
     may_end.set()
     await served.until(lambda: not requests._reading)
     assert not served.server.table.has_members
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_short_registration_does_not_overtake_a_long_one_of_its_connection(
+    served: Served, may_end: threading.Event, is_known: bool
+) -> None:
+    peer, short = await served.peer(), registration([b"a", b"topic-1"], queues=16, counter=2)
+    if is_known:
+        assert (await peer.ask(103, BROKER, short)).code == 0
+    for body in (MANY, short):
+        peer.send(Command(103, ext=BROKER, body=body, version=479))
+    overtaking = await peer.answer()
+    assert (overtaking.opaque, overtaking.ext["cause"]) == (2 + is_known, "busy")
+    may_end.set()
+    assert (await peer.answer()).code == 0
+    assert (await peer.ask(103, BROKER, short)).code == 0
+    route = served.server.table.route("topic-1")
+    assert route is not None and route.queues[0].read_queues == 16
+
+
+async def test_registrations_that_wait_to_be_read_are_bounded_by_their_bytes(
+    served: Served, may_end: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nameserver.broker_requests._READING_MAX_BYTES", 2 * len(MANY))
+    first, second, third = [await served.peer() for _ in range(3)]
+    for peer in (first, second):
+        peer.send(Command(103, ext=BROKER, body=MANY, version=479))
+    requests = served.server._broker_requests
+    assert requests is not None
+    await served.until(lambda: len(requests._reading) == 2)
+    assert (await third.ask(103, BROKER, MANY)).ext["cause"] == "busy"
+    may_end.set()
+    assert [(await peer.answer()).code for peer in (first, second)] == [0, 0]
+    assert (await third.ask(103, BROKER, MANY)).code == 0
