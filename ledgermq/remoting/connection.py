@@ -395,7 +395,8 @@ class Connection(asyncio.Protocol):
         except InvalidHostError as error:
             self.abort(str(error))
             return
-        self.is_local = peer.address == here.address or ipaddress.ip_address(peer.address).is_loopback
+        is_near = peer.address == here.address or ipaddress.ip_address(peer.address).is_loopback
+        self.is_local = is_near and self.told_peer is None  # a proxy's 127.0.0.1 is the proxy's own machine
         self.has_certificate = bool(transport.get_extra_info("peercert"))
         self._transport.set_write_buffer_limits(self._high_water, self._high_water // 2)
         reason = self._admit(self)

@@ -98,6 +98,14 @@ async def test_a_trusted_proxys_client_has_its_own_address_and_its_own_bound(ser
     assert {one.peer[0] for one in server.connections} == {"192.0.2.7", "2001:db8::7", "127.0.0.1"}
 
 
+async def test_what_a_proxy_calls_its_own_machine_is_not_this_one(serve: Serve, dial: Dial) -> None:
+    server, _ = await serve(HERE)
+    peer = await told(dial, server, b"PROXY TCP4 127.0.0.1 127.0.0.1 40000 10911\r\n" + encode(Command(1, 1)))
+    await peer.receive()
+    (connection,) = server.connections
+    assert (connection.address, connection.is_local) == ("127.0.0.1:40000", False)
+
+
 async def test_headers_of_others_wrong_ones_and_second_ones_end_the_connection(serve: Serve, dial: Dial) -> None:
     elsewhere, _ = await serve(Limits(proxies=(ipaddress.ip_network("192.0.2.1"),)))
     assert await (await told(dial, elsewhere, TEXT + encode(Command(1, 1)))).closed()
