@@ -84,7 +84,8 @@ class Candidates:
 
 
 def _is_literal(entry: Entry) -> bool:
-    return entry.resource.name is not None and not entry.resource.is_prefix
+    resource = entry.resource
+    return resource.name is not None and not resource.is_prefix and resource.kind != ANY  # `Any:x` matches everything
 
 
 def _matches(entry: Entry, access: Access, source: str) -> bool:

@@ -122,6 +122,13 @@ def test_a_request_names_no_more_than_can_be_compared_with_the_patterns_of_its_u
         check(ALICE, acl(*(entry(f"Topic:t{number}*") for number in range(100))), wanted, HOME)
 
 
+def test_an_entry_for_any_kind_of_resource_holds_for_requests_of_many_names_too() -> None:
+    rules = acl(entry("Any:x", decision="Deny"), default=(entry("Topic:*"),))
+    for count in (1, 10):
+        with pytest.raises(Refusal, match="the decision is deny"):
+            check(ALICE, rules, [Access(Resource("Topic", f"t{number}"), ("Pub",)) for number in range(count)], HOME)
+
+
 @given(st.lists(ENTRIES, max_size=6), st.lists(ENTRIES, max_size=3))
 def test_policies_read_back_as_they_were_written(custom: list[Entry], default: list[Entry]) -> None:
     rules = Acl("User:alice", {}).updated({CUSTOM: custom} if custom else {})
