@@ -44,7 +44,7 @@ class OnewayMessages:
         if batch is self._batch:  # refused before the turn has ended: what follows is of another batch
             self._batch = {}
         for connection, size in batch.items():
-            left = self._unsettled.pop(connection) - size
+            left = self._unsettled.pop(connection, 0) - size  # one without a body, which removes its key, counts 0
             if left:
                 self._unsettled[connection] = left
             if left <= UNSETTLED_MAX_BYTES // 2:

@@ -224,6 +224,22 @@ async def test_a_connection_is_not_read_while_too_many_of_its_oneway_messages_ar
     assert not oneway._unsettled
 
 
+@pytest.mark.parametrize("sizes", [(5, 0), (0, 0)])
+async def test_a_oneway_message_without_a_body_keeps_no_listener_from_the_outcome(sizes: tuple[int, ...]) -> None:
+    store, heard = ScriptedStore(), list[Outcome]()
+    appender = appender_on(store)
+    oneway, connection = OnewayMessages(appender, asyncio.get_running_loop()), _Read()
+    for size in sizes:
+        appender.add(draft(0))
+        oneway.placed(connection, size)  # type: ignore[arg-type]
+        appender.add(draft(0), heard.append)
+        await asyncio.sleep(0)
+    for _, settle in store.batches:
+        settle(RECEIPT)
+    assert heard == [RECEIPT] * 2
+    assert not oneway._unsettled
+
+
 async def test_oneway_messages_that_are_refused_within_their_turn_count_no_more() -> None:
     store = ScriptedStore()
     appender = appender_on(store)
