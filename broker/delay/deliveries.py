@@ -51,6 +51,9 @@ _HOST_V6_EXTRA: Final = 12
 WAIT_SECONDS: Final = 0.1
 """How often a delivery whose outcome is unknown is checked for being confirmed."""
 _RETRY_SECONDS: Final = 1.0
+ELSEWHERE_MAX: Final = 1024
+"""Messages under way to other masters, beyond which no more are begun: each is in memory until it is stored."""
+
 _CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
 _RETRY_PREFIX: Final = RETRY_PREFIX.encode()
 
@@ -115,12 +118,18 @@ class Deliveries:
         self._run = 0
         self._unsettled = 0
         self._settled = asyncio.Event()
+        self._under_way_elsewhere = 0
         self.elsewhere: Elsewhere | None = None
         self.origins: set[int] = set()
         self.committed: set[int] = set()
         self.revived: dict[tuple[str, int], int] = {}
 
     # ---- while this node leads
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much is under way elsewhere that further deliveries should wait."""
+        return self._under_way_elsewhere >= ELSEWHERE_MAX
 
     def deliver(self, kind: DeliveryKind, token: Hashable, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
         """Append drafts that name their origins; the mark stays before them until `end(kind, token)`.
@@ -233,7 +242,7 @@ class Deliveries:
     def stop(self) -> None:
         """Forget everything: this node does not lead any more."""
         self._run += 1
-        self._unsettled = 0
+        self._unsettled = self._under_way_elsewhere = 0
         self._settled.set()
         self._marks.clear()
         self.origins.clear()
@@ -249,8 +258,10 @@ class Deliveries:
 
         def settle(is_delivered: bool) -> None:
             if run == self._run:
+                self._under_way_elsewhere -= len(drafts)
                 done(is_delivered)
 
+        self._under_way_elsewhere += len(drafts)
         elsewhere.deliver(kind, drafts, settle)
 
     def _settle_one(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.delay.deliveries import Deliveries, DeliveryKind
+from broker.delay.deliveries import WAIT_SECONDS, Deliveries, DeliveryKind
 from broker.delay.due import LATE, DueTimer, DueTimers
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_follower import TimerFollower
@@ -283,6 +283,9 @@ class TimerService:
     def _turn(self) -> None:
         """Deliver a batch, load for one time slice, record complete slots."""
         if not self._is_leading or not self._role.delivers:
+            return
+        if self._deliveries.is_crowded:
+            self._wake_in(WAIT_SECONDS)
             return
         try:
             self._deliver()

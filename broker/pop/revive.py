@@ -16,7 +16,7 @@ import time
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.delay.deliveries import Deliveries, DeliveryKind
+from broker.delay.deliveries import WAIT_SECONDS, Deliveries, DeliveryKind
 from broker.pop.progress import PopProgress
 from broker.state.pop_core import Checkpoint
 from ledgermq.message.errors import CorruptRecordError
@@ -94,6 +94,9 @@ class ReviveService:
         due_ms = self._progress.checkpoints.next_due_ms
         if due_ms is None or due_ms > self._clock_ms():
             self.schedule()
+            return
+        if self._deliveries.is_crowded:
+            self._timer = self._loop.call_later(WAIT_SECONDS, self._revive_due)
             return
         since = time.monotonic()
         for checkpoint in self._progress.checkpoints.take_due(self._clock_ms(), _BATCH):

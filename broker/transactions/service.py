@@ -291,7 +291,7 @@ class TransactionService:
         age_ms = self._clock_ms() - half.born_ms
         immunity_ms = self._config.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
         if not self._role.writable:
-            if age_ms >= immunity_ms:
+            if age_ms >= immunity_ms and not self._deliveries.is_crowded:
                 self._ask_elsewhere(half)
             return
         if half.check_times >= self._config.transaction_check_max or age_ms > self._config.file_reserved_ms:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -282,3 +283,25 @@ async def test_a_master_does_not_wait_for_ever_for_a_slave_that_does_not_answer(
     await street.start(MASTER)
     await eventually(lambda: street[MASTER].parts.delay.timer.delivered == 1)
     assert "without having heard what slaves delivered" in caplog.text
+
+
+async def test_a_slave_has_few_messages_under_way_at_once(
+    open_street: OpenStreet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.delay.deliveries.ELSEWHERE_MAX", 4)
+    street = await open_street()
+    await street.make(MASTER, "Here")
+    for number in range(10):
+        await street.send(b"half %d" % number, "Here", "TRAN_MSG\x01true\x02PGROUP\x01p\x02")
+    await street.slave_has_all()
+    deliveries, elsewhere = street[SLAVE].parts.delay.deliveries, street[SLAVE].parts.acting.elsewhere
+    counts, deliver = list[int](), elsewhere.deliver
+
+    def noted(*what: Any) -> None:
+        counts.append(deliveries._under_way_elsewhere)
+        deliver(*what)
+
+    monkeypatch.setattr(elsewhere, "deliver", noted)
+    await street.stop(MASTER)
+    await eventually(lambda: elsewhere.left == 10)
+    assert (len(counts), max(counts)) == (10, 4)
