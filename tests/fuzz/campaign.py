@@ -209,7 +209,7 @@ class Campaign:
             return self._failure(number, f"within the {BLOCK} cases up to this: " + "\n".join(complaints))
         for node in self._pair.nodes:
             grown = node.memory_bytes - self._memory.get(node.kind, node.memory_bytes)
-            if grown and grown > self.growth_max_bytes[self._measured_at]:
+            if self._measured_at and grown > self.growth_max_bytes[self._measured_at]:
                 since = f"since case {self._measured_at}"
                 return self._failure(number, f"the {node.kind} has grown by {grown >> 20} MiB {since}")
         try:

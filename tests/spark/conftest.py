@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from ledgermq.client import Admin, Outgoing, Producer, SendResult
+from ledgermq.client import Admin, MessageQueue, Outgoing, Producer, SendResult
 from ledgermq.spark.errors import MissingToolError
 from ledgermq.spark.session import check_tools, make_session
 from nameserver.config import NameServerConfig
@@ -124,6 +124,13 @@ class RunningBroker:
                 await admin.create_topic(topic, queue_count)
 
         self.run(work())
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        async def work() -> tuple[MessageQueue, ...]:
+            async with Admin(self.namesrv) as admin:
+                return await admin.queues(topic)
+
+        return self.run(work())
 
     def delete(self, topic: str) -> None:
         async def work() -> None:

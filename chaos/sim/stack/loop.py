@@ -154,8 +154,9 @@ class SimLoop:
     def stop(self) -> None:
         """Run nothing any more, and end what was under way."""
         self.is_stopped = True
+        tasks = list(self._tasks)  # first: nothing but its turn may hold a task that has not begun
         self._ready.clear()
-        for task in list(self._tasks):
+        for task in tasks:
             if not task.done():
                 _unwind(task.get_coro())
 
