@@ -341,7 +341,8 @@ class PassOn:
         if self._is_stopped or waiting.deadline <= self._loop.time():
             self._give_up(waiting)
             return
-        if len(self._held) >= _HELD_MAX or self._held_bytes + size > _HELD_BYTES_MAX:
+        share = 2 if command.is_oneway else 1  # who waits for no answer is not slowed down, and leaves room to others
+        if len(self._held) >= _HELD_MAX // share or self._held_bytes + size > _HELD_BYTES_MAX // share:
             remark = f"{len(self._held)} requests of {self._held_bytes} bytes wait for a leader already"
             waiting.connection.refuse(command, Refusal(Cause.BUSY, remark, retry_after_ms=100))
             return

@@ -24,7 +24,8 @@ LEARN_AFTER: Final = 8
 LEARN_EVERY: Final = 256
 """The same where one was made in vain, or took the place of another: it costs as much as some ten sends."""
 
-_HEADER_MAX: Final = 4096
+_HEADER_MAX: Final = 1024
+"""Bytes of a header that is kept: each connection may have `PATTERNS_MAX` of them before it has proved anything."""
 _OPAQUE_MAX: Final = 2**31 - 1
 _ZERO: Final = ord("0")
 _NAMES: Final = ("opaque", "queue_id", "born", "key")

@@ -16,7 +16,7 @@ from broker.passing.pass_on import PassOn
 from broker.role import Role
 from broker.timers import Timers
 from ledgermq.remoting.client import NoRequests
-from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import make_nonce
@@ -215,6 +215,18 @@ async def test_the_number_of_held_requests_and_their_bytes_are_bounded(
     follower.send(4)
     follower.send(5)
     assert follower.client.answers == [(3, 2, "busy"), (5, 2, "busy")]
+
+
+async def test_oneway_requests_leave_half_of_the_room_to_others(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_HELD_MAX", 4)
+    for opaque in range(10):
+        follower.pass_on.take(follower.client, Command(310, opaque, flag=ONEWAY_FLAG, body=b"x"))
+    assert follower.pass_on.held == 2
+    for opaque in (10, 11, 12):
+        follower.send(opaque)
+    assert (follower.pass_on.held, follower.client.answers[-1]) == (4, (12, 2, "busy"))
 
 
 async def test_more_than_the_leader_takes_at_once_waits_here(
