@@ -66,7 +66,7 @@ class Shape:
         """The connections between brokers, as conf/compose/toxiproxy.json has them."""
         names = list(self.brokers.values()) if self.links_api else []
         return [
-            Link(one, other, f"127.0.0.1:411{i}{j}", f"{other}:40911", b"?" * 64)
+            Link(one, other, f"127.0.0.1:141{i}{j}", f"{other}:40911", b"?" * 64)
             for i, one in enumerate(names)
             for j, other in enumerate(names)
             if i != j
