@@ -81,7 +81,7 @@ class Seat:
             self._process = subprocess.Popen(argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
 
     def is_writable(self) -> bool:
-        """Whether it takes messages: as master, in Raft mode as leader."""
+        """Whether it stores messages itself, as a master or as the leader; a follower of ours passes them on."""
         assert self._process is not None
         if self._process.poll() is not None:
             pytest.fail(
@@ -90,7 +90,9 @@ class Seat:
         try:
             with Wire(self.port, 5) as wire:
                 answer = wire.ask(17, READY_TOPIC)
-                return answer.code == 0 and wire.ask(310, READY_SEND, b"ready").code == 0
+                sent = wire.ask(310, READY_SEND, b"ready") if answer.code == 0 else answer
+                # a message's id begins with the address of who stored it: four bytes, and four of its port
+                return sent.code == 0 and int(sent.fields["msgId"][8:16], 16) == self.port
         except OSError:
             return False
 
