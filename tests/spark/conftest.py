@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from ledgermq.spark.session import check_tools, make_session
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
+from tests.limits import WAIT_S
 from tests.node_config import node_config
 from tests.store.support import eventually
 
@@ -124,6 +126,15 @@ class RunningBroker:
                 await admin.create_topic(topic, queue_count)
 
         self.run(work())
+
+    def create_at(self, brokers: int, topic: str, queue_count: int) -> None:
+        """Create a topic at so many brokers, which the nameserver may not know yet; return when the route has all."""
+        deadline = time.monotonic() + WAIT_S
+        self.create(topic, queue_count)
+        while len(self.queues(topic)) < brokers * queue_count:
+            assert time.monotonic() < deadline, f"{topic} has {self.queues(topic)}"
+            time.sleep(0.05)
+            self.create(topic, queue_count)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         async def work() -> tuple[MessageQueue, ...]:

@@ -188,18 +188,12 @@ def test_rows_that_name_no_queue_go_on_where_they_began_when_the_topic_has_more_
         task_3(broker, topic, queues="2")
 
 
-def created_queues(broker: RunningBroker, topic: str, queues_each: int) -> int:
-    """Create a topic at every broker that the nameserver knows; return how many queues its route has."""
-    broker.create(topic, queues_each)
-    return len(broker.queues(topic))
-
-
 def test_a_broker_that_left_the_route_is_waited_for_and_its_rows_go_nowhere_else(
     tmp_path: Path,
 ) -> None:
     with contextlib.closing(RunningBroker(tmp_path)) as running:
         with running.joined_by("c"):
-            waited_until(lambda: created_queues(running, "T", 2) == 4)  # task 3 writes the second queue of c
+            running.create_at(2, "T", 2)  # task 3 writes the second queue of c
             planned = task_3(running, "T")
             planned.write(bodies_from(0, 100))
         with pytest.raises(ClusterError, match="broker c"):
