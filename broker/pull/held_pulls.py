@@ -11,17 +11,22 @@ One timer ends pulls, and looks only at those that end.
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Protocol, TypeVar
 
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.consume_queue import ConsumeQueue
 
 SWEEP_SECONDS = 0.25
 OF_QUEUE_MAX = 10_000
 """As many as there may be connections by default, each of a consumer that reads every queue."""
+OF_CONNECTION_MAX = 1000
+"""Of one queue, too: a connection may have 16,384 requests in flight, and would leave no room to others."""
 _THOROUGH_SWEEPS = 20
 _SLICE_SECONDS = 0.004
 _BLOCKED_SECONDS = 0.02
+
+T = TypeVar("T")
 
 
 class HeldPull(Protocol):
@@ -29,6 +34,10 @@ class HeldPull(Protocol):
 
     queue: ConsumeQueue
     deadline: float
+
+    @property
+    def connection(self) -> Hashable:
+        """The client's connection."""
 
     @property
     def is_gone(self) -> bool:
@@ -62,6 +71,7 @@ class HeldPulls:
         self._is_trying = False
         self._is_resting = False  # the timer of those blocked runs
         self._of_queue: Counter[ConsumeQueue] = Counter()
+        self._of_connection: Counter[tuple[ConsumeQueue, Hashable]] = Counter()
         self._ends: dict[int, dict[HeldPull, None]] = {}  # by the sweep that ends them, so that none looks at all
         self._count = 0
         self._sweeps = 0
@@ -73,15 +83,25 @@ class HeldPulls:
         """Present time on the clock of the deadlines."""
         return self._clock()
 
-    def has_room(self, queue: ConsumeQueue) -> bool:
-        """Whether the queue may have one more: each of its messages has all of them looked at."""
-        return self._of_queue[queue] < OF_QUEUE_MAX
+    def check_room(self, pull: HeldPull) -> None:
+        """Pass when the pull's queue may have one more: each of its messages has all of them looked at.
+
+        Raises:
+            Refusal: BUSY.
+        """
+        count, whose = self._of_connection[pull.queue, pull.connection], "pulls of this connection"
+        if count < OF_CONNECTION_MAX:
+            count, whose = self._of_queue[pull.queue], "pulls"
+            if count < OF_QUEUE_MAX:
+                return
+        raise Refusal(Cause.BUSY, f"{count} {whose} wait for messages of this queue already", retry_after_ms=1000)
 
     def hold(self, pull: HeldPull) -> None:
         """Hold a pull until its queue gets messages or its deadline, which does not change, is over."""
         self._held.setdefault(pull.queue, []).append(pull)
         self._ends.setdefault(int(pull.deadline / SWEEP_SECONDS), {})[pull] = None
         self._of_queue[pull.queue] += 1
+        self._of_connection[pull.queue, pull.connection] += 1
         self._count += 1
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
@@ -173,9 +193,14 @@ class HeldPulls:
         end = int(pull.deadline / SWEEP_SECONDS)
         pulls = self._ends[end]
         del pulls[pull]
-        self._of_queue[pull.queue] -= 1
-        if not self._of_queue[pull.queue]:
-            del self._of_queue[pull.queue]
+        _count_less(self._of_queue, pull.queue)
+        _count_less(self._of_connection, (pull.queue, pull.connection))
         self._count -= 1
         if not pulls:
             del self._ends[end]
+
+
+def _count_less(counts: Counter[T], key: T) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

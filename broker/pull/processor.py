@@ -18,7 +18,7 @@ from broker.groups.subscription import TAG, Subscription, asked_subscription, ch
 from broker.groups.subscription_refresh import SubscriptionRefresh
 from broker.pull.cold_data import ColdReads
 from broker.pull.forbidden import Forbidden, ForbiddenRefusal
-from broker.pull.held_pulls import OF_QUEUE_MAX, HeldPulls
+from broker.pull.held_pulls import HeldPulls
 from broker.pull.spread import MOVE_SECONDS, ReadSpread
 from broker.state import names
 from broker.state.settings import PERM_READ, GroupConfig
@@ -233,9 +233,7 @@ class PullProcessor:
             if len(self._held) >= self._config.held_pulls_max:
                 remark = f"{len(self._held)} pulls wait for messages already (maxHeldPulls)"
                 raise Refusal(Cause.BUSY, remark, retry_after_ms=1000)
-            if not self._held.has_room(pull.queue):
-                remark = f"{OF_QUEUE_MAX} pulls wait for messages of this queue already"
-                raise Refusal(Cause.BUSY, remark, retry_after_ms=1000)
+            self._held.check_room(pull)
             pull.is_held = pull.command.is_held = True
             self._held.hold(pull)
 

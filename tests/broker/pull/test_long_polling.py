@@ -27,6 +27,7 @@ class FakePull:
 
     def __init__(self, queue: ConsumeQueue, deadline: float) -> None:
         self.queue = queue
+        self.connection = "c"
         self.deadline = deadline
         self.is_gone = False
         self.is_blocked = False

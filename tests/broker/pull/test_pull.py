@@ -288,6 +288,24 @@ async def test_so_many_pulls_wait_for_messages_of_one_queue(
     assert (await client.answer_to(opaque)).code == 0
 
 
+async def test_one_connection_leaves_room_for_the_pulls_of_others(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.pull.held_pulls.OF_CONNECTION_MAX", 2)
+    await make_topic(client)
+    held = [client.start(PULL, pull_fields(consumerGroup=f"g{n}", **HELD)) for n in range(2)]
+    assert (await client.ask(PULL, pull_fields(consumerGroup="g2", **HELD))).code == 2
+    other = desk.client()
+    others = other.start(PULL, pull_fields(consumerGroup="g3", **HELD))
+    await send(desk.client(), b"for all")
+    assert (await other.answer_to(others)).code == 0
+    for opaque in held:
+        assert (await client.answer_to(opaque)).code == 0
+    opaque = client.start(PULL, pull_fields(offset=1, **HELD))
+    await send(desk.client(), b"again")
+    assert (await client.answer_to(opaque)).code == 0
+
+
 @pytest.mark.parametrize("desk", [{"long_polling": False, "short_polling_ms": 0}], indirect=True)
 async def test_without_long_polling_a_pull_is_held_only_shortly(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
