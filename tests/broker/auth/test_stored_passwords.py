@@ -122,6 +122,18 @@ async def test_a_broker_without_replicas_makes_a_key_when_it_first_needs_one(des
         await again.stop(save_tables=False)
 
 
+@pytest.mark.parametrize("desk", [OWN_KEY], indirect=True)
+async def test_the_own_key_opens_passwords_until_a_given_secret_has_sealed_them(desk: Desk) -> None:
+    await make_alice(await rooted(desk))
+    again = await _restart(desk, dataclasses.replace(PLAIN, password_secrets=(NEW,)))
+    try:
+        users, first = again.parts.context.state.users, PasswordVault([NEW])
+        await eventually(lambda: all(first.password_of(user) for user in users.values()), "sealed")
+        assert (await ask(again.client(), ALICE, RequestCode.CHECK_CLIENT_CONFIG)).code != 16
+    finally:
+        await again.stop(save_tables=False)
+
+
 @pytest.mark.parametrize("desk", [{"auth": AuthSettings(without_secret=WithoutSecret.OWN_KEY)}], indirect=True)
 async def test_no_key_is_made_without_users(desk: Desk) -> None:
     assert not (Path(desk.config.store.root) / KEY_FILE).exists()
