@@ -13,7 +13,9 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`,
 `tools/.../command/auth/*SubCommand.java` (5.3).
 """
 
+import hashlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -46,6 +48,7 @@ log = logging.getLogger(__name__)
 
 _NAME_MAX: Final = 255
 _REPEATED_WITHIN_S: Final = 10.0
+_RECENT_MAX: Final = 10_000
 _USERS_PER_RECORD: Final = 100
 _KEY_FIELDS: Final = ("username", "subject", "policyType", "resource")
 
@@ -236,21 +239,24 @@ class _RecentChanges:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._until: dict[tuple[object, ...], float] = {}
+        self._until: OrderedDict[bytes, float] = OrderedDict()  # by digest; the one that ends first is first
 
     def note(self, command: Command) -> None:
-        """Remember a committed change."""
-        now = self._clock()
-        self._until = {key: until for key, until in self._until.items() if until > now}
-        self._until[_change_key(command)] = now + _REPEATED_WITHIN_S
+        """Remember a committed change; of too many the oldest is forgotten."""
+        now, key = self._clock(), _digest(command)
+        self._until[key] = now + _REPEATED_WITHIN_S
+        self._until.move_to_end(key)
+        while len(self._until) > _RECENT_MAX or next(iter(self._until.values())) <= now:
+            self._until.popitem(last=False)
 
     def has(self, command: Command) -> bool:
         """Whether the same change is among them."""
-        return self._until.get(_change_key(command), 0.0) > self._clock()
+        return self._until.get(_digest(command), 0.0) > self._clock()
 
 
-def _change_key(command: Command) -> tuple[object, ...]:
-    return command.code, bytes(command.body), *(command.ext.get(name) for name in _KEY_FIELDS)
+def _digest(command: Command) -> bytes:
+    head = repr((command.code, *(command.ext.get(name) for name in _KEY_FIELDS)))
+    return hashlib.blake2b(head.encode() + bytes(command.body), digest_size=16).digest()
 
 
 def _made(refusal: Refusal | None) -> None:
