@@ -117,8 +117,8 @@ class BrokerRequests:
                 return
             _remember(connection, digest, table)
             answer = self._take(connection, command, table)
-        except Refusal as refusal:
-            connection.refuse(command, refusal)
+        except Exception as error:
+            connection.fail(command, error)
         else:
             answer.send(connection, command)
             self._changed()

@@ -124,6 +124,18 @@ async def test_a_short_registration_does_not_overtake_a_long_one_of_its_connecti
     assert route is not None and route.queues[0].read_queues == 16
 
 
+async def test_a_registration_whose_reading_fails_is_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> TopicTable:
+        raise RuntimeError("no thread for it")
+
+    monkeypatch.setattr("nameserver.broker_requests.parse_register_body", fail)
+    peer = await served.peer()
+    answer = await peer.ask(103, BROKER, MANY)
+    assert (answer.code, answer.remark) == (1, "RuntimeError: no thread for it")
+    requests = served.server._broker_requests
+    assert requests is not None and not requests._reading and not requests._unread_bytes
+
+
 async def test_registrations_that_wait_to_be_read_are_bounded_by_their_bytes(
     served: Served, may_end: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
