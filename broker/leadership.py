@@ -109,11 +109,11 @@ class Leadership:
         if self.ask_slaves is None:
             self._resume()
         else:
-            self._spawn(self._resume_later(self.ask_slaves, self.changes))
+            self._spawn(self._resume_later(self.ask_slaves, self._deliveries.run))
 
-    async def _resume_later(self, ask_slaves: Callable[[], Awaitable[None]], changes: int) -> None:
+    async def _resume_later(self, ask_slaves: Callable[[], Awaitable[None]], run: int) -> None:
         await ask_slaves()
-        if self._is_held and self.changes == changes:
+        if self._deliveries.run == run:  # else another scan has begun, or this node does not lead any more
             self._resume()
 
     def _resume(self) -> None:

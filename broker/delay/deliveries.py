@@ -92,6 +92,7 @@ class Deliveries:
     """The marks, and the origins found behind them.
 
     Attributes:
+        run: changes with each `scan` and each `stop`.
         elsewhere: where deliveries go; None: into the log of this node.
         origins: physical offsets of delayed messages and timers that are delivered already.
         committed: physical offsets of half messages that are committed already.
@@ -115,7 +116,7 @@ class Deliveries:
         self._loop = loop
         self._open: dict[DeliveryKind, dict[Hashable, int]] = {kind: {} for kind in DeliveryKind}
         self._marks: dict[DeliveryKind, int] = {}
-        self._run = 0
+        self.run = 0
         self._unsettled = 0
         self._settled = asyncio.Event()
         self._under_way_elsewhere = 0
@@ -147,10 +148,10 @@ class Deliveries:
         if recorded is None or min(tokens.values()) - recorded > REFRESH_BYTES:
             self.record(kind, {})  # there is no mark yet, or it is far behind: one is recorded before these drafts
         self._unsettled += 1
-        run = self._run
+        run = self.run
 
         def settle(outcome: AppendReceipt | Refusal) -> None:
-            if run != self._run:
+            if run != self.run:
                 return
             if isinstance(outcome, Refusal) and outcome.cause in PLACED:
                 end = drafts[-1].physical_offset + drafts[-1].size
@@ -200,10 +201,10 @@ class Deliveries:
         before = self._marks.get(kind)
         self._marks[kind] = mark
         self._unsettled += 1
-        run = self._run
+        run = self.run
 
         def settle(refusal: Refusal | None) -> None:
-            if run != self._run:
+            if run != self.run:
                 return
             self._settle_one()
             if refusal is not None:
@@ -237,11 +238,11 @@ class Deliveries:
         marks = self._state.offsets.get(MARKS_KEY, {})
         end = self._log.confirm_offset
         self._marks = {kind: marks[kind] for kind in DeliveryKind if kind in marks}
-        self._slice(self._run, _spans(self._marks.values(), self._log.min_offset, end), then)
+        self._slice(self.run, _spans(self._marks.values(), self._log.min_offset, end), then)
 
     def stop(self) -> None:
         """Forget everything: this node does not lead any more."""
-        self._run += 1
+        self.run += 1
         self._unsettled = self._under_way_elsewhere = 0
         self._settled.set()
         self._marks.clear()
@@ -254,10 +255,10 @@ class Deliveries:
     def _deliver_elsewhere(
         self, elsewhere: Elsewhere, kind: DeliveryKind, drafts: Sequence[QueuedDraft], done: Delivered
     ) -> None:
-        run = self._run
+        run = self.run
 
         def settle(is_delivered: bool) -> None:
-            if run == self._run:
+            if run == self.run:
                 self._under_way_elsewhere -= len(drafts)
                 done(is_delivered)
 
@@ -270,7 +271,7 @@ class Deliveries:
             self._settled.set()
 
     def _slice(self, run: int, spans: deque[tuple[int, int]], then: Callable[[], None]) -> None:
-        if run != self._run:
+        if run != self.run:
             return
         time_slice = TimeSlice(_SLICE_S)
         try:

@@ -1,5 +1,6 @@
 """A slave stands in for its master: what waits is delivered by the master of another name, once."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -283,6 +284,36 @@ async def test_a_master_does_not_wait_for_ever_for_a_slave_that_does_not_answer(
     await street.start(MASTER)
     await eventually(lambda: street[MASTER].parts.delay.timer.delivered == 1)
     assert "without having heard what slaves delivered" in caplog.text
+
+
+async def test_a_master_that_leads_anew_does_not_deliver_before_its_last_scan_is_done(
+    open_street: OpenStreet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    street = await open_street()
+    parts = street[MASTER].parts
+    leadership, deliveries, state = parts.leadership, parts.delay.deliveries, parts.context.store.log.state
+    answered, scans, resumed = asyncio.Event(), list[Callable[[], None]](), list[bool]()
+
+    async def ask_slaves() -> None:
+        await answered.wait()
+
+    def scan(then: Callable[[], None]) -> None:
+        deliveries.stop()
+        scans.append(then)
+
+    monkeypatch.setattr(leadership, "ask_slaves", ask_slaves)
+    monkeypatch.setattr(leadership, "_resume", lambda: resumed.append(True))
+    monkeypatch.setattr(deliveries, "scan", scan)
+    leadership.take(state)
+    scans.pop()()
+    await asyncio.sleep(0)
+    leadership.take(state)
+    answered.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert resumed == []
+    scans.pop()()
+    await eventually(lambda: resumed == [True])
 
 
 async def test_a_slave_has_few_messages_under_way_at_once(
