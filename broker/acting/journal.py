@@ -8,7 +8,7 @@ another log is not taken for it. The file is not synced: after a power cut some 
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ import orjson
 from broker.delay.deliveries import Deliveries, DeliveryKind
 
 ENTRIES_MAX: Final = 500_000
-"""Beyond which a slave delivers nothing more: the rest waits for the master."""
+"""Beyond which a slave delivers nothing more until its log drops some of them: the rest waits for the master."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,8 @@ class Journal:
 
     Args:
         path: the file; made with the first entry.
-        min_offset: returns the log's first physical offset: entries before it are dropped when the file is loaded.
+        min_offset: returns the log's first physical offset: entries before it are dropped when the file is loaded, and
+            when there is no room for another.
 
     Attributes:
         entries: in the order of their deliveries.
@@ -64,12 +65,18 @@ class Journal:
         self._path = path
         self._min_offset = min_offset
         self._is_loaded = False
+        self._first = 0  # entries before it are dropped
         self.entries: list[Delivered] = []
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it takes no more entries."""
-        return len(self.entries) >= ENTRIES_MAX
+    def make_room(self) -> bool:
+        """Drop, if it is full, what the log has dropped; return whether it takes another entry."""
+        if len(self.entries) >= ENTRIES_MAX and self._min_offset() > self._first:
+            self.entries = self._not_dropped(self.entries)
+            try:
+                self._write()
+            except OSError as error:
+                _log.warning("%s keeps notes of messages that the log has dropped: %s", self._path, error)
+        return len(self.entries) < ENTRIES_MAX
 
     def load(self) -> None:
         """Read the file, once.
@@ -80,8 +87,7 @@ class Journal:
         if self._is_loaded:
             return
         if self._path.exists():
-            first = self._min_offset()
-            self.entries = [entry for entry in _read(self._path) if entry.origin >= first][-ENTRIES_MAX:]
+            self.entries = self._not_dropped(_read(self._path))[-ENTRIES_MAX:]
             self._write()
         self._is_loaded = True
 
@@ -106,6 +112,10 @@ class Journal:
         if len(kept) < len(self.entries):
             self.entries = kept
             self._write()
+
+    def _not_dropped(self, entries: Iterable[Delivered]) -> list[Delivered]:
+        self._first = self._min_offset()
+        return [entry for entry in entries if entry.origin >= self._first]
 
     def _write(self) -> None:
         temporary = self._path.with_suffix(".tmp")

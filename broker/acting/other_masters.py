@@ -110,7 +110,7 @@ class OtherMasters:
             if attempt:
                 await asyncio.sleep(self.pause_s)
             for master in await self._routes.masters_of(topic):
-                if not self._is_open or self._journal.is_full:
+                if not self._is_open:
                     return
                 why = await self._try(master, self._command(kind, master, topic, draft))
                 if not why:
@@ -126,6 +126,8 @@ class OtherMasters:
             async with self._sending:
                 if self.client is None or not self._is_open:
                     return "the master is back"
+                if not self._journal.make_room():
+                    return "there is no room for the note of another delivery"
                 answer = await self.client.request(master.address, command, _SEND_S)
         except RemotingError as error:
             return str(error)

@@ -260,6 +260,27 @@ def test_the_journal_outlives_a_torn_line_a_trim_and_a_cut(tmp_path: Path) -> No
     assert again.entries == [entries[1]]
 
 
+def test_a_full_journal_takes_entries_again_when_the_log_has_dropped_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.acting.journal.ENTRIES_MAX", 3)
+    first = 0
+    journal = Journal(tmp_path / "standInDeliveries", lambda: first)
+    journal.load()
+    entries = [Delivered(1, at, 5, 6, "T") for at in (100, 200, 300)]
+    for entry in entries:
+        assert journal.make_room()
+        journal.add(entry)
+    assert not journal.make_room()
+    first = 150
+    assert journal.make_room()
+    journal.add(entries[0]._replace(origin=400))
+    assert not journal.make_room()
+    again = Journal(tmp_path / "standInDeliveries", lambda: 0)
+    again.load()
+    assert [entry.origin for entry in again.entries] == [200, 300, 400]
+
+
 async def test_a_master_believes_no_note_about_another_log(open_street: OpenStreet) -> None:
     street = await open_street()
     await street.send(b"timer", properties=later())
