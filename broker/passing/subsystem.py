@@ -1,5 +1,6 @@
 """The subsystem of requests that are passed on: who greets this node, and what this node passes on itself."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -26,6 +27,9 @@ _NOTHING: Final[Mapping[int, tuple[int, bytes]]] = {
 """Requests that RocketMQ's tools make at every broker name of a route, adding up the answers; with what a follower
 answers, whose address is that of a name for producers, while the leader answers the rest."""
 
+_NAMED_S: Final = 30.0
+"""So long a nameserver may name a node that leads no more: members tell it their roles again within that time."""
+
 
 class PassingSubsystem(Subsystem):
     """Diverts requests that only the leader serves while another node leads.
@@ -49,6 +53,8 @@ class PassingSubsystem(Subsystem):
         stand_back: Serve,
     ) -> None:
         self._role = context.role
+        self._loop = context.loop
+        self._led_until = -math.inf
         self._handler = handler
         self._appender = context.appender
         self._limits = context.config.limits
@@ -92,11 +98,13 @@ class PassingSubsystem(Subsystem):
 
     def lead(self) -> None:
         """Serve what waited for a leader."""
+        self._led_until = math.inf
         self._divert()
         self.pass_on.lead()
 
     def follow(self) -> None:
         """Pass requests on to the present leader."""
+        self._led_until = min(self._led_until, self._loop.time())
         self._divert()
         self.pass_on.follow()
 
@@ -111,11 +119,15 @@ class PassingSubsystem(Subsystem):
         self._handler.divert({**passed, **told, **once} if is_diverted else {})
 
     def _leave_to_leader(self, connection: Connection, command: Command) -> None:
-        """Answer that there is nothing here, since the leader is asked the same: nothing is found or done twice."""
+        """Answer that there is nothing here, since the leader is asked the same: nothing is found or done twice.
+
+        Unless this node may be asked in the leader's place: nobody leads, or it did until lately.
+        """
         is_reset = command.code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        if is_reset and (self._role.leader_elsewhere is None or integer(command.ext, "queueId", -1) >= 0):
+        is_for_leader = self._role.leader_elsewhere is None or self._loop.time() < self._led_until + _NAMED_S
+        if is_reset and (is_for_leader or integer(command.ext, "queueId", -1) >= 0):
             self.pass_on.take(connection, command)  # for one queue, one broker is asked
-        elif self._role.leader_elsewhere is None:
+        elif is_for_leader:
             self._handler.serve_again(connection, command)
         else:
             code, body = _NOTHING[command.code]

@@ -1,6 +1,7 @@
 """Clients that ask a follower of a Raft group: the leader serves them as if they had asked itself."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -172,6 +173,8 @@ async def test_what_tools_ask_of_each_broker_name_of_a_route_is_found_and_done_o
     await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(i="KEYS\x01k\x02"), b"m")
     await group.everywhere(lambda broker: broker.parts.context.store.queues.get("T", 0).max_offset == 1)
     reset = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
+    for broker in group.followers:
+        broker.parts.passing._led_until = -math.inf  # where elections were repeated, one of them has led lately
     queries = [
         await ask(group.client, broker, RequestCode.QUERY_MESSAGE, query_fields("k")) for broker in group.brokers
     ]
@@ -183,6 +186,20 @@ async def test_what_tools_ask_of_each_broker_name_of_a_route_is_found_and_done_o
         answers = [await ask(group.client, broker, code, fields) for broker in group.brokers]
         assert {answer.code for answer in answers} == {0}
         assert sorted(len(loads(answer.body)[name]) for answer in answers) == [0, 0, 1]
+
+
+async def test_a_member_that_led_until_lately_has_a_reset_done(group: Group) -> None:
+    """A nameserver may still name it as the leader, and nobody else is asked then."""
+    await make_topic(group)
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+    await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(i="KEYS\x01k\x02"), b"m")
+    await group.everywhere(lambda broker: broker.parts.context.store.queues.get("T", 0).max_offset == 1)
+    old = group.leader
+    await hand_over_somewhere(group.client, old)
+    reset = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
+    answer = await ask(group.client, old, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
+    assert (answer.code, len(loads(answer.body)["offsetTable"])) == (0, 1)
+    assert (await ask(group.client, old, RequestCode.QUERY_MESSAGE, query_fields("k"))).code == 0
 
 
 async def test_a_topic_is_made_through_a_follower(group: Group) -> None:
