@@ -460,8 +460,11 @@ class SendProcessor:
             topic = target.topic.decode()
             self._new_topics.then(topic, lambda: self._answer_all.answer_parked(answer, outcome, since, more))
 
-        is_waited_for = waits(draft.properties.decode(errors="replace"))
-        self._appender.add(draft, None if command.is_oneway else done, waits=is_waited_for)
+        if command.is_oneway:
+            self._appender.add(draft)
+            self._oneway.placed(connection, len(command.body))
+        else:
+            self._appender.add(draft, done, waits=waits(draft.properties.decode(errors="replace")))
 
     def _answer_when_placed(self, answer: Answer) -> None:
         """Answer the sender of a message that waits for no flush and no other node."""

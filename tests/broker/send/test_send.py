@@ -102,6 +102,18 @@ async def test_a_oneway_send_is_stored_and_not_answered(desk: Desk, client: Memo
     assert len(client.transport.writes) == writes
 
 
+@pytest.mark.parametrize("properties", ["", "DELAY\x013\x02", "TRAN_MSG\x01true\x02PGROUP\x01p\x02"])
+async def test_a_connection_is_not_read_while_its_oneway_messages_of_each_kind_wait_for_the_log(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, properties: str
+) -> None:
+    monkeypatch.setattr("broker.send.oneway.UNSETTLED_MAX_BYTES", 10)
+    await make_topic(client)
+    client.start(310, send_fields(i=f"UNIQ_KEY\x01A\x02{properties}"), bytes(11), flag=ONEWAY_FLAG)
+    assert client.connection._is_held_back
+    await eventually(lambda: not client.connection._is_held_back)
+    assert not desk.parts.send.processor._oneway._unsettled
+
+
 async def test_queue_minus_one_lets_the_broker_choose(client: MemoryClient) -> None:
     await make_topic(client, "T", 3)
     chosen = {(await send(client, queue=-1)).ext["queueId"] for _ in range(40)}
