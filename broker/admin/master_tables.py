@@ -11,7 +11,7 @@ Source: apache/rocketmq `broker/.../slave/SlaveSynchronize.java` (5.3.3).
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from broker.delay.levels import PROGRESS_KEY
@@ -68,10 +68,10 @@ class MasterTables:
     async def _ask_all(self, forward: Forward, master: str) -> None:
         try:
             for code, read in _READ.items():
-                body = await self._ask(forward, master, code)
+                told = await _ask(forward, master, code)
                 if self._master() != master:  # perhaps this node is master by now
                     return
-                change = read(self._state, body if read is _timers else load_json(body))
+                change = read(self._state, told)
                 if change != StateChange():
                     self._apply(change)
         except (RemotingError, Refusal, LookupError, ValueError, TypeError, AttributeError) as error:
@@ -79,11 +79,14 @@ class MasterTables:
         finally:
             self._is_asking = False
 
-    async def _ask(self, forward: Callable[[str, Command], Awaitable[Command]], master: str, code: int) -> bytes:
-        answer = await forward(master, Command(code))
-        if answer.code != ResponseCode.SUCCESS:
-            raise ValueError(f"request {code} is answered with {answer.code}: {answer.remark}")
-        return bytes(answer.body)
+
+async def _ask(forward: Forward, broker: str, code: int) -> Any:
+    """Return what a broker answers: the bytes of timers' progress, else what the JSON holds."""
+    answer = await forward(broker, Command(code))
+    if answer.code != ResponseCode.SUCCESS:
+        raise ValueError(f"request {code} is answered with {answer.code}: {answer.remark}")
+    body = bytes(answer.body)
+    return body if code == RequestCode.GET_TIMER_CHECK_POINT else load_json(body)
 
 
 def _topics(state: ReplicatedState, body: Any) -> StateChange:
@@ -141,12 +144,8 @@ async def progress_of(forward: Forward, slave: str, state: ReplicatedState) -> S
         RequestCode.GET_ALL_DELAY_OFFSET,
         RequestCode.GET_TIMER_CHECK_POINT,
     ):
-        answer = await forward(slave, Command(code))
-        if answer.code != ResponseCode.SUCCESS:
-            raise ValueError(f"request {code} is answered with {answer.code}: {answer.remark}")
-        body = bytes(answer.body)
         try:
-            theirs = _READ[code](state, body if code == RequestCode.GET_TIMER_CHECK_POINT else load_json(body)).offsets
+            theirs = _READ[code](state, await _ask(forward, slave, code)).offsets
         except (Refusal, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"the answer to request {code} cannot be read: {error}") from error
         for key, queues in theirs.items():
