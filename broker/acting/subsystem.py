@@ -99,8 +99,7 @@ class ActingSubsystem(Subsystem):
         try:
             groups = await self._routes.members()
             own = self._config.broker_id
-            smallest = [min(group) for group in groups if own in group]
-            is_next = bool(smallest) and set(smallest) == {own}
+            is_next = {min(group) for group in groups if own in group} == {own}
             is_away = (is_next if groups else self._role.stands_in) and not await self._master_answers()
             if not is_away:
                 self.leadership.stand_back()
