@@ -16,6 +16,7 @@ from typing import Final
 from broker.acting.journal import Delivered, Journal
 from broker.acting.routes import MemberRoutes, OtherMaster
 from broker.config import BrokerConfig
+from broker.counting.calls import STORED_CODES
 from broker.delay.deliveries import Delivered as Done
 from broker.delay.deliveries import Deliveries, DeliveryKind
 from broker.state.names import NOT_SENDABLE_TOPICS, is_internal_topic
@@ -33,12 +34,7 @@ from store.timer.timer_message import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DEL
 _SEND_S: Final = 3.0
 _ATTEMPTS: Final = 5
 _AT_ONCE: Final = 32
-_STORED: Final = (
-    ResponseCode.SUCCESS,
-    ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT,
-)
+_STORED: Final = (ResponseCode.SUCCESS, *STORED_CODES)
 _WAITED: Final = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 """Properties by which the other master would let the message wait once more."""
 
