@@ -133,10 +133,16 @@ class MessageStore:
         return self._is_writable
 
     def why_full(self) -> str | None:
-        """Why messages are refused for want of room; None while the disks of log and queues have some."""
+        """Why messages are refused for want of room; None while the disks of log and queues have some.
+
+        A disk that cannot be asked counts as full.
+        """
         if self.disk_full is not None:
             return self.disk_full
-        error = no_room(self.log.directory) or no_room(self.queues.directory)
+        try:
+            error = no_room(self.log.directory) or no_room(self.queues.directory)
+        except OSError as failure:
+            return f"it is not known whether the disk has room: {failure}"
         return None if error is None else str(error)
 
     @property

@@ -1,6 +1,7 @@
 """Put, dispatch, get: on a log whose role and confirm offset the test moves."""
 
 import asyncio
+import errno
 import os
 import struct
 from pathlib import Path
@@ -15,6 +16,7 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.remoting.refusal import Cause, Refusal
 from store import message_store
 from store.errors import DiskFullError
+from store.files import disk
 from store.log.drafts import QueuedDraft
 from store.message_store import MessageStore
 from store.queues.cold_limits import ColdLimits
@@ -490,4 +492,19 @@ async def test_a_full_disk_of_the_queues_alone_is_told(rig: Rig, monkeypatch: py
     )
     assert rig.store.why_full() == str(full)
     monkeypatch.undo()
+    assert rig.store.why_full() is None
+
+
+async def test_a_full_disk_that_cannot_be_asked_stays_full(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_directory: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("os.posix_fallocate", lambda *_: refuse_allocation(errno.ENOSPC))
+    with pytest.raises(DiskFullError):
+        disk.create_file(rig.queues.directory / "file", 4096)
+    monkeypatch.setattr(disk, "FULL_S", 0.0)
+    monkeypatch.setattr("os.statvfs", fail)
+    assert "not known whether the disk has room: [Errno 5]" in str(rig.store.why_full())
+    monkeypatch.undo()
+    monkeypatch.setattr(disk, "FULL_S", 0.0)
     assert rig.store.why_full() is None
