@@ -2,6 +2,8 @@
 
 import socket
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,17 @@ def court() -> Court:
     return court
 
 
+@asynccontextmanager
+async def master_and_slave(tmp_path: Path, court: Court) -> AsyncIterator[tuple[Replica, Replica]]:
+    """Both in sync, by the dialect."""
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await eventually(lambda: routed(second, first))
+            await in_sync(court, 1, 2)
+            yield first, second
+
+
 async def test_a_slave_follows_the_master_that_a_nameserver_tells_of(tmp_path: Path, court: Court) -> None:
     async with replica(tmp_path, court, 1) as first:
         await leads(first)
@@ -47,43 +60,35 @@ async def test_a_slave_follows_the_master_that_a_nameserver_tells_of(tmp_path: P
 async def test_a_master_that_turns_out_to_be_ours_is_dialled_anew_at_the_same_address(
     tmp_path: Path, court: Court
 ) -> None:
-    async with replica(tmp_path, court, 1) as first:
-        await leads(first)
-        async with replica(tmp_path, court, 2) as second:
-            await eventually(lambda: routed(second, first))
-            await in_sync(court, 1, 2)
-            before = second.member.slave.receiver._stream
-            assert before is not None and before._dialect is AUTO_SWITCH
-            court.hides_listeners = False
-            second.member.ask_controllers()
-            await eventually(before.ended.done)
-            first.put(100)
-            await same(first, second)
-            after = second.member.slave.receiver._stream
-            assert after is not None and isinstance(after._dialect, SealedOurs)
+    async with master_and_slave(tmp_path, court) as (first, second):
+        before = second.member.slave.receiver._stream
+        assert before is not None and before._dialect is AUTO_SWITCH
+        court.hides_listeners = False
+        second.member.ask_controllers()
+        await eventually(before.ended.done)
+        first.put(100)
+        await same(first, second)
+        after = second.member.slave.receiver._stream
+        assert after is not None and isinstance(after._dialect, SealedOurs)
 
 
 async def test_a_deposed_masters_rest_is_cut_at_the_diverging_epoch(tmp_path: Path, court: Court) -> None:
-    async with replica(tmp_path, court, 1) as first:
-        await leads(first)
-        async with replica(tmp_path, court, 2) as second:
-            await eventually(lambda: routed(second, first))
-            await in_sync(court, 1, 2)
-            first.put(100)
-            await same(first, second)
-            common = first.log.max_offset
-            second.member.slave.receiver.address = ""  # it gets nothing any more, and is still in the set
-            second.member.follow("", "")
-            first.put(200, 300)
-            court.elect(2, designated=True)
-            await leads(second)
-            assert second.member.slave.tables_at == "", "a master asks nobody"
-            second.put(50, 60)
-            await eventually(lambda: first.log.state.role is LogRole.SLAVE)
-            assert routed(first, second)
-            await same(second, first)
-            assert [start for _, start in first.log.generations()] == [0, common]
-            assert first.log.generations() == second.log.generations()
+    async with master_and_slave(tmp_path, court) as (first, second):
+        first.put(100)
+        await same(first, second)
+        common = first.log.max_offset
+        second.member.slave.receiver.address = ""  # it gets nothing any more, and is still in the set
+        second.member.follow("", "")
+        first.put(200, 300)
+        court.elect(2, designated=True)
+        await leads(second)
+        assert second.member.slave.tables_at == "", "a master asks nobody"
+        second.put(50, 60)
+        await eventually(lambda: first.log.state.role is LogRole.SLAVE)
+        assert routed(first, second)
+        await same(second, first)
+        assert [start for _, start in first.log.generations()] == [0, common]
+        assert first.log.generations() == second.log.generations()
 
 
 def dial(member: ElectedMember, data: bytes) -> socket.socket:
@@ -164,25 +169,21 @@ async def test_a_learner_copies_and_never_counts(tmp_path: Path, court: Court) -
 async def test_under_controllers_that_grant_no_leases_a_replica_is_a_learner(
     tmp_path: Path, court: Court, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with replica(tmp_path, court, 1) as first:
-        await leads(first)
-        async with replica(tmp_path, court, 2) as second:
-            await eventually(lambda: routed(second, first))
-            await in_sync(court, 1, 2)
-            second.member._grants_leases = None  # as if it had begun under them
-            monkeypatch.setattr(second.member._controllers, "are_rocketmqs", True)
-            await eventually(lambda: second.member.slave.is_learner)
-            await in_sync(court, 1)
-            first.put(100)
-            await same(first, second)
-            await in_sync(court, 1)
-            group = court.group
-            known = {"name": group.name, "master_id": 1, "master_epoch": 1, "set_epoch": group.set_epoch}
-            both = frozenset({1, 2})
-            court.do(AlterSet(**known, wanted=both, alive=both))  # type: ignore[arg-type]
-            court.elect(2, designated=True)  # all the same
-            await eventually(lambda: "the controllers grant no leases, as RocketMQ's" in caplog.text)
-            assert "the controllers grant no leases" in second.log.readiness().reason
+    async with master_and_slave(tmp_path, court) as (first, second):
+        second.member._grants_leases = None  # as if it had begun under them
+        monkeypatch.setattr(second.member._controllers, "are_rocketmqs", True)
+        await eventually(lambda: second.member.slave.is_learner)
+        await in_sync(court, 1)
+        first.put(100)
+        await same(first, second)
+        await in_sync(court, 1)
+        group = court.group
+        known = {"name": group.name, "master_id": 1, "master_epoch": 1, "set_epoch": group.set_epoch}
+        both = frozenset({1, 2})
+        court.do(AlterSet(**known, wanted=both, alive=both))  # type: ignore[arg-type]
+        court.elect(2, designated=True)  # all the same
+        await eventually(lambda: "the controllers grant no leases, as RocketMQ's" in caplog.text)
+        assert "the controllers grant no leases" in second.log.readiness().reason
 
 
 async def test_nobody_takes_the_place_of_a_slave_that_has_proved_who_it_is(
