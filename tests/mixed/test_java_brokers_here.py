@@ -123,15 +123,8 @@ async def test_our_slave_stands_in_for_rocketmqs_master(street: Street, eventual
     await eventually(lambda: has(namesrv, {0: master.address}), "the master is registered")
     ours = {**acting, "brokerRole": "SLAVE", "brokerId": 1, "haMasterProtocol": "rocketmq", "slaveReadEnable": "true"}
     slave = street.our_broker("broker-m", namesrv, ours)
-    await eventually(lambda: has(namesrv, {0: master.address, 1: slave.address}), "both are registered")
     other = street.java_broker("broker-o", namesrv)
-    await eventually(lambda: registered(namesrv, "broker-o", other), "the other master is registered")
-    await create_topic(namesrv, "Waits")
-    await eventually(lambda: has_topic(slave, b'"Waits"'), "the slave has the topic")
-    async with Producer(namesrv.address, deadline_s=STRANGER_WAIT_S) as producer:
-        await producer.send("Waits", b"later", delay_level=3, queue=MessageQueue("Waits", "broker-m", 0))
-    await eventually(lambda: copied(master, slave), "the slave has the message")
-    master.kill()
+    await lose_master_of_delayed_message(eventually, namesrv, master, slave, other)
     assert await consume(namesrv, "Waits", "late-readers", 1) == {b"later"}
     assert b"later" in log_of(other) and slave.has_said("stands in for its master")
     master.start()
@@ -149,15 +142,8 @@ async def test_our_master_takes_over_what_rocketmqs_slave_has_delivered(street: 
     master = street.our_broker("broker-m", namesrv, {**acting, "haPlainSlaves": "127.0.0.1"})
     await eventually(lambda: has(namesrv, {0: master.address}), "the master is registered")
     slave = street.java_broker("broker-m", namesrv, {**acting, "brokerRole": "SLAVE", "brokerId": 1})
-    await eventually(lambda: has(namesrv, {0: master.address, 1: slave.address}), "both are registered")
     other = street.our_broker("broker-o", namesrv)
-    await eventually(lambda: registered(namesrv, "broker-o", other), "the other master is registered")
-    await create_topic(namesrv, "Waits")
-    await eventually(lambda: has_topic(slave, b'"Waits"'), "the slave has the topic")
-    async with Producer(namesrv.address, deadline_s=STRANGER_WAIT_S) as producer:
-        await producer.send("Waits", b"later", delay_level=3, queue=MessageQueue("Waits", "broker-m", 0))
-    await eventually(lambda: copied(master, slave), "the slave has the message")
-    master.kill()
+    await lose_master_of_delayed_message(eventually, namesrv, master, slave, other)
 
     async def is_delivered() -> bool:
         return b"later" in log_of(other)
@@ -166,6 +152,24 @@ async def test_our_master_takes_over_what_rocketmqs_slave_has_delivered(street: 
     master.start()
     await eventually(lambda: delivered_of_level_3(master, 1), "the master knows that it is delivered")
     assert log_of(master).count(b"later") == 1
+
+
+async def lose_master_of_delayed_message(
+    eventually: Eventually, namesrv: Node, master: Node, slave: Node, other: Node
+) -> None:
+    """Send a delayed message to broker-m; kill its master when the slave has it, and `other` could take it."""
+    members = {"broker-m": {0: master.address, 1: slave.address}, "broker-o": {0: other.address}}
+
+    async def all_are_there() -> bool:
+        return await brokers(namesrv) == members
+
+    await eventually(all_are_there, "both replicas and the other master are registered")
+    await create_topic(namesrv, "Waits")
+    await eventually(lambda: has_topic(slave, b'"Waits"'), "the slave has the topic")
+    async with Producer(namesrv.address, deadline_s=STRANGER_WAIT_S) as producer:
+        await producer.send("Waits", b"later", delay_level=3, queue=MessageQueue("Waits", "broker-m", 0))
+    await eventually(lambda: copied(master, slave), "the slave has the message")
+    master.kill()
 
 
 async def delivered_of_level_3(broker: Node, count: int) -> bool:
