@@ -8,10 +8,12 @@ are answered, the answers go back to the client. Each round is 40,000 sends of 1
 
 import argparse
 import asyncio
+import contextlib
 import cProfile
 import pstats
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Any, cast
 
 from broker.passing.claims import Claims
@@ -73,6 +75,18 @@ def connected(handler: NoRequests) -> tuple[Connection, Transport]:
     return connection, transport
 
 
+@contextlib.contextmanager
+def measured(spent: list[float], profile: cProfile.Profile | None) -> Iterator[None]:
+    """Add the processor time of the block to `spent`, in seconds."""
+    if profile:
+        profile.enable()
+    began = time.process_time()
+    yield
+    spent.append(time.process_time() - began)
+    if profile:
+        profile.disable()
+
+
 async def passed_on(profile: cProfile.Profile | None) -> float:
     """Microseconds of processor time for each send."""
     follower = Follower()
@@ -85,29 +99,20 @@ async def passed_on(profile: cProfile.Profile | None) -> float:
     frames = [
         encode(Command(RequestCode.SEND_MESSAGE_V2, number, 0, dict(SEND), b"x" * 1024)) for number in range(TURN)
     ]
-    received, spent = b"".join(frames), 0.0
+    received = b"".join(frames)
+    spent: list[float] = []
     for _ in range(TURNS):
-        if profile:
-            profile.enable()
-        began = time.process_time()
-        client.data_received(received)
-        await asyncio.sleep(0)
-        spent += time.process_time() - began
-        if profile:
-            profile.disable()
+        with measured(spent, profile):
+            client.data_received(received)
+            await asyncio.sleep(0)
         passed = FrameParser().feed(b"".join(to_leader.written))
         to_leader.written.clear()
         answers = b"".join(encode_response_head(one.opaque, 0, ANSWER, None, 0) for one in passed)
-        if profile:
-            profile.enable()
-        began = time.process_time()
-        link.data_received(answers)
-        await asyncio.sleep(0)
-        spent += time.process_time() - began
-        if profile:
-            profile.disable()
+        with measured(spent, profile):
+            link.data_received(answers)
+            await asyncio.sleep(0)
         to_client.written.clear()
-    return 1e6 * spent / (TURN * TURNS)
+    return 1e6 * sum(spent) / (TURN * TURNS)
 
 
 def main() -> None:
