@@ -1,7 +1,7 @@
 """How long a failover is for unmodified clients: RocketMQ's Java and Go clients and ours, with default settings.
 
-    python benchmarks/client_failover/drive.py                      every fault, 20 rounds each: about an hour
-    python benchmarks/client_failover/drive.py --rounds 2           the same in about ten minutes
+    python benchmarks/client_failover/drive.py                      every fault, 20 rounds each: about two hours
+    python benchmarks/client_failover/drive.py --rounds 2           the same in about 14 minutes
     python benchmarks/client_failover/drive.py --fault kill [--clients java,go,ours] [--groups 1]
 
     kill       the leader is killed, and started again after 2 s
