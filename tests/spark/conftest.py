@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from ledgermq.client import Admin, MessageQueue, Outgoing, Producer, SendResult
+from ledgermq.client import Admin, Outgoing, Producer, SendResult
 from ledgermq.spark.errors import MissingToolError
 from ledgermq.spark.session import check_tools, make_session
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
-from tests.limits import WAIT_S
 from tests.node_config import node_config
 from tests.store.support import eventually
 
@@ -103,9 +101,12 @@ class RunningBroker:
 
     @contextmanager
     def joined_by(self, name: str) -> Iterator[None]:
-        """Another broker beside, which keeps its store under its name."""
+        """Another broker beside, which keeps its store under its name; the nameserver knows it."""
+        assert self._parts is not None
+        table = self._parts[0].table
         other = self.run(self._broker(name, self.root.parent / name))
         try:
+            self.run(eventually(lambda: table.group(name) is not None))
             yield
         finally:
             self.run(other.close())
@@ -126,22 +127,6 @@ class RunningBroker:
                 await admin.create_topic(topic, queue_count)
 
         self.run(work())
-
-    def create_at(self, brokers: int, topic: str, queue_count: int) -> None:
-        """Create a topic at so many brokers, which the nameserver may not know yet; return when the route has all."""
-        deadline = time.monotonic() + WAIT_S
-        self.create(topic, queue_count)
-        while len(self.queues(topic)) < brokers * queue_count:
-            assert time.monotonic() < deadline, f"{topic} has {self.queues(topic)}"
-            time.sleep(0.05)
-            self.create(topic, queue_count)
-
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        async def work() -> tuple[MessageQueue, ...]:
-            async with Admin(self.namesrv) as admin:
-                return await admin.queues(topic)
-
-        return self.run(work())
 
     def delete(self, topic: str) -> None:
         async def work() -> None:

@@ -193,7 +193,7 @@ def test_a_broker_that_left_the_route_is_waited_for_and_its_rows_go_nowhere_else
 ) -> None:
     with contextlib.closing(RunningBroker(tmp_path)) as running:
         with running.joined_by("c"):
-            running.create_at(2, "T", 2)  # task 3 writes the second queue of c
+            running.create("T", 2)  # task 3 writes the second queue of c
             planned = task_3(running, "T")
             planned.write(bodies_from(0, 100))
         with pytest.raises(ClusterError, match="broker c"):

@@ -211,7 +211,7 @@ def test_a_replayed_batch_reads_the_same_and_a_new_queue_is_read_from_its_beginn
 def test_a_broker_that_is_lost_in_a_batch_fails_the_task_which_reads_the_same_when_it_is_back(tmp_path: Path) -> None:
     with contextlib.closing(RunningBroker(tmp_path)) as running:
         with running.joined_by("c"):
-            running.create_at(2, "T", 1)
+            running.create("T", 1)
             read = reader(running, assign='{"T":{"c":[0]}}', splitBytes="0", fetchTimeoutMs="1000")
             for first, end in ((0, 40), (40, 3000)):
                 running.send("T", outgoing(end - first, first, size=1000), queue=1)  # the queue of c
