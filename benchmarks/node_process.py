@@ -46,19 +46,26 @@ class Pair:
 
 
 @contextlib.contextmanager
-def pair(*settings: str) -> Iterator[Pair]:
-    """Starts both, with further settings `KEY=VALUE` of the broker; ends them behind the block."""
+def cluster(mode: str, *settings: str) -> Iterator[dict[str, Any]]:
+    """Starts one, with further settings `KEY=VALUE` of brokers; yields what it prints; ends it behind the block."""
     with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
-        words = [*LEDGERMQ, "cluster", "up", "--mode", "standalone", "--dir", f"{folder}/cluster", "--json"]
+        words = [*LEDGERMQ, "cluster", "up", "--mode", mode, "--dir", f"{folder}/cluster", "--json"]
         for setting in settings:
             words += ["--conf", setting]
         up = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
             assert up.stdout is not None, "stdout is a pipe"
-            yield Pair(json.loads(up.stdout.readline() or sys.exit("the cluster did not come up")))
+            yield json.loads(up.stdout.readline() or sys.exit("the cluster did not come up"))
         finally:
             up.send_signal(signal.SIGTERM)
             up.wait(60)
+
+
+@contextlib.contextmanager
+def pair(*settings: str) -> Iterator[Pair]:
+    """Starts both, with further settings `KEY=VALUE` of the broker; ends them behind the block."""
+    with cluster("standalone", *settings) as description:
+        yield Pair(description)
 
 
 def allow_open_files(count: int) -> None:

@@ -17,42 +17,25 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from benchmarks.node_process import LEDGERMQ
+from benchmarks.node_process import cluster, split
 
 LOAD = Path(os.environ.get("PEERS_STATE", "/var/tmp/peers"), "bin", "load")
 LAG = "ledgermq_slave_lag_seconds"
 HEALTH_PORT_ABOVE = 11
+ASYNC_FLUSH = "flushDiskType=ASYNC_FLUSH"
 FRAME_BYTES = 1200
 REPORT_BYTES = 16
 ROUND_TRIPS = 3000
-
-
-@contextlib.contextmanager
-def cluster(mode: str) -> Iterator[dict[str, Any]]:
-    """A master with a slave; ends them behind the block."""
-    with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
-        words = [*LEDGERMQ, "cluster", "up", "--mode", mode, "--dir", f"{folder}/cluster", "--json"]
-        up = subprocess.Popen([*words, "--conf", "flushDiskType=ASYNC_FLUSH"], stdout=subprocess.PIPE, text=True)
-        try:
-            assert up.stdout is not None, "stdout is a pipe"
-            yield json.loads(up.stdout.readline() or sys.exit("the cluster did not come up"))
-        finally:
-            up.send_signal(signal.SIGTERM)
-            up.wait()
 
 
 def produce(load: Path, namesrv: str, *options: str) -> dict[str, Any]:
@@ -64,8 +47,8 @@ def produce(load: Path, namesrv: str, *options: str) -> dict[str, Any]:
 
 def lag_counts(master: str) -> dict[float, int]:
     """Cumulative counts by the upper bounds of the histogram's buckets, seconds."""
-    host, _, port = master.rpartition(":")
-    with urllib.request.urlopen(f"http://{host}:{int(port) + HEALTH_PORT_ABOVE}/metrics") as page:
+    host, port = split(master)
+    with urllib.request.urlopen(f"http://{host}:{port + HEALTH_PORT_ABOVE}/metrics") as page:
         lines = page.read().decode().splitlines()
     buckets = [line for line in lines if line.startswith(f"{LAG}_bucket")]
     return {float(line.split('le="')[1].split('"')[0]): int(float(line.split()[-1])) for line in buckets}
@@ -117,13 +100,13 @@ def main() -> None:
     options = parser.parse_args()
     seconds = ["--seconds", str(options.seconds), "--warmup", "2"]
     one_by_one = [*seconds, "--connections", "1", "--window", "1"]
-    with cluster("async") as found:
+    with cluster("async", ASYNC_FLUSH) as found:
         alone = produce(options.load, found["namesrv"], *one_by_one)
         master = next(node["address"] for node in found["nodes"] if node["role"] == "master")
         before = lag_counts(master)
         full = produce(options.load, found["namesrv"], *seconds)
         lags = {bound: count - before[bound] for bound, count in lag_counts(master).items()}
-    with cluster("sync") as found:
+    with cluster("sync", ASYNC_FLUSH) as found:
         waiting = produce(options.load, found["namesrv"], *one_by_one)
     acks = {"async": alone["latency_ms"]["p50"], "sync": waiting["latency_ms"]["p50"]}
     result = {
