@@ -117,7 +117,7 @@ class Links:
         """Drop what is sent from A to B, for each pair `A>B`; return the proof.
 
         Raises:
-            CommandError: there is no such link, or bytes still pass.
+            CommandError: there is no such link, bytes still pass, or a proxy takes no connection.
         """
         ways = self._ways(pairs)
         self._put(ways, "timeout", {"timeout": 0})
@@ -130,7 +130,7 @@ class Links:
         """Hold what is sent from A to B for so long, for each pair `A>B`; return the proof.
 
         Raises:
-            CommandError: there is no such link, or bytes pass sooner, or not at all.
+            CommandError: there is no such link, bytes pass sooner or not at all, or a proxy takes no connection.
         """
         ways = self._ways(pairs)
         self._put(ways, "latency", {"latency": delay_ms})
@@ -193,17 +193,29 @@ class Links:
             self._changed.discard(way)
 
     def _crossings(self, ways: Sequence[_Way], limit_s: float) -> list[tuple[_Way, float]]:
-        """Return for each way after how many seconds a byte had crossed it; infinity: not within `limit_s`."""
+        """Return for each way after how many seconds a byte had crossed it; infinity: not within `limit_s`.
+
+        Raises:
+            CommandError: a proxy takes no connection.
+        """
         with ThreadPoolExecutor(len(ways)) as threads:
             return list(zip(ways, threads.map(lambda way: _crossing_s(way, limit_s), ways), strict=True))
 
 
 def _crossing_s(way: _Way, limit_s: float) -> float:
-    """Downstream: until the listener is heard. Upstream: until it closes the connection, having heard wrong bytes."""
+    """Downstream: until the listener is heard. Upstream: until it closes the connection, having heard wrong bytes.
+
+    Raises:
+        CommandError: the proxy takes no connection, which tells nothing about bytes.
+    """
     host, _, port = way.link.listen.rpartition(":")
     began_s = time.monotonic()
     try:
-        with socket.create_connection((host, int(port)), limit_s) as probe:
+        connection = socket.create_connection((host, int(port)), limit_s)
+    except OSError as error:
+        raise CommandError(f"{way} was not tried: no connection to {way.link.listen}: {error}") from error
+    try:
+        with connection as probe:
             probe.sendall(way.link.probe)
             while (left_s := began_s + limit_s - time.monotonic()) > 0:
                 probe.settimeout(left_s)

@@ -132,3 +132,13 @@ def test_a_server_that_is_not_here_is_said_with_the_command_that_installs_it(mon
     monkeypatch.setenv("TOXIPROXY_SERVER", "/bin/true")
     with pytest.raises(CommandError, match="/bin/true is not Toxiproxy"):
         find_server()
+
+
+def test_a_proxy_that_takes_no_connection_proves_neither_that_bytes_pass_nor_that_they_do_not() -> None:
+    with socket.socket() as bound:  # not listening: connections are refused
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        dead = Links("127.0.0.1:1", [Link("a", "b", address, address, b"wrong")])
+        for pair in ("a>b", "b>a"):
+            with pytest.raises(CommandError, match=f"was not tried: no connection to {address}"):
+                crossings(dead, pair)
