@@ -31,6 +31,7 @@ from chaos.fabric.contract import Link
 from node.errors import CommandError
 
 _PROJECT = Path(__file__).resolve().parent.parent
+_INSTALL = "apt install docker.io docker-compose"
 _NAMESRV = "127.0.0.1:9876;127.0.0.1:9877"
 _HEALTHY_LIMIT_S = 120.0
 _AGREE_LIMIT_S = 60.0
@@ -98,11 +99,11 @@ def compose_command(shape: Shape = DEMO) -> list[str]:
     if not (_PROJECT / "docker-compose.yml").is_file():
         raise ComposeError("docker-compose.yml is not here: containers need a clone of the project")
     if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
-        raise ComposeError("no Docker engine answers here (docker info failed)")
+        raise ComposeError(f"no Docker engine answers here (docker info failed): start it, or {_INSTALL}")
     for words in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(words[0]) and subprocess.run([*words, "version"], capture_output=True).returncode == 0:
             return [*words, "-p", shape.project, "-f", str(_PROJECT / "docker-compose.yml")]
-    raise ComposeError("neither `docker compose` nor docker-compose is installed")
+    raise ComposeError(f"neither `docker compose` nor docker-compose is installed: {_INSTALL}")
 
 
 class ComposeCluster:

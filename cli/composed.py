@@ -9,8 +9,6 @@ from chaos.compose import CHAOS, ComposeCluster, ComposeError, compose_command
 from cli.described import DescribedFabric
 from node.errors import CommandError
 
-_INSTALL = "apt install docker.io docker-compose"
-
 
 @contextlib.asynccontextmanager
 async def compose_cluster() -> AsyncIterator[DescribedFabric]:
@@ -26,7 +24,7 @@ async def compose_cluster() -> AsyncIterator[DescribedFabric]:
         cluster = ComposeCluster(compose_command(CHAOS), CHAOS)
         await _start(cluster)
     except ComposeError as error:
-        raise CommandError(f"{error}. Containers need an engine that runs: {_INSTALL}") from error
+        raise CommandError(str(error)) from error
     try:
         yield DescribedFabric(cluster.describe())
     finally:
