@@ -68,7 +68,7 @@ class Findings:
         delivered: distinct messages that were delivered.
         lost: acknowledged, never delivered, and not in the log where the acknowledgement said; or gone from there after
             the delivery.
-        undelivered: acknowledged, never delivered, but still in the log.
+        undelivered: acknowledged, never delivered, but still in the log, or not looked for there.
         phantom: deliveries of a message that was never sent, or of other bytes than were sent.
         aborted: delivered, though the send was refused as not stored, or the transaction rolled back.
         overstored: further offsets of a message than its producer had tries.
@@ -231,7 +231,8 @@ class Judge:
         """Judge what is known when all has come, in one walk over all messages. Call it once.
 
         Args:
-            still_in_log: acknowledged numbers that were not delivered, but found where the acknowledgement said.
+            still_in_log: acknowledged numbers that were not delivered, but found where the acknowledgement said, or not
+                looked for.
             gone: numbers of delivered ones that were looked for there, and were not found.
         """
         outcomes = [0, 0, 0, 0]

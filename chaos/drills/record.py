@@ -78,7 +78,7 @@ class DrillRecord:
     Attributes:
         acks: the acknowledged ones of `sends`, in the order of their acknowledgements.
         term: Raft term of the last acknowledgement that had one.
-        trouble: why the logs were not looked at in the end; empty: they were.
+        troubles: what was not looked at in the logs in the end, and why; empty: all was.
         steady_s: when acknowledgements came steadily; latencies before that are those of first connections.
     """
 
@@ -91,7 +91,7 @@ class DrillRecord:
         self.injections: list[Injection] = []
         self.acks: list[Send] = []
         self.term: int | None = None
-        self.trouble = ""
+        self.troubles: list[str] = []
         self._undelivered: dict[int, Send] = {}
         self._delivered: set[int] = set()
         self._highest: dict[str, int] = {}

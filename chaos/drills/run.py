@@ -150,7 +150,7 @@ async def _gone(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]
     try:
         return await gone_from_log(namesrv, topic, record)
     except CommandError as error:
-        record.trouble = str(error)
+        record.troubles.append(str(error))
         return frozenset()
 
 

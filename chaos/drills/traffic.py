@@ -219,12 +219,16 @@ async def traffic(
 async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
     """Return the numbers of acknowledged, undelivered messages that lie where their acknowledgement said.
 
-    At most 200 are looked for: a run that lost more has failed anyhow.
+    At most 200 are looked for. The others are returned too, since nobody knows them to be lost, and `record.troubles`
+    says how many they are.
     """
-    found: set[int] = set()
-    absent = missing(record.sends, record.deliveries)[:_READ_LIMIT]
-    if not absent:
+    undelivered = missing(record.sends, record.deliveries)
+    if not undelivered:
         return frozenset()
+    absent, unread = undelivered[:_READ_LIMIT], undelivered[_READ_LIMIT:]
+    found = {send.number for send in unread}
+    if unread:
+        record.troubles.append(f"{len(unread):,} undelivered messages were not looked for in the log: they may be lost")
     async with Admin(namesrv) as admin:
         queues = {place_of(queue): queue for queue in await admin.queues(topic)}
         for send in absent:

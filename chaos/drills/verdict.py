@@ -104,7 +104,7 @@ class DrillResult:
         """Return why the run proves nothing; empty: it does."""
         record = self.record
         troubles = [f"{one.drill.name}: {one.trouble}" for one in record.injections if one.trouble]
-        troubles += [record.trouble] if record.trouble else []
+        troubles += record.troubles
         if not record.injections:
             troubles.append("no fault was injected")
         first_s = min((one.begin_s for one in record.injections), default=record.began_s)

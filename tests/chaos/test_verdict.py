@@ -52,7 +52,7 @@ def test_a_fault_that_was_not_proven_and_a_run_without_traffic_prove_nothing() -
     assert run_of(trouble="kill had no effect").verdict is Verdict.UNKNOWN
     assert "kill had no effect" in run_of(trouble="kill had no effect").table()
     unread = run_of()
-    unread.record.trouble = "the log could not be read"
+    unread.record.troubles.append("the log could not be read")
     assert unread.verdict is Verdict.UNKNOWN
     empty = dataclasses.replace(run_of(), record=DrillRecord(0.0), findings=judge((), (), frozenset()))
     assert empty.verdict is Verdict.UNKNOWN

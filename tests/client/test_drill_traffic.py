@@ -3,13 +3,16 @@
 import pytest
 
 from chaos.checkers.operations import Delivery
+from chaos.drills import traffic
 from chaos.drills.record import DrillRecord
 from chaos.drills.traffic import body_of, gone_from_log, still_in_log
 from ledgermq.client import Admin, Producer
 from node.errors import CommandError
 
 
-async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_they_are_not(namesrv: str) -> None:
+async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_they_are_not(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = DrillRecord(0.0)
     async with Admin(namesrv) as admin, Producer(namesrv) as producer:
         await admin.create_topic("drill", queue_count=1)
@@ -20,6 +23,11 @@ async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_
             record.acknowledged(send, 1.0, queue, result.queue_offset, 1)
     record.sends[0].offset += 10  # a message that lies nowhere
     assert await still_in_log(namesrv, "drill", record) == {1, 2}
+    assert record.troubles == []
+    with monkeypatch.context() as patch:
+        patch.setattr(traffic, "_READ_LIMIT", 0)
+        assert await still_in_log(namesrv, "drill", record) == {0, 1, 2}, "none of them is known to be lost"
+    assert record.troubles == ["3 undelivered messages were not looked for in the log: they may be lost"]
     for send in record.sends[1:]:
         record.delivered(Delivery(send.number, 2.0, send.queue, send.offset))
     record.sends[0].offset -= 10
