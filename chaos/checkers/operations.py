@@ -298,6 +298,8 @@ class Judge:
         number = operation.number
         if number is None or (begun := self._under_way.pop(number, None)) is None:
             raise HistoryError(f"send {number} ends, and is not under way")
+        if operation.tries < 0:
+            raise HistoryError(f"send {number} ends after {operation.tries} tries")
         invoked_s, _ = begun
         _, _, copies, marks, _, _, _, first_s = self._messages.get(number)
         queue_id = 0

@@ -137,6 +137,7 @@ def test_a_lost_message_is_said_to_be_before_amid_or_after_what_was_delivered() 
         [Operation(Op.ACK, 0.0, 0)],
         [Operation(Op.INVOKE, 0.0, 0), Operation(Op.DELIVER, 1.0, 0, Q, 1 << 40)],
         [Operation(Op.INVOKE, 0.0, 0), Operation(Op.OK, 1.0, 0, Q, 1 << 40)],
+        [Operation(Op.INVOKE, 0.0, 0), Operation(Op.OK, 1.0, 0, Q, 0, tries=-1)],
     ],
 )
 def test_operations_that_cannot_follow_each_other_are_refused(operations: list[Operation]) -> None:
