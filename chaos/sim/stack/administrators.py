@@ -40,7 +40,6 @@ class Administrator(Caller):
         Returns:
             Those that have not, one by one.
         """
-        waiting = {f"{self.name} of {name}": None for name in self._cluster.plan.names}
 
         async def until_moved(number: int) -> None:
             group = None
@@ -48,14 +47,8 @@ class Administrator(Caller):
                 if group is None:
                     group = await self._moved_group()
                 await asyncio.sleep(_RETRY_S)
-            del waiting[f"{self.name} of n{number}"]
 
-        def begin() -> None:
-            for number in range(len(waiting)):
-                self._begin(until_moved(number))
-
-        self.has("moves groups", begin)
-        return waiting
+        return self._wait_for_each("moves groups", until_moved)
 
     def _ask(self) -> None:
         if self._dice.random() > _CHANCE:

@@ -98,18 +98,26 @@ class Caller:
 
         Only the first member gets heartbeats, and the pulls have no subscription.
         """
-        waiting = {f"{self.name} of {name}": None for name in self._cluster.plan.names}
 
         async def until_answered(number: int) -> None:
             while not (await self._is_taken(number) and await self._is_served(number)):
                 await asyncio.sleep(_RETRY_S)
+
+        return self._wait_for_each("asks each", until_answered)
+
+    def _wait_for_each(self, what: str, until_done: Callable[[int], Coroutine[Any, Any, None]]) -> dict[str, None]:
+        """Begin `until_done` for the number of each member; return those whose has not ended, one by one."""
+        waiting = {f"{self.name} of {name}": None for name in self._cluster.plan.names}
+
+        async def wait_for(number: int) -> None:
+            await until_done(number)
             del waiting[f"{self.name} of n{number}"]
 
         def begin() -> None:
             for number in range(len(waiting)):
-                self._begin(until_answered(number))
+                self._begin(wait_for(number))
 
-        self.has("asks each", begin)
+        self.has(what, begin)
         return waiting
 
     async def _is_taken(self, number: int) -> bool:
