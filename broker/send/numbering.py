@@ -7,11 +7,12 @@ A lane is one producer's messages to one queue; its numbers rise, and one reques
 state record says which messages lie behind it. After a failover that kept only some of these, the next leader finds in
 its own log which they are, and takes the rest. So nothing depends on what a leader remembers.
 
-A batch without messages asks what is stored; the answer's `lastNumber` says it.
+A batch without messages asks what is stored. The answer's `lastNumber` says it of the lane, and its `begunIn` names the
+queues of the topic in which the producer has messages with this number or a higher one.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker.append.target import SendTarget
@@ -35,6 +36,7 @@ from store.replicated_log import AppendReceipt
 PRODUCER: Final = "numberedBy"
 FIRST: Final = "firstNumber"
 LAST: Final = "lastNumber"
+BEGUN: Final = "begunIn"
 BATCH_MAX: Final = 4096
 _PRODUCER_FORM: Final = re.compile(r"[A-Za-z0-9._/-]{1,64}")
 _FORGOTTEN_PER_RECORD: Final = 1000
@@ -66,7 +68,10 @@ class NumberedBatch:
     Attributes:
         stored: the last number of the lane that is stored, as far as that matters for this batch; -1 without one.
         skipped: how many of its first messages are stored already.
+        begun_in: queues of the topic where this producer has messages from the batch's first number on; of a question.
     """
+
+    begun_in: Sequence[int] = ()
 
     def __init__(self, numbering: "Numbering", key: str, producer: str, first: int, count: int, stored: int) -> None:
         self._numbering, self._key, self._producer = numbering, key, producer
@@ -83,7 +88,8 @@ class NumberedBatch:
 
     def answer_stored(self, connection: Connection, command: Command) -> None:
         """Answer with what is stored, since nothing is missing."""
-        connection.respond(command, ResponseCode.SUCCESS, {LAST: str(self.stored)})
+        begun = {} if self._count else {BEGUN: ",".join(map(str, self.begun_in))}
+        connection.respond(command, ResponseCode.SUCCESS, {LAST: str(self.stored), **begun})
 
     def begin(self, last_draft: QueuedDraft) -> None:
         """Put the state record into this turn's batch; the messages must follow at once."""
@@ -100,6 +106,7 @@ class Numbering:
         self._state = context.state
         self._appender = context.appender
         self._drafts = context.drafts
+        self._metadata = context.metadata
         self._role = context.role
         self._propose = context.appender.propose
         self._clock_ms = context.clock_ms
@@ -124,12 +131,17 @@ class Numbering:
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"a numbered batch of {count} messages, the limit is {BATCH_MAX}")
         if isinstance(target.queue, BatchQueue):
             raise Refusal(Cause.MESSAGE_ILLEGAL, "a topic with batch queues takes no numbered messages")
-        key = lane_key(target.topic.decode(), target.queue_id, producer)
-        self._settle(key)
+        topic = target.topic.decode()
+        key = lane_key(topic, target.queue_id, producer)
         stored = self._last_stored(key, producer, first)
         if count and stored < first + count - 1:
             self._check_room(key)
-        return NumberedBatch(self, key, producer, first, count, stored)
+        batch = NumberedBatch(self, key, producer, first, count, stored)
+        if not count:
+            config = self._metadata.existing_topic(topic)
+            keys = (lane_key(topic, queue_id, producer) for queue_id in range(config.write_queues))
+            batch.begun_in = [n for n, each in enumerate(keys) if self._last_stored(each, producer, first) >= first]
+        return batch
 
     def begin(self, key: str, lane: Lane, last_draft: QueuedDraft) -> None:
         """Put the state record of a request into this turn's batch."""
@@ -191,7 +203,12 @@ class Numbering:
             raise Refusal(Cause.INVALID_PARAMETER, remark)
 
     def _last_stored(self, key: str, producer: str, first: int) -> int:
-        """Return the last number that is stored, as far as that matters for a batch that begins with `first`."""
+        """Return the last number that is stored, as far as that matters for a batch that begins with `first`.
+
+        Raises:
+            Refusal: as `take`.
+        """
+        self._settle(key)
         lane = self._state.lanes.get(key)
         if lane is None:
             return -1

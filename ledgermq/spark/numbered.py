@@ -40,7 +40,6 @@ _REQUEST_MESSAGES: Final = 1024
 _ANSWERS_TO_QUESTION: Final = STORED_CODES | {ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL}
 """The last two come from brokers that do not know the question, too; they would be asked again and again."""
 _GROUP: Final = "ledgermq-spark"
-_QUESTIONS_MAX: Final = 64
 
 Addressed = tuple[str, int | None, Outgoing]
 """A message, its topic, and the number of its queue among all of the topic; None: the queue of the task."""
@@ -143,6 +142,7 @@ class NumberedSender:
         self._queues = dict(planned)
         self._own: dict[str, MessageQueue] = {}
         self._lanes: dict[MessageQueue, _Lane] = {}
+        self._begun: set[MessageQueue] = set()
 
     async def start(self) -> None:
         """Open it."""
@@ -178,13 +178,16 @@ class NumberedSender:
         return queues[number]
 
     async def _task_queue(self, queues: Queues) -> MessageQueue:
-        """Return the queue for messages that name none: where an earlier run of this batch has put some, if any."""
+        """Return the queue for messages that name none: where an earlier run of this batch has put some, if any.
+
+        Each broker is asked once, whatever number of queues it has.
+        """
         usual = queues[self._identity.partition % len(queues)]
         if not self._searches:
             return usual
-        for start in range(0, len(queues), _QUESTIONS_MAX):
-            await asyncio.gather(*map(self._opened, queues[start : start + _QUESTIONS_MAX]))
-        begun = [queue for queue in queues if self._lanes[queue].stored >= self._lanes[queue].next_number]
+        asked = {queue.broker: queue for queue in (*queues, usual)}
+        await asyncio.gather(*map(self._opened, asked.values()))
+        begun = [queue for queue in queues if queue in self._begun]
         return begun[0] if begun and usual not in begun else usual
 
     async def _send(self, queue: MessageQueue, messages: Sequence[Outgoing]) -> None:
@@ -202,6 +205,7 @@ class NumberedSender:
         answer = await self._caller.send(queue, self._identity.producer, first, b"", _ANSWERS_TO_QUESTION)
         try:
             stored = int(answer.ext["lastNumber"])
+            self._begun |= {queue._replace(queue_id=int(each)) for each in answer.ext["begunIn"].split(",") if each}
         except (KeyError, ValueError):
             if "cause" in answer.ext:
                 raise ClusterError(f"{queue}: {answer.remark}") from None

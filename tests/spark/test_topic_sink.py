@@ -14,8 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
+from ledgermq.client import MessageQueue
 from ledgermq.spark.errors import ClusterError, OptionError
-from ledgermq.spark.numbered import Identity
+from ledgermq.spark.numbered import Identity, NumberedSender
 from ledgermq.spark.options import Options
 from ledgermq.spark.query_metrics import write_metrics
 from ledgermq.spark.topic_client import Access
@@ -175,12 +176,21 @@ def bodies_from(first: int, count: int) -> Iterator[pa.RecordBatch]:
 
 
 def test_rows_that_name_no_queue_go_on_where_they_began_when_the_topic_has_more_queues(
-    broker: RunningBroker, topic: str
+    broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = task_3(broker, topic)
     planned.write(bodies_from(0, 1500))
     broker.create(topic, 5)
+    questions: list[int] = []
+    opened = NumberedSender._opened
+
+    def counted(self: NumberedSender, queue: MessageQueue) -> Any:
+        questions.append(queue.queue_id)
+        return opened(self, queue)
+
+    monkeypatch.setattr(NumberedSender, "_opened", counted)
     assert task_3(broker, topic).write(bodies_from(0, 2000)) == Sent(2000)
+    assert questions == [3, 1], "a broker is asked once for all its queues, then the lane that it named"
     assert planned.write(bodies_from(0, 2000)) == Sent(2000)
     rows = read(broker, topic)
     assert [(row["queue_id"], int(row["body"])) for row in rows] == [(1, n) for n in range(2000)]

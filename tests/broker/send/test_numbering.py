@@ -131,6 +131,23 @@ async def asked(client: MemoryClient) -> str:
     return answer.ext.get("lastNumber", answer.ext.get("cause", ""))
 
 
+async def test_a_question_is_told_in_which_queues_a_producer_has_messages_from_a_number_on(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, queues=4)
+    await send_batch(client, 0, 3, e="1")
+    await send_batch(client, 7, 1, e="3")
+    await send_batch(client, 9, 1, "another", e="2")
+
+    async def begun(first: int, producer: str = P) -> str:
+        answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, fields(first, producer))
+        return answer.ext["begunIn"]
+
+    assert [await begun(first) for first in (0, 2, 3, 7, 8)] == ["1,3", "1,3", "3", "3", ""]
+    assert await begun(0, "another") == "2"
+    assert await begun(0, "nobody") == ""
+
+
 async def test_a_request_is_under_way_until_it_is_dispatched_or_another_node_leads(
     desk: Desk, client: MemoryClient
 ) -> None:
