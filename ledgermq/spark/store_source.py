@@ -59,6 +59,7 @@ _INDEX: Final = {
     "size": pa.int32(),
     "tags_code": pa.int64(),
 }
+_NOT_OF_UNITS: Final = ("startingTimestamp", "endingTimestamp", "damage", "verify", "splitBytes")
 _DIGESTS: Final = {
     "topic": pa.string(),
     "broker": pa.string(),
@@ -135,6 +136,10 @@ class StoreReader(DataSourceReader):
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._names = list(names)
         self._mode = options.text("mode")
+        if self._mode == "index":
+            for name in _NOT_OF_UNITS:
+                if options.has(name):
+                    raise OptionError(f"{name} has no meaning with mode=index")
         self._directories = _directories(options)
         self._brokers = _brokers(options, len(self._directories))
         self._split_bytes = SPLIT_BYTES if (split := options.number("splitBytes")) is None else split

@@ -70,6 +70,23 @@ def test_copies_of_one_log_are_refused_unless_they_are_wanted(spark: SparkSessio
     assert spark.read.format("ledgermq-store").option("allowReplicas", "true").load(paths).count() == 30
 
 
+def test_a_filter_does_not_leak_into_other_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """Where Spark pushes filters into sources in Python, it does so for all queries on one frame: we take none."""
+    write_log(tmp_path, [record(n, queue_id=n % 2) for n in range(10)])
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "true")
+    try:
+        frame = spark.read.format("ledgermq-store").load(str(tmp_path))
+        first, second = frame.where("queue_id = 0"), frame.where("queue_id = 1")
+        assert (first.count(), frame.count(), first.union(second).select("queue_offset").distinct().count()) == (
+            5,
+            10,
+            10,
+        )
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_a_frame_is_a_snapshot_and_a_new_load_sees_more(spark: SparkSession, tmp_path: Path) -> None:
     placed = write_log(tmp_path / "a", [record(n) for n in range(10)])
     before = spark.read.format("ledgermq-store").load(str(tmp_path / "a"))
@@ -91,6 +108,7 @@ def test_a_frame_is_a_snapshot_and_a_new_load_sees_more(spark: SparkSession, tmp
         ({"startingOffset": "-1"}, "startingOffset='-1' must be a whole number"),
         ({"startingTimestamp": "soon"}, "neither ms since 1970 nor a time"),
         ({"verify": "maybe"}, "must be true or false"),
+        ({"mode": "index", "endingTimestamp": "5"}, "endingTimestamp has no meaning with mode=index"),
         ({"broker": "a,b"}, "2 names for 1 directories"),
         ({"queueIds": "0;1"}, "whole numbers with commas"),
     ],
