@@ -1,5 +1,6 @@
 """Statistics are what the records say, whatever was counted before; the chart is well-formed."""
 
+import struct
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from dataclasses import replace
@@ -12,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from ledgermq.message.record import Record
 from ledgermq.spark.chart import line_chart
-from ledgermq.spark.errors import DamagedLogError
+from ledgermq.spark.errors import DamagedLogError, PipelineError
+from ledgermq.spark.lag import lag, queue_end
 from ledgermq.spark.log_files import open_store
 from ledgermq.spark.parts import plan_parts
 from ledgermq.spark.statistics import count_part, statistics
@@ -20,6 +22,7 @@ from ledgermq.store_progress import Progress
 from store.directory.checkpoint import StoreCheckpoint
 from tests.spark.logs import record, write_log
 from tests.spark.test_parts import overwrite
+from tests.store.support import GOLDEN, golden
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -114,3 +117,44 @@ def test_files_with_entries_that_may_be_replaced_are_counted_again_each_time(
     names = [path.name for path in (tmp_path / "state").glob("*.parquet")]
     assert [name[:20] for name in names if not name.startswith("active-")] == [f"{0:020d}"]
     assert len(names) > 3
+
+
+@pytest.mark.java
+def test_lag_is_what_groups_have_not_committed_and_each_minute_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a directory that Java wrote; the ends of its queues by the records of its log."""
+    golden.restore_tree(GOLDEN / "store-classic" / "clean", tmp_path / "store")
+    store, state = tmp_path / "store", tmp_path / "state"
+    ends: dict[tuple[str, int], int] = defaultdict(int)
+    for row in spark.read.format("ledgermq-store").option("mode", "headers").load(str(store)).collect():
+        ends[row.topic, row.queue_id] = max(ends[row.topic, row.queue_id], row.queue_offset + 1)
+    committed = {0: 105, 1: 108, 2: 98, 3: 105}  # of GoldenSqlGroup in the file
+
+    def found(now_s: float) -> dict[tuple[str, str, int, int], int]:
+        rows = lag(spark, [str(store)], str(state), now_s).collect()
+        return {(row.group, row.topic, row.queue_id, int(row.minute.timestamp())): row.lag for row in rows}
+
+    first = found(1_790_000_000)
+    minute = 1_790_000_000 // 60 * 60
+    for queue, offset in committed.items():
+        assert first["GoldenSqlGroup", "GoldenNormal", queue, minute] == ends["GoldenNormal", queue] - offset
+    assert sum(first.values()) > 0
+    path = store / "config" / "consumerOffset.json"
+    path.write_text(path.read_text().replace("0:105,", "0:107,"))
+    again = found(1_790_000_030)  # in the same minute
+    assert len(again) == len(first)
+    assert sum(again.values()) == sum(first.values()) - 2
+    later = found(1_790_086_400)  # on another day
+    assert len(later) == 2 * len(first)
+    assert {key: value for key, value in later.items() if key[3] == minute} == again
+    path.write_text("{}")
+    with pytest.raises(PipelineError, match="does not hold the offsets of groups"):
+        found(1_790_090_000)
+
+
+def test_where_a_queue_ends(tmp_path: Path) -> None:
+    unit = struct.Struct(">qiq")
+    assert queue_end(str(tmp_path)) == 0
+    for start, used in ((0, 50), (1000, 37), (2000, 0)):
+        units = b"".join(unit.pack(n * 100, 100, 0) for n in range(used))
+        (tmp_path / f"{start:020d}").write_bytes(units.ljust(1000, b"\0"))
+    assert queue_end(str(tmp_path)) == 87
