@@ -3,6 +3,7 @@
 import argparse
 import csv
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
 _SHOWN_MAX = 20
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_PATTERN = frozenset("*?[{")
 _PROGRESS_S = 2.0
 
 
@@ -43,7 +46,13 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     audit.add_argument(
         "stores", nargs="+", metavar="DIR", help="store directory of each replica; nodes must be stopped"
     )
-    audit.add_argument("--history", action="append", default=[], metavar="FILE", help="JSON Lines of what was told")
+    audit.add_argument(
+        "--history",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="JSON Lines of what was told; any path of Spark's",
+    )
     audit.add_argument("--topics", default="", metavar="A,B", help="only these; default: those of the history, or all")
     audit.add_argument("--copies", type=int, metavar="N", help="logs that must hold what was acknowledged (majority)")
     audit.add_argument("--json", type=Path, metavar="FILE", help="write counts and findings there")
@@ -58,6 +67,8 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     stats.add_argument("--state", metavar="FOLDER", help="keeps what was counted; without it everything is counted")
     stats.add_argument("--csv", type=Path, metavar="FILE", help="write a row for each topic, queue and minute")
     stats.add_argument("--svg", type=Path, metavar="FILE", help="draw messages a minute by topic")
+    stats.add_argument("--lag-csv", type=Path, metavar="FILE", help="write the lag of each group, queue and minute")
+    stats.add_argument("--lag-svg", type=Path, metavar="FILE", help="draw the lag of each group and topic")
     stats.set_defaults(run=_stats)
 
     _add_topic_words(words)
@@ -66,13 +77,19 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def _add_topic_words(words: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     export = words.add_parser("export", help="messages of topics to Parquet, each once; run again for what is new")
-    export.add_argument("output", metavar="FOLDER", help="Parquet files, and in _checkpoint how far they go")
+    export.add_argument(
+        "output", metavar="FOLDER", help="Parquet files, and in _checkpoint how far they go; any path of Spark's"
+    )
     export.add_argument("--namesrv", required=True, metavar="HOST:PORT", help="nameservers, with semicolons")
     export.add_argument("--topics", required=True, metavar="A,B")
     export.set_defaults(run=_export)
 
     send = words.add_parser("send", help="rows of Parquet to topics, at least once")
-    send.add_argument("rows", metavar="FOLDER", help="with body, and topic, keys, tags, queue_id, properties if wanted")
+    send.add_argument(
+        "rows",
+        metavar="FOLDER",
+        help="with body, and topic, keys, tags, queue_id, properties if wanted; any path of Spark's, or a pattern",
+    )
     send.add_argument("--namesrv", required=True, metavar="HOST:PORT", help="nameservers, with semicolons")
     send.add_argument("--topic", metavar="NAME", help="instead of the column topic")
     send.set_defaults(run=_send)
@@ -114,16 +131,32 @@ def _check_stores(*paths: str) -> None:
         open_store(path)
 
 
-def _check_present(*paths: str | Path) -> None:
+def _is_uri(path: str) -> bool:
+    """Return whether only Spark knows how to open a path."""
+    return _URI.match(path) is not None and not Path(path).exists()
+
+
+def _local(path: str) -> Path:
+    """Return a path that is opened without Spark; raises OptionError for a URI."""
+    _refuse(_is_uri(path), f"{path}: is opened without Spark, so give a local or mounted path")
+    return Path(path)
+
+
+def _check_present(*paths: str) -> None:
     """Raise OptionError unless each is there and may be read."""
-    for path in map(Path, paths):
+    for path in map(_local, paths):
         _refuse(not path.exists(), f"{path} does not exist")
         _refuse(not os.access(path, os.R_OK), f"{path}: Permission denied")
 
 
-def _check_folders(*paths: str | Path) -> None:
+def _check_read_by_spark(*paths: str) -> None:
+    """Raise OptionError unless each is there and may be read; URIs and patterns are left to Spark."""
+    _check_present(*(path for path in paths if not _is_uri(path) and (Path(path).exists() or not _PATTERN & {*path})))
+
+
+def _check_folders(*paths: str) -> None:
     """Raise OptionError unless each is a directory, or could be made one."""
-    for path in map(Path, paths):
+    for path in map(_local, paths):
         nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
         _refuse(not nearest.is_dir(), f"{nearest} is not a directory")
         _refuse(not os.access(nearest, os.W_OK | os.X_OK), f"{nearest}: Permission denied")
@@ -147,7 +180,7 @@ def _refuse(is_wrong: bool, text: str) -> None:
 def _audit(arguments: argparse.Namespace) -> int:
     def check() -> None:
         _check_stores(*arguments.stores)
-        _check_present(*arguments.history)
+        _check_read_by_spark(*arguments.history)
         _check_files(arguments.json)
 
     def job(spark: Any) -> int:
@@ -202,7 +235,7 @@ def _stats(arguments: argparse.Namespace) -> int:
     def check() -> None:
         _check_stores(*arguments.stores)
         _check_folders(*filter(None, (arguments.state,)))
-        _check_files(arguments.csv, arguments.svg)
+        _check_files(arguments.csv, arguments.svg, arguments.lag_csv, arguments.lag_svg)
 
     def job(spark: Any) -> int:
         from pyspark.sql import functions
@@ -210,7 +243,8 @@ def _stats(arguments: argparse.Namespace) -> int:
         from ledgermq.spark.statistics import statistics
 
         with tempfile.TemporaryDirectory() as temporary:
-            found = statistics(spark, arguments.stores, arguments.state or temporary).persist()
+            state = arguments.state or temporary
+            found = statistics(spark, arguments.stores, state).persist()
             totals = found.groupBy("topic").agg(
                 functions.sum("messages").alias("messages"),
                 functions.sum("bytes").alias("bytes"),
@@ -225,44 +259,68 @@ def _stats(arguments: argparse.Namespace) -> int:
                     f"{row.topic:<32} {row.messages:>12,} {row.bytes:>16,} {row.delay:>9.1f} {row.longest:>9}"
                     f"  {row['first']:%Y-%m-%d %H:%M} {row['last']:%Y-%m-%d %H:%M}"
                 )
-            if arguments.csv is not None:
-                with arguments.csv.open("w", newline="") as file:
-                    lines = csv.writer(file)
-                    lines.writerow(found.columns)
-                    lines.writerows(found.orderBy("minute", "topic", "queue_id").toLocalIterator())
-            if arguments.svg is not None:
-                arguments.svg.write_text(_drawn(found))
+            _write_rows(arguments.csv, found.orderBy("minute", "topic", "queue_id"))
+            _draw(arguments.svg, "Messages", found.groupBy("topic", "minute").sum("messages"), "topic")
+            _lag(arguments, spark, state)
         return 0
 
     return _run(job, check)
 
 
-def _drawn(found: Any) -> str:
-    """Return a picture of messages a minute by topic."""
+def _lag(arguments: argparse.Namespace, spark: Any, state: str) -> None:
+    """Print how far groups are behind at this moment, and write the history of it."""
+    from pyspark.sql import functions
+
+    from ledgermq.spark.lag import lag
+
+    found = lag(spark, arguments.stores, state).persist()
+    name = functions.concat_ws(" of ", "group", "topic").alias("name")
+    totals = found.groupBy(name, "minute").sum("lag").persist()
+    last = found.select(functions.max("minute").alias("minute"))
+    for row in totals.join(last, "minute").orderBy("name").toLocalIterator():
+        print(f"{row['sum(lag)']:>12,} messages behind: {row.name}")
+    _write_rows(arguments.lag_csv, found.orderBy("minute", "group", "topic", "queue_id"))
+    _draw(arguments.lag_svg, "Messages behind", totals, "name")
+
+
+def _write_rows(path: Path | None, rows: Any) -> None:
+    """Write rows as CSV, if a file is given."""
+    if path is not None:
+        with path.open("w", newline="") as file:
+            lines = csv.writer(file)
+            lines.writerow(rows.columns)
+            lines.writerows(rows.toLocalIterator())
+
+
+def _draw(path: Path | None, title: str, found: Any, by: str) -> None:
+    """Draw the third column of rows by minute, a line for each value of the column `by`, if a file is given."""
     from ledgermq.spark.chart import line_chart
 
+    if path is None:
+        return
     lines: dict[str, list[tuple[int, float]]] = {}
-    minutes = found.groupBy("topic", "minute").sum("messages").orderBy("topic", "minute")
-    for row in minutes.toLocalIterator():
-        lines.setdefault(row.topic, []).append((int(row.minute.timestamp()), float(row["sum(messages)"])))
-    return line_chart("Messages", "a minute, UTC", lines)
+    for row in found.orderBy(by, "minute").toLocalIterator():
+        lines.setdefault(row[by], []).append((int(row.minute.timestamp()), float(row[2])))
+    path.write_text(line_chart(title, "by minute, UTC", lines))
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    output = arguments.output
+
     def check() -> None:
-        _check_folders(arguments.output)
+        if not _is_uri(output):
+            _check_folders(output)
 
     def job(spark: Any) -> int:
         options = {"namesrv": arguments.namesrv, "subscribe": arguments.topics, "startingOffsets": "earliest"}
-        output = Path(arguments.output)
         query = (
             spark.readStream.format("ledgermq")
             .options(**options)
             .load()
             .writeStream.format("parquet")
-            .option("checkpointLocation", str(output / "_checkpoint"))
+            .option("checkpointLocation", f"{output}/_checkpoint")
             .trigger(availableNow=True)
-            .start(str(output))
+            .start(output)
         )
         query.awaitTermination()
         print(f"{sum(progress['numInputRows'] for progress in query.recentProgress):,} messages added")
@@ -273,7 +331,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _send(arguments: argparse.Namespace) -> int:
     def check() -> None:
-        _check_present(arguments.rows)
+        _check_read_by_spark(arguments.rows)
 
     def job(spark: Any) -> int:
         options = {"namesrv": arguments.namesrv} | ({"topic": arguments.topic} if arguments.topic else {})

@@ -75,12 +75,14 @@ def open_store(path: str) -> StoreDirectory:
     """
     root = Path(path)
     try:
-        return _open(root)
+        return _open(path, root)
     except OSError as error:
         raise NotAStoreError(f"{error.filename or root}: {error.strerror or error}") from None
 
 
-def _open(root: Path) -> StoreDirectory:
+def _open(path: str, root: Path) -> StoreDirectory:
+    if "://" in path and not root.exists():
+        raise NotAStoreError(f"{path}: is opened without Spark, so give a local or mounted path")
     if not root.is_dir():
         raise NotAStoreError(f"{root} is not a directory" if root.exists() else f"{root} does not exist")
     members = sorted(found for found in root.glob("dledger-*") if (found / "data").is_dir())
@@ -169,13 +171,6 @@ def next_frame(descriptor: int, file: LogFile, kind: str, position: int) -> int:
             break
         start += len(chunk) - 3
     return file.length
-
-
-def _places(chunk: bytes, patterns: tuple[bytes, ...]) -> Iterator[int]:
-    """Yield where one of the patterns lies, in order."""
-    at = -1
-    while (at := min((found for found in (chunk.find(p, at + 1) for p in patterns) if found >= 0), default=-1)) >= 0:
-        yield at
 
 
 def frame_fault(descriptor: int, file: LogFile, kind: str, position: int) -> str | None:

@@ -5,13 +5,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cli.main import main
 from ledgermq.history import Outcome, Send
 from ledgermq.spark import session
+from tests.spark.conftest import RunningBroker
 from tests.spark.logs import record, write_log
+from tests.spark.test_topic_source import numbers, outgoing, reader, rows_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -26,8 +30,10 @@ def test_an_audit_with_a_loss_exits_with_1_and_writes_what_it_found(tmp_path: Pa
     records = [record(n, properties=f"UNIQ_KEY\x01K{n}\x02".encode()) for n in range(9)]
     write_log(tmp_path / "n0", records)
     sends = [Send("p", n, f"K{n}", "T", Outcome.OK, 0, n) for n in range(10)]
-    (tmp_path / "h.jsonl").write_bytes(b"".join(send.line() for send in sends))
-    done = run("audit", tmp_path / "n0", "--history", tmp_path / "h.jsonl", "--json", tmp_path / "out.json")
+    for name, part in (("h1", sends[:4]), ("h2", sends[4:8]), ("more", sends[8:])):
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(send.line() for send in part))
+    histories = ["--history", tmp_path / "h?.jsonl", "--history", f"file://{tmp_path}/more.jsonl"]
+    done = run("audit", tmp_path / "n0", *histories, "--json", tmp_path / "out.json")
     assert done.returncode == 1, done.stderr
     assert done.stdout.endswith("NOT SOUND\n")
     assert "lost: T/0 @9  key K9: in 0 of 1 logs, 1 are needed" in done.stdout
@@ -58,6 +64,9 @@ NO_STORE = "{0}/empty is not a store: it has neither commitlog nor dledger-*/dat
         ("rebuild {0}/store --output {0}/empty", "{0}/empty: File exists"),
         ("rebuild {0}/store --index --slots 0", "an index file has 1 slot and 2 entries at least"),
         ("verify {0}/none", "{0}/none does not exist"),
+        ("verify hdfs://n/a", "hdfs://n/a: is opened without Spark, so give a local or mounted path"),
+        ("count hdfs://n/s", "hdfs://n/s: is opened without Spark, so give a local or mounted path"),
+        ("archive {0}/store s3:/a", "s3:/a: is opened without Spark, so give a local or mounted path"),
     ],
 )
 def test_a_wrong_path_is_told_in_one_line_before_spark_starts(
@@ -70,6 +79,48 @@ def test_a_wrong_path_is_told_in_one_line_before_spark_starts(
     monkeypatch.setattr(session, "make_session", lambda _: pytest.fail("Spark was started"))
     assert main(["pipeline", *words.format(tmp_path).split()]) == 2
     assert capsys.readouterr().err == f"error: {text.format(tmp_path)}\n"
+
+
+class Kept:
+    """A session that a command does not stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        """Leave it to the others."""
+
+
+@pytest.mark.java
+def test_topics_go_to_parquet_and_back_by_any_path_of_spark(
+    spark: SparkSession,
+    broker: RunningBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(session, "make_session", lambda _: Kept(spark))
+
+    def told(word: str, *words: str) -> str:
+        code, shown = main(["pipeline", word, *words, "--namesrv", broker.namesrv]), capsys.readouterr()
+        if "Python worker failed to connect" in shown.err:  # within the 10 s that Spark gives it
+            return told(word, *words)
+        return shown.out if code == 0 else f"{code}: {shown.err.splitlines()[-1]}"
+
+    for topic in ("Exported", "Sent"):
+        broker.create(topic, 2)
+    folder = tmp_path / "rows"
+    for first, count in ((0, 50), (50, 5)):
+        broker.send("Exported", outgoing(count, first))
+        assert told("export", f"file://{folder}", "--topics", "Exported") == f"{count} messages added\n"
+    for rows in (f"file://{folder}", f"{folder}/*.parquet"):
+        assert told("send", rows, "--topic", "Sent") == "55 messages sent\n"
+    source = reader(broker, subscribe="Sent")
+    assert numbers(rows_of(source, source.partitions())) == sorted([*range(55), *range(55)])
+    assert "Path does not exist" in told("send", f"{folder}/*.csv", "--topic", "Sent")
 
 
 @pytest.mark.java
