@@ -11,6 +11,8 @@ import os
 import struct
 import tempfile
 import time
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -33,11 +35,10 @@ START_MS = 1_700_000_000_000
 TOPIC = b"Benchmark"
 
 
-def write_store(root: Path, megabytes: int, body_size: int) -> int:
-    """A clean store; the number of its records."""
+def write_store(root: Path, megabytes: int, bodies: Iterator[bytes]) -> int:
+    """A clean store of records with these bodies; the number of its records."""
     offsets: list[int] = []
     sizes: list[int] = []
-    body = os.urandom(body_size)
     (root / "commitlog").mkdir()
     for start in range(0, megabytes << 20, FILE_SIZE):
         data = bytearray(FILE_SIZE)
@@ -45,7 +46,7 @@ def write_store(root: Path, megabytes: int, body_size: int) -> int:
         while True:
             number = len(offsets)
             key = b"0A000001%024X" % number
-            draft = _draft(number, body, key)
+            draft = _draft(number, next(bodies), key)
             if at + draft.size + 8 > FILE_SIZE or start + at >= megabytes << 20:
                 break
             draft.physical_offset = start + at
@@ -104,7 +105,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
         root = Path(name)
-        records = write_store(root, arguments.megabytes, arguments.body)
+        records = write_store(root, arguments.megabytes, repeat(os.urandom(arguments.body)))
         line: dict[str, object] = {"megabytes": arguments.megabytes, "body": arguments.body, "records": records}
         for jobs in dict.fromkeys((1, len(os.sched_getaffinity(0)))):
             began, began_cpu = time.perf_counter(), time.process_time()

@@ -1,6 +1,6 @@
 """How does the memory of the pipeline on Spark grow with the store?
 
-    python -m benchmarks.spark_memory [--gigabytes 1,5,20] [--jobs headers,digests,...] [--directory DIR]
+    python -m benchmarks.spark.memory [--gigabytes 1,5,20] [--jobs headers,digests,...] [--directory DIR]
 
 Makes a store of 1 KiB records, file by file, and runs each job at each size. Prints for each the seconds, and the peak
 of resident memory (VmHWM, which counts pages of shared libraries too) of the largest Python worker and of the JVM, in
@@ -8,76 +8,20 @@ MB. Its heap may grow to 1 GiB. Needs the disk for the largest store, and for it
 """
 
 import argparse
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.store_check import FILE_SIZE, write_store
+from benchmarks.spark.processes import descendants
+from benchmarks.spark.stores import Store
 from ledgermq.spark.archive import archive, verify
-from ledgermq.spark.log_files import open_store
-from ledgermq.spark.parts import Damage, plan_parts, read_part
 from ledgermq.spark.rebuild import rebuild
 from ledgermq.spark.session import make_session
 from ledgermq.spark.statistics import statistics
 
-BODY = 1024
 RESET_PEAK = "5"
-
-
-class Store:
-    """A store that grows: copies of one file of the log, whose records say the places and queue offsets of the copy."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self._log = root, root / "commitlog"
-        root.mkdir()
-        write_store(root, 2 * FILE_SIZE >> 20, BODY)  # the first file is sealed
-        for name in ("consumequeue", "index"):
-            shutil.rmtree(root / name)
-        (root / "checkpoint").unlink()
-        (self._log / f"{FILE_SIZE:020d}").unlink()
-        (part,) = plan_parts(open_store(str(root)), 0)
-        blocks = [block for block in read_part(part, verify=False) if not isinstance(block, Damage)]
-        self._starts = np.concatenate([block.starts + block.base for block in blocks])
-        self._offsets = np.concatenate([block.heads["queue_offset"].astype(np.int64) for block in blocks])
-        self._data = np.fromfile(self._log / f"{0:020d}", np.uint8)
-        self.files = 1
-
-    def grow(self, files: int) -> None:
-        """Add files until there are as many."""
-        for number in range(self.files, files):
-            self._put(self._starts + 20, self._offsets + number * (int(self._offsets.max()) + 1))
-            self._put(self._starts + 28, self._starts + number * FILE_SIZE)
-            self._data.tofile(self._log / f"{number * FILE_SIZE:020d}")
-        self.files = max(self.files, files)
-
-    def _put(self, places: "np.ndarray[tuple[int], np.dtype[np.int64]]", values: object) -> None:
-        raw = np.asarray(values).astype(">i8").view(np.uint8).reshape(-1, 8)
-        for byte in range(8):
-            self._data[places + byte] = raw[:, byte]
-
-
-def descendants() -> dict[int, str]:
-    """The processes below this one, with their command lines."""
-    parents, commands = {}, {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            commands[int(path.name)] = (path / "cmdline").read_text()
-        except OSError:
-            continue
-    found: dict[int, str] = {}
-    todo = [os.getpid()]
-    while todo:
-        parent = todo.pop()
-        below = [each for each, other in parents.items() if other == parent]
-        found |= {each: commands[each] for each in below}
-        todo += below
-    return found
 
 
 def peaks_mb() -> tuple[float, float]:

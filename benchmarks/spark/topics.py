@@ -1,0 +1,151 @@
+"""How fast does Spark read topics of a live broker on the same cores, and what does a micro-batch cost?
+
+    python -m benchmarks.spark.topics [--messages 1000000] [--rounds 5] [--batches 40]
+
+Starts a nameserver and a broker of ours, and fills a topic of four queues with messages of 1 KiB. Each round reads all
+of it in turn: the bytes by our client in this process alone, the same rows as the source's, still without Spark, and
+the topic source on Spark. CPU time includes the broker.
+
+Then, micro-batches of one message each, to a sink that drops them, and to another topic. The baseline is Spark's own
+source `rate-micro-batch` with an empty `foreachBatch`.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.node_process import pair
+from benchmarks.spark.rounds import Goal, Rounds, print_goals, print_rates
+from ledgermq.client import Admin, Outgoing, Producer
+from ledgermq.spark.columns import TYPES
+from ledgermq.spark.options import Options
+from ledgermq.spark.session import make_session
+from ledgermq.spark.topic_client import Access, TopicClient
+from ledgermq.spark.topic_source import KNOWN_BATCH, TopicReader
+
+QUEUES = 4
+BODY_BYTES = 1024
+SENT_AT_ONCE = 20_000
+NAMES = [name for name in TYPES if not name.startswith("record")]
+BYTES, ROWS, SPARK = "our client, bytes", "our client, rows", "topic source"
+GOALS = [(SPARK, Goal(300, "k")), (SPARK, Goal(0.4, BYTES)), (SPARK, Goal(0.8, ROWS))]
+OVERHEAD_GOAL_MS = 120
+
+
+async def fill(namesrv: str, topic: str, queues: int, count: int) -> None:
+    """Make a topic with messages of hex digits, no two alike."""
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
+        await admin.create_topic(topic, queues)
+        for queue in range(queues):
+            for first in range(0, count // queues, SENT_AT_ONCE):
+                number = min(SENT_AT_ONCE, count // queues - first)
+                messages = [Outgoing(os.urandom(BODY_BYTES // 2).hex().encode()) for _ in range(number)]
+                await producer.send_many(topic, messages, queue=queue)
+
+
+def pull(namesrv: str, topic: str) -> int:
+    """Pull all bytes of a topic, queue by queue; their number."""
+    with TopicClient(Access(namesrv)) as client:
+        ends = client.ends(client.queues([topic]))
+        return sum(len(found.data) for queue, end in ends.items() for found in client.fetched(queue, 0, end))
+
+
+def rows(namesrv: str, topic: str) -> int:
+    """Make the rows of a topic as the source does; their number."""
+    reader = TopicReader(Options({"namesrv": namesrv, "subscribe": topic}, KNOWN_BATCH), NAMES)
+    return sum(batch.num_rows for part in reader.partitions() for batch in reader.rows(part))
+
+
+def run(frame: DataFrame) -> None:
+    """Carry a plan out and drop its rows."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def reading(spark: SparkSession, namesrv: str, count: int, rounds: int) -> None:
+    """Measure reads of one topic."""
+    topic = "Read"
+    asyncio.run(fill(namesrv, topic, QUEUES, count))
+    frame = spark.read.format("ledgermq").options(namesrv=namesrv, subscribe=topic).load()
+    jobs: dict[str, Callable[[], object]] = {
+        BYTES: lambda: pull(namesrv, topic),
+        ROWS: lambda: rows(namesrv, topic),
+        SPARK: lambda: run(frame),
+    }
+    measured = {name: Rounds(count, count * BODY_BYTES / 1e6) for name in jobs}
+    run(frame)
+    for _ in range(rounds):
+        for name, act in jobs.items():
+            measured[name].run(act)
+    print_rates(measured, [BYTES, ROWS])
+    print_goals(measured, GOALS)
+
+
+def batch_ms(writer: Any, batches: int) -> list[int]:
+    """Run a stream until it has done so many micro-batches or has nothing to read; ms of each but the first two."""
+    query = writer.start()
+    while query.isActive and len(query.recentProgress) < batches:
+        time.sleep(0.05)
+    query.stop()
+    if query.exception() is not None:
+        raise SystemExit(str(query.exception()))
+    taken = [each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]]
+    return taken[2:]
+
+
+def micro_batches(spark: SparkSession, namesrv: str, batches: int, folder: str) -> None:
+    """Measure micro-batches of one message."""
+    asyncio.run(fill(namesrv, "Small", 1, batches))
+    asyncio.run(fill(namesrv, "Copies", 1, 1))
+    own = spark.readStream.format("ledgermq").options(
+        namesrv=namesrv, subscribe="Small", startingOffsets="earliest", maxOffsetsPerTrigger="1"
+    )
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writers = {
+        "rate-micro-batch, empty foreachBatch": rate.writeStream.foreachBatch(lambda *_: None),
+        "topic source, rows dropped": own.load().writeStream.format("noop"),
+        "topic source, empty foreachBatch": own.load().writeStream.foreachBatch(lambda *_: None),
+        "topic source, topic sink": own.load()
+        .selectExpr("body", "keys")
+        .writeStream.format("ledgermq")
+        .options(namesrv=namesrv, topic="Copies"),
+    }
+    print(f"\n{'micro-batches of one message':<40}{'median ms':>10}{'best':>6}   to the baseline")
+    base = 0.0
+    for number, (name, writer) in enumerate(writers.items()):
+        started = writer.option("checkpointLocation", f"{folder}/{number}").trigger(processingTime="0 seconds")
+        taken = batch_ms(started, batches)
+        median = statistics.median(taken)
+        base = base or median
+        verdict = (
+            "" if not number else f"  goal {OVERHEAD_GOAL_MS}: {'met' if median <= OVERHEAD_GOAL_MS else 'MISSED'}"
+        )
+        print(f"{name:<40}{median:>10.0f}{min(taken):>6}{median / base:>9.2f}{verdict}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=40)
+    arguments = parser.parse_args()
+    with pair() as brokers, tempfile.TemporaryDirectory() as folder:
+        Path(folder, "checkpoints").mkdir()
+        began = time.perf_counter()
+        spark = make_session("topics")
+        spark.range(1).collect()
+        print(f"Spark's start and first job: {time.perf_counter() - began:.1f} s")
+        micro_batches(spark, brokers.namesrv, arguments.batches, f"{folder}/checkpoints")
+        reading(spark, brokers.namesrv, arguments.messages, arguments.rounds)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
