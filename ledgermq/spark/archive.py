@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
@@ -313,14 +315,15 @@ class _Tally:
     times: list[int] = field(default_factory=list)
     queues: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Count the records of a block."""
-        self.records += batch.num_rows
-        stored = batch.column("store_ts").cast(pa.int64()).to_numpy() // 1000
-        self.times = [min([*self.times, int(stored.min())]), max([*self.times, int(stored.max())])]
-        sums = pa.Table.from_batches([batch.select(["topic", "queue_id", "queue_offset"])]).group_by(
-            ["topic", "queue_id"]
-        )
+    def add(self, group: pa.Table) -> None:
+        """Count the records of a group; other rows have no topic."""
+        rows = group.select(["topic", "queue_id", "queue_offset", "store_ts"]).filter(pc.is_valid(group["topic"]))
+        if not rows.num_rows:
+            return
+        self.records += rows.num_rows
+        stored = pc.min_max(rows["store_ts"].cast(pa.int64())).as_py()
+        self.times = [min([*self.times, stored["min"] // 1000]), max([*self.times, stored["max"] // 1000])]
+        sums = rows.group_by(["topic", "queue_id"])
         for row in sums.aggregate(
             [("queue_offset", "min"), ("queue_offset", "max"), ("queue_offset", "count")]
         ).to_pylist():
@@ -341,23 +344,22 @@ def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bo
     """Write the Parquet file; return its manifest, whose SHA-256 is of the bytes that were put into the file."""
     target = parquet_path(directory, file.start)
     temporary, tally, length, digest = target.with_name(f"_{target.name}.tmp"), _Tally(), 0, hashlib.sha256()
-    narrow = ["topic", "tags"]
     with (
-        temporary.open("wb") as opened,
+        pa.OSFile(str(temporary), "wb") as opened,
         pq.ParquetWriter(
-            opened, SCHEMA, compression="zstd", compression_level=1, use_dictionary=narrow,
+            opened, SCHEMA, compression="zstd", compression_level=1, use_dictionary=["topic", "tags"],
             write_statistics=_NARROW, store_schema=False,
         ) as writer,
+        ThreadPoolExecutor(2) as threads,
     ):  # fmt: skip
-        held: list[pa.RecordBatch] = []
-        for batch in _batches(kind, file, tally, keep_damage=keep_damage):
-            held.append(batch)
-            piece = _values(batch.column("raw"))
-            digest.update(piece)
-            length += len(piece)
-            if sum(len(_values(each.column("raw"))) for each in held) >= _ROW_GROUP_BYTES:
-                _write_group(writer, held)
-        _write_group(writer, held)
+        under_way: list[Future[None]] = []
+        for group in _groups(_batches(kind, file, keep_damage=keep_damage)):
+            tally.add(group)
+            pieces = [_values(chunk) for chunk in group.column("raw").chunks]
+            length += sum(map(len, pieces))
+            _wait(under_way)  # one group is compressed and hashed while the next one is read and checked
+            under_way = [threads.submit(_hash, digest, pieces), threads.submit(_write_group, writer, group)]
+        _wait(under_way)
     if length != file.length:
         raise PipelineError(f"{file.path}: {length} bytes were read, not {file.length}")
     sync(temporary)
@@ -370,14 +372,35 @@ def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bo
     )
 
 
-def _write_group(writer: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of a segment in groups of at least `_ROW_GROUP_BYTES`; the last one may be smaller."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += len(_values(batch.column("raw")))
+        if size >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held, SCHEMA)
+            held, size = [], 0
     if held:
-        table = pa.Table.from_batches(held, SCHEMA)
-        writer.write_table(table, row_group_size=table.num_rows)
-        held.clear()
+        yield pa.Table.from_batches(held, SCHEMA)
 
 
-def _batches(kind: str, file: LogFile, tally: _Tally, *, keep_damage: bool) -> Iterator[pa.RecordBatch]:
+def _wait(futures: Sequence["Future[None]"]) -> None:
+    for future in futures:
+        future.result()
+
+
+def _hash(digest: Any, pieces: Sequence[memoryview]) -> None:
+    for piece in pieces:
+        digest.update(piece)
+
+
+def _write_group(writer: pq.ParquetWriter, group: pa.Table) -> None:
+    writer.write_table(group, row_group_size=group.num_rows)
+
+
+def _batches(kind: str, file: LogFile, *, keep_damage: bool) -> Iterator[pa.RecordBatch]:
     """Yield all bytes of a segment in order: records with their columns, and what lies between."""
     part = LogPart(file, kind, 0, None, is_tail=False)
     before = HEADER_SIZE if kind == DLEDGER else 0
@@ -392,9 +415,7 @@ def _batches(kind: str, file: LogFile, tally: _Tally, *, keep_damage: bool) -> I
             raise DamagedLogError(file.path, found.base + int(found.starts[row]), f"{detail}; not archived")
         first = found.base + int(found.starts[0]) - before
         yield from _gap(file, position, first)
-        batch = _block_batch(found, before)
-        tally.add(batch)
-        yield batch
+        yield _block_batch(found, before)
         position = found.base + int(found.ends[-1])
     yield from _gap(file, position, file.start + file.length)
 
