@@ -271,7 +271,7 @@ def _lag(arguments: argparse.Namespace, spark: Any, state: str) -> None:
     """Print how far groups are behind at this moment, and write the history of it."""
     from pyspark.sql import functions
 
-    from ledgermq.spark.lag import lag
+    from ledgermq.spark.statistics import lag
 
     found = lag(spark, arguments.stores, state).persist()
     name = functions.concat_ws(" of ", "group", "topic").alias("name")

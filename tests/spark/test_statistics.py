@@ -14,10 +14,9 @@ from pyspark.sql import SparkSession
 from ledgermq.message.record import Record
 from ledgermq.spark.chart import line_chart
 from ledgermq.spark.errors import DamagedLogError, PipelineError
-from ledgermq.spark.lag import lag, queue_end
 from ledgermq.spark.log_files import open_store
 from ledgermq.spark.parts import plan_parts
-from ledgermq.spark.statistics import count_part, statistics
+from ledgermq.spark.statistics import count_part, lag, queue_end, statistics
 from ledgermq.store_progress import Progress
 from store.directory.checkpoint import StoreCheckpoint
 from tests.spark.logs import record, write_log
