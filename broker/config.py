@@ -225,7 +225,8 @@ class BrokerConfig:
         NOT_NEGATIVE,
         4000,
         "Time in ms for which a consumer keeps its queues' locks after its last connection closed.",
-        note="Then other consumers get them, unless it was heard of or still pulls. With RocketMQ this takes 60 s.",
+        note="Then other consumers get them, unless it was heard of or still pulls; after 1.5 s if its connections to "
+        "several members ended at once. With RocketMQ this takes 60 s.",
         origin=OURS,
     )
     region_id: str = key("regionId", TEXT, "DefaultRegion", "Name of the region, handed to clients in send answers.")

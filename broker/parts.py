@@ -76,7 +76,9 @@ class Parts:
             groups.clients, self.auth.guard, context.counting, context.turns, context.metadata, self.quotas
         )
         self.acting = acting = ActingSubsystem(context, delay.deliveries)
-        self.passing = PassingSubsystem(context, groups.clients, self.handler, groups.answer_group, acting.stand_back)
+        self.passing = PassingSubsystem(
+            context, groups.clients, groups.shared_locks, self.handler, groups.answer_group, acting.stand_back
+        )
         self.pull.processor.refresh.ask_leader = self.passing.pass_on.ask_for_group
         self.subsystems: tuple[Subsystem, ...] = (
             self.pull,

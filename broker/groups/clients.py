@@ -6,9 +6,11 @@ When a group's members or topics change, every member is notified at once (code 
 Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroupInfo.java`, `ProducerManager.java`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final
 
 from broker.groups.subscription import Subscription
@@ -19,6 +21,7 @@ EXPIRY_SECONDS = 120.0
 GROUPS_MAX = 10_000
 """Most groups in one heartbeat."""
 
+_AT_ONCE_S: Final = 0.5
 IDS_MAX = 1_000
 """Most producers' client ids of one connection, to which replies can go; a proxy has several."""
 
@@ -52,6 +55,14 @@ class Client:
         }
 
 
+class Gone(Enum):
+    """Why a consumer has no connection any more."""
+
+    LEFT = "it has said that it leaves"
+    DIED = "those to several members ended within half a second: it ended, rather than lost its way to them"
+    LOST = "unknown: it may come back"
+
+
 @dataclass(slots=True)
 class ConsumerGroup:
     """The members of a group and its subscriptions. The last heartbeat decides how the group consumes."""
@@ -63,6 +74,7 @@ class ConsumerGroup:
     members: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     _connection_counts: Counter[str] = field(default_factory=Counter)
+    _dropped_at: dict[str, float] = field(default_factory=dict)
 
     def put(self, connection: Connection, member: Client) -> bool:
         """Take a member's heartbeat; return whether its id is new in the group."""
@@ -70,21 +82,24 @@ class ConsumerGroup:
         if known is not None and known.client_id == member.client_id:
             self.members[connection] = member
             return False
-        self.drop(connection)
+        self.drop(connection, member.last_seen)
         self.members[connection] = member
+        self._dropped_at.pop(member.client_id, None)
         self._connection_counts[member.client_id] += 1
         return self._connection_counts[member.client_id] == 1
 
-    def drop(self, connection: Connection) -> tuple[Client | None, bool]:
-        """Remove a connection; return its member, None without one, and whether that was its last connection."""
-        gone = self.members.pop(connection, None)
-        if gone is None:
-            return None, False
-        self._connection_counts[gone.client_id] -= 1
-        if self._connection_counts[gone.client_id] > 0:
-            return gone, False
-        del self._connection_counts[gone.client_id]
-        return gone, True
+    def drop(self, connection: Connection, now: float) -> tuple[Client | None, Gone | None]:
+        """Remove a connection; return its member, None without one, and how that is gone, if it has no other one."""
+        member = self.members.pop(connection, None)
+        if member is None:
+            return None, None
+        client_id = member.client_id
+        self._connection_counts[client_id] -= 1
+        if self._connection_counts[client_id] > 0:
+            self._dropped_at[client_id] = now
+            return member, None
+        del self._connection_counts[client_id]
+        return member, Gone.DIED if now - self._dropped_at.pop(client_id, -math.inf) < _AT_ONCE_S else Gone.LOST
 
     def one_by_one(self) -> list[Client]:
         """Each member once, by the connection that is its own rather than another broker's."""
@@ -161,15 +176,15 @@ class ClientTable:
     Args:
         clock: seconds, monotonic.
         on_change: called with the group whose members or topics changed, after the change.
-        on_gone: called with a group, the id of a consumer that has no connection in it any more, and whether it said
-            that it leaves; before `on_change`.
+        on_gone: called with a group, the id of a consumer that has no connection in it any more, and why; before
+            `on_change`.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
         on_change: Callable[[ConsumerGroup], None],
-        on_gone: Callable[[str, str, bool], None] = lambda _group, _client_id, _has_left: None,
+        on_gone: Callable[[str, str, Gone], None] = lambda _group, _client_id, _why: None,
     ) -> None:
         self._clock = clock
         self._on_change = on_change
@@ -267,15 +282,15 @@ class ClientTable:
     def leave_consumer(self, group: str, connection: Connection, *, has_left: bool) -> None:
         """Remove a consumer that unregisters (`has_left`) or whose connection closed."""
         found = self._consumers.get(group)
-        gone, is_gone = (None, False) if found is None else found.drop(connection)
-        if found is None or gone is None:
+        member, why = (None, None) if found is None else found.drop(connection, self._clock())
+        if found is None or member is None:
             return
         self._leave(connection, _CONSUMES, group)
         if not found.members:
             del self._consumers[group]
-        if is_gone or has_left:
-            self._on_gone(group, gone.client_id, has_left)
-        if is_gone:
+        if why is not None or has_left:
+            self._on_gone(group, member.client_id, Gone.LEFT if has_left or why is None else why)
+        if why is not None:
             self._on_change(found)
 
     def connection_closed(self, connection: Connection) -> None:

@@ -2,15 +2,17 @@
 
     locked or renewed          valid for 60 s
     the client leaves          its locks are free at once
-    its last connection ends   its locks are free after the grace time, unless the same client is heard of before;
-                               a pull of a locked queue shows that it lives: its next heartbeat is awaited
+    its last connection ends   its locks are free after the grace time, unless the same client is heard of before; after
+                               1.5 s if those to several members ended at once. A pull of a locked queue shows that it
+                               lives: its next heartbeat is awaited
 
-Locks are not replicated: a new leader gives them out again, and a client asks for each of its queues every 20 s.
+Locks are not replicated: the leader tells the other members of them (`broker.groups.shared_locks`), so that the next
+one knows who has which queue. A client asks for each of its queues every 20 s.
 
 Source: apache/rocketmq `broker/.../client/rebalance/RebalanceLockManager.java`, which knows only the 60 s.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ledgermq.remoting.codec.java_json import QueueId
 
@@ -18,8 +20,14 @@ LIFE_SECONDS = 60.0
 _HEARTBEAT_SECONDS = 35.0
 """Clients send heartbeats every 30 s, and only these tell on a new connection who it is."""
 
+_DIED_GRACE_S = 1.5
+
 LOCKS_MAX = 262_144
 """Most locks of all groups; further queues are not locked."""
+
+
+OnChange = Callable[[str, str, Sequence[QueueId] | None, bool], None]
+"""Called with a group, a client, queues that it has locked (True) or that are free now; None: all that it had."""
 
 
 class GroupLocks:
@@ -27,7 +35,10 @@ class GroupLocks:
 
     Args:
         clock: returns monotonic seconds.
-        grace_s: how long a client without connections keeps its locks.
+        grace_s: how long a client without connections keeps its locks; less if it has died.
+
+    Attributes:
+        on_change: hears what is locked, renewed and freed here; not what expires.
     """
 
     def __init__(self, clock: Callable[[], float], grace_s: float = 4.0) -> None:
@@ -36,33 +47,61 @@ class GroupLocks:
         self._held: dict[str, dict[QueueId, tuple[str, float]]] = {}  # by group: client, end
         self._count = 0  # of all groups
         self._gone: dict[tuple[str, str], float] = {}  # group and client: when its locks are free
+        self.on_change: OnChange = lambda _group, _client_id, _queues, _is_locked: None
 
     def lock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> list[QueueId]:
         """Lock or renew those queues that are free or locked by this client; return them."""
         now = self._clock()
         self.found(group, client_id)
-        return [queue for queue in queues if self._lock(group, client_id, queue, now)]
+        locked = [queue for queue in queues if self._lock(group, client_id, queue, now)]
+        if locked:
+            self.on_change(group, client_id, locked, True)
+        return locked
 
     def unlock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
         """Unlock those of the queues that this client has locked."""
         held = self._held.get(group, {})
-        for queue in queues:
-            if queue in held and held[queue][0] == client_id:
-                del held[queue]
-                self._count -= 1
+        freed = [queue for queue in queues if queue in held and held[queue][0] == client_id]
+        for queue in freed:
+            del held[queue]
+        self._count -= len(freed)
+        if freed:
+            self.on_change(group, client_id, freed, False)
 
     def left(self, group: str, client_id: str) -> None:
         """The client has left the group: free its locks."""
         self._gone.pop((group, client_id), None)
         held = self._held.get(group, {})
-        self._keep(group, {queue: holder for queue, holder in held.items() if holder[0] != client_id})
+        others = {queue: holder for queue, holder in held.items() if holder[0] != client_id}
+        if len(others) < len(held):
+            self._keep(group, others)
+            self.on_change(group, client_id, None, False)
 
-    def lost(self, group: str, client_id: str) -> float | None:
+    def learn(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
+        """The leader says that the client has locked or renewed these queues, whoever had them before."""
+        now = self._clock()
+        held = self._held.setdefault(group, {})
+        for queue in queues:
+            if queue in held or self._count < LOCKS_MAX:
+                self._count += queue not in held
+                held[queue] = (client_id, now + LIFE_SECONDS)
+
+    def held(self) -> Iterator[tuple[str, str, list[QueueId]]]:
+        """Each group, each client that has locked queues in it, and these."""
+        for group, held in self._held.items():
+            by_client: dict[str, list[QueueId]] = {}
+            for queue, (client_id, _) in held.items():
+                by_client.setdefault(client_id, []).append(queue)
+            for client_id, queues in by_client.items():
+                yield group, client_id, queues
+
+    def lost(self, group: str, client_id: str, *, has_died: bool = False) -> float | None:
         """The client has no connection any more; return in how many seconds its locks are free, None: it has none."""
         if not any(holder == client_id for holder, _ in self._held.get(group, {}).values()):
             return None
-        self._gone[group, client_id] = self._clock() + self._grace_s
-        return self._grace_s
+        grace_s = min(self._grace_s, _DIED_GRACE_S) if has_died else self._grace_s
+        self._gone[group, client_id] = self._clock() + grace_s
+        return grace_s
 
     def found(self, group: str, client_id: str) -> None:
         """The client is heard of: its locks stay."""
@@ -89,8 +128,12 @@ class GroupLocks:
         now = self._clock()
         return any(until > now for _, until in self._held.get(group, {}).values())
 
+    def follow(self) -> None:
+        """Another node judges who is gone: keep the locks for the time in which this node leads again."""
+        self._gone.clear()
+
     def clear(self) -> None:
-        """Forget all locks, since this node stopped leading, and the next leader gives out its own."""
+        """Forget all locks."""
         self._held.clear()
         self._count = 0
         self._gone.clear()

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from broker.context import BrokerContext
 from broker.groups.client_requests import ClientRequests
-from broker.groups.clients import ClientTable, ConsumerGroup
+from broker.groups.clients import ClientTable, ConsumerGroup, Gone
 from broker.groups.consumer_admin import ConsumerAdmin
 from broker.groups.group_requests import GroupRequests
 from broker.groups.kept_offsets import KeptOffsets
 from broker.groups.locks import GroupLocks
 from broker.groups.offset_requests import OffsetRequests
+from broker.groups.shared_locks import SharedLocks
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode
 
@@ -32,6 +33,7 @@ class GroupSubsystem(Subsystem):
         self._role = context.role
         self.clients = ClientTable(context.loop.time, self._on_members_changed, self._on_consumer_gone)
         self.locks = GroupLocks(context.loop.time, config.lock_grace_ms / 1000)
+        self.shared_locks = SharedLocks(self.locks, context.role)
         self._client_requests = ClientRequests(
             config, metadata, context.new_topics, self.clients, self.locks, role, store, spawn
         )
@@ -103,20 +105,36 @@ class GroupSubsystem(Subsystem):
         expire = (_EXPIRE_SECONDS, self.clients.expire), (_EXPIRE_SECONDS, self.locks.expire)
         return *expire, (_HAND_OVER_SECONDS, self.kept_offsets.hand_over)
 
+    def lead(self) -> None:
+        """Wait for the consumers that have locked queues and are not connected to this node or one that follows it."""
+        for group, client_id, _ in list(self.locks.held()):
+            members = self.clients.consumer_group(group)
+            if members is None or members.find(client_id) is None:
+                self._on_consumer_gone(group, client_id, Gone.LOST)
+
     def follow(self) -> None:
-        """Forget the locks, since only the leader gives them out."""
-        self.locks.clear()
+        """Another node gives locks out; a slave that stands in for its master does so no more."""
+        if self._role.is_in_election:
+            self.locks.follow()
+        else:
+            self.locks.clear()
 
     def _on_members_changed(self, group: ConsumerGroup) -> None:
         """Notify the members, unless that is for another node: a leader knows the clients of all members."""
-        if not (self._role.is_in_election and self._role.leader_elsewhere):
+        if not self._is_for_another_node:
             self._client_requests.notify_members(group)
 
-    def _on_consumer_gone(self, group: str, client_id: str, has_left: bool) -> None:
-        if has_left:
+    @property
+    def _is_for_another_node(self) -> bool:
+        return self._role.is_in_election and self._role.leader_elsewhere is not None
+
+    def _on_consumer_gone(self, group: str, client_id: str, why: Gone) -> None:
+        if why is Gone.LEFT:
             self.locks.left(group, client_id)
-        elif (grace_s := self.locks.lost(group, client_id)) is not None:
-            self._loop.call_later(grace_s, self._tell_of_free_locks, group, client_id)
+        elif not self._is_for_another_node:
+            grace_s = self.locks.lost(group, client_id, has_died=why is Gone.DIED)
+            if grace_s is not None:
+                self._loop.call_later(grace_s, self._tell_of_free_locks, group, client_id)
 
     def _tell_of_free_locks(self, group: str, client_id: str) -> None:
         """Have the others ask for the locks of a client that did not come back: some ask every 20 s only."""

@@ -1,8 +1,9 @@
-"""A leader's requests to clients that are connected to this member: notices, open transactions, running info."""
+"""A leader's requests to this member: to ask or notify clients that are connected here, and to know of queue locks."""
 
 from collections.abc import Callable
 
 from broker.groups.clients import ClientTable
+from broker.groups.shared_locks import LOCKS, SharedLocks
 from broker.passing.relayed import FOR_CLIENT, only_frame
 from ledgermq.remoting.client import NoRequests
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -22,8 +23,9 @@ class ForClients(NoRequests):
         on_closed: called when such a connection has ended.
     """
 
-    def __init__(self, clients: ClientTable, on_closed: Callable[[Connection], None]) -> None:
+    def __init__(self, clients: ClientTable, locks: SharedLocks, on_closed: Callable[[Connection], None]) -> None:
         self._clients = clients
+        self._locks = locks
         self._on_closed = on_closed
 
     def on_request(self, connection: Connection, command: Command) -> None:
@@ -32,6 +34,9 @@ class ForClients(NoRequests):
         Raises:
             Refusal: NOT_SUPPORTED, another request; QUERY_NOT_FOUND, no such client; MALFORMED_FIELD.
         """
+        if command.code == LOCKS:
+            self._locks.learn(command)
+            return
         if command.code != FOR_CLIENT:
             super().on_request(connection, command)
         to = command.ext.get("to", "")

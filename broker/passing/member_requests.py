@@ -50,7 +50,8 @@ class MemberRequests:
 
     Args:
         handler: returns what serves all requests.
-        own: serves what members ask for themselves, by code: `KEPT_MESSAGES`, `GROUP`, `STAND_BACK`.
+        own: serves what members ask for themselves, by code: `KEPT_MESSAGES`, `GROUP`, `STAND_BACK`,
+            `LOCKS`.
 
     Attributes:
         secrets: of the cluster: who passes requests on must have one of them; none: no seal is asked for.

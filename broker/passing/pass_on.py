@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from broker.append.answers import Answer
 from broker.groups.clients import HEARTBEAT, ClientTable
+from broker.groups.shared_locks import LOCKS, SharedLocks
 from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
 from broker.passing.member_requests import CLIENT_GONE, GROUP, not_leader
@@ -145,6 +146,7 @@ class PassOn:
 
     Args:
         clients: those that are connected to this node.
+        locks: learn what the leader has locked.
         serve: serves a request on this node, and answers refusals, too.
         spawn: runs a coroutine until the broker stops.
 
@@ -154,13 +156,20 @@ class PassOn:
     """
 
     def __init__(
-        self, role: Role, clients: ClientTable, serve: Serve, spawn: Spawn, loop: asyncio.AbstractEventLoop
+        self,
+        role: Role,
+        clients: ClientTable,
+        locks: SharedLocks,
+        serve: Serve,
+        spawn: Spawn,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._role = role
         self._serve = serve
         self._spawn = spawn
         self._loop = loop
         self._clients = clients
+        self._locks = locks
         self._client: RemotingClient | None = None
         self._secrets: Secrets = ()
         self._limits = Limits()
@@ -180,7 +189,7 @@ class PassOn:
 
     def open(self, tls: ContextSource | None, secrets: Secrets, limits: Limits) -> None:
         """Begin: from now on leaders may be connected to. `limits` are those of all members for what they receive."""
-        self._client = RemotingClient(ForClients(self._clients, self.on_link_closed), tls=tls)
+        self._client = RemotingClient(ForClients(self._clients, self._locks, self.on_link_closed), tls=tls)
         self._secrets = secrets
         self._limits = limits
         self._half_in_flight = max(limits.in_flight // 2, 1)
@@ -467,6 +476,7 @@ class PassOn:
                     await asyncio.sleep(_RETRY_S)
                     continue
                 await self._introduce(link)
+                link.call(Command(LOCKS), self._locks.learn_all)
                 if link.address == self._role.leader_elsewhere and not link.connection.is_closed:
                     self._link = link
                     self._release()

@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
+from broker.groups.shared_locks import LOCKS, SharedLocks
 from broker.passing.kept_messages import FETCH_SECONDS, KeptFetch, answer_kept
 from broker.passing.member_requests import GROUP, KEPT_MESSAGES, STAND_BACK, MemberRequests
 from broker.passing.pass_on import CODES, TOLD_CODES, PassOn
@@ -35,6 +36,7 @@ class PassingSubsystem(Subsystem):
     """Diverts requests that only the leader serves while another node leads.
 
     Args:
+        locks: told to members, and learnt from the leader.
         handler: the handler of all requests; the leader's serves them as always, without knowing of this.
         answer_group: answers members how a group consumes, as 203 does.
         stand_back: answers a master that is back what was delivered in its place.
@@ -48,6 +50,7 @@ class PassingSubsystem(Subsystem):
         self,
         context: BrokerContext,
         clients: ClientTable,
+        locks: SharedLocks,
         handler: BrokerRequestHandler,
         answer_group: Serve,
         stand_back: Serve,
@@ -62,11 +65,12 @@ class PassingSubsystem(Subsystem):
             KEPT_MESSAGES: partial(answer_kept, context.store),
             GROUP: answer_group,
             STAND_BACK: stand_back,
+            LOCKS: locks.answer,
         }
         self._requests = MemberRequests(context.role, lambda: handler, own)
         self._kept = KeptFetch(context.role, context.store, context.spawn, context.config.limits)
         self.postponed = self._requests.postponed
-        self.pass_on = PassOn(context.role, clients, handler.serve_again, context.spawn, context.loop)
+        self.pass_on = PassOn(context.role, clients, locks, handler.serve_again, context.spawn, context.loop)
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from broker.groups.clients import EXPIRY_SECONDS
+from broker.groups.clients import EXPIRY_SECONDS, Client, ConsumerGroup, Gone
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
@@ -90,6 +90,20 @@ async def test_a_closed_connection_leaves_its_groups(desk: Desk, client: MemoryC
     assert await members(client) == ["c1"]
     client.close()
     assert desk.parts.groups.clients.consumer_group("g") is None
+
+
+@pytest.mark.parametrize(
+    ("ended_at", "why"),
+    [((10.0,), Gone.LOST), ((10.0, 10.1, 10.2), Gone.DIED), ((10.0, 12.0, 12.1), Gone.DIED), ((10.0, 11.0), Gone.LOST)],
+)
+async def test_a_consumer_whose_connections_end_at_once_has_died(
+    desk: Desk, ended_at: tuple[float, ...], why: Gone
+) -> None:
+    group, connections = ConsumerGroup("g"), [desk.client().connection for _ in ended_at]
+    for connection in connections:
+        group.put(connection, Client("c", connection, "GO", 1, 0.0))
+    *before, last = [group.drop(*end)[1] for end in zip(connections, ended_at, strict=True)]
+    assert (before, last) == ([None] * (len(ended_at) - 1), why)
 
 
 async def test_a_silent_client_is_dropped(desk: Desk, client: MemoryClient) -> None:

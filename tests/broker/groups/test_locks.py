@@ -56,6 +56,17 @@ def test_a_client_without_connections_keeps_its_locks_for_the_grace_time() -> No
     assert locks.lock("g", "a", [Q0, Q1]) == []
 
 
+def test_a_client_that_has_died_keeps_its_locks_for_less() -> None:
+    now = 0.0
+    locks = GroupLocks(lambda: now, grace_s=4.0)
+    locks.lock("g", "a", [Q0])
+    assert locks.lost("g", "a", has_died=True) == 1.5
+    now = 1.4
+    assert locks.lock("g", "b", [Q0]) == []
+    now = 1.5
+    assert locks.lock("g", "b", [Q0]) == [Q0]
+
+
 def test_a_client_that_comes_back_in_time_keeps_its_locks() -> None:
     now = 0.0
     locks = GroupLocks(lambda: now, grace_s=3.0)
@@ -175,19 +186,22 @@ async def test_what_a_client_unregisters_is_kept_with_its_heartbeat_for_a_new_le
         assert codes == [RequestCode.HEART_BEAT] + [RequestCode.UNREGISTER_CLIENT] * min(count, 20)
 
 
-async def test_locks_of_an_earlier_time_as_leader_keep_nobody_out(desk: Desk, client: MemoryClient) -> None:
-    async def lock(client_id: str) -> int:
-        body = {"consumerGroup": "g", "clientId": client_id, "mqSet": [Q0.to_json()]}
-        answer = await client.ask(RequestCode.LOCK_BATCH_MQ, None, orjson.dumps(body))
-        return len(orjson.loads(bytes(answer.body))["lockOKMQSet"])
-
-    assert (await lock("a"), await lock("b")) == (1, 0)
+@pytest.mark.parametrize("desk", [{"lock_grace_ms": 50}], indirect=True)
+async def test_locks_of_an_earlier_time_as_leader_are_free_when_their_client_is_not_heard_of(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await beat(client, "b")
+    assert (await lock_count(client, "a"), await lock_count(client, "b")) == (1, 0)
     for generation, writable in ((2, False), (3, True)):
         desk.parts.on_role_change(log_state(writable=writable, generation=generation))
-    assert await lock("b") == 1
+    assert await lock_count(client, "b") == 0
+    await eventually(lambda: not desk.parts.groups.locks.is_locked("g"))
+    assert await lock_count(client, "b") == 1
 
 
-async def test_nothing_is_locked_after_leadership_was_lost_between_two_steps(desk: Desk, client: MemoryClient) -> None:
+async def test_nothing_more_is_locked_after_leadership_was_lost_between_two_steps(
+    desk: Desk, client: MemoryClient
+) -> None:
     body = {
         "consumerGroup": "g",
         "clientId": "a",
@@ -196,12 +210,14 @@ async def test_nothing_is_locked_after_leadership_was_lost_between_two_steps(des
     command = Command(RequestCode.LOCK_BATCH_MQ, body=orjson.dumps(body))
     steps = desk.parts.groups.requests()[RequestCode.LOCK_BATCH_MQ](client.connection, command)
     assert steps is not None
-    while not desk.parts.groups.locks.is_locked("g"):
+    locks = desk.parts.groups.locks
+    while not locks.is_locked("g"):
         next(steps)
+    locked = list(locks.held())
     desk.parts.on_role_change(log_state(writable=False, generation=2))
     with pytest.raises(Refusal):
         next(steps)
-    assert not desk.parts.groups.locks.is_locked("g")
+    assert list(locks.held()) == locked
 
 
 def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.groups.clients import HEARTBEAT, ClientTable
+from broker.groups.locks import GroupLocks
+from broker.groups.shared_locks import LOCKS, SharedLocks
 from broker.passing import pass_on as module
 from broker.passing.claims import VERSION
 from broker.passing.leader_link import LeaderLink
@@ -28,7 +30,7 @@ from tests.ports import free_ports
 
 
 class Leader(NoRequests):
-    """A node that answers the greeting; `serve` decides about what is passed on to it."""
+    """A node that answers the greeting and knows no locks; `serve` decides about what is passed on to it."""
 
     def __init__(self, serve: Callable[[Connection, Command], None]) -> None:
         self._serve = serve
@@ -42,6 +44,8 @@ class Leader(NoRequests):
     def on_request(self, connection: Connection, command: Command) -> None:
         if command.code == GREETING:
             connection.respond(command, 0, {"nonce": make_nonce().hex(), "version": VERSION})
+        elif command.code == LOCKS:
+            connection.respond(command, 0, {}, b"[]")
         else:
             self.taken.append(bytes(command.body))
             self._serve(connection, command)
@@ -71,7 +75,8 @@ class Follower:
         self.role = Role(config, log_state(writable=False, generation=1))
         self.served: list[int] = []
         self.clients = ClientTable(loop.time, lambda _: None)
-        self.pass_on = PassOn(self.role, self.clients, self._serve, self.timers.spawn, loop)
+        locks = SharedLocks(GroupLocks(loop.time), self.role)
+        self.pass_on = PassOn(self.role, self.clients, locks, self._serve, self.timers.spawn, loop)
         self.pass_on.open(None, (), config.limits)
         self.client = Client()
 

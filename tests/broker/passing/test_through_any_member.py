@@ -19,6 +19,7 @@ from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.client import NoRequests, RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import BINARY_HEADER, Command
+from ledgermq.remoting.codec.java_json import QueueId
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from node.broker_assembly import Broker
@@ -425,3 +426,39 @@ async def test_a_client_behind_a_follower_that_is_gone_keeps_no_locks(group: Gro
     locks = group.leader.parts.groups.locks
     await eventually(lambda: not locks.is_locked("g"), "the grace time is over")
     assert await lock(two, group.leader) == 1
+
+
+async def locks_of(group: Group, node: Broker, client_id: str, *numbers: int) -> list[int]:
+    body = {"consumerGroup": "g", "clientId": client_id, "mqSet": [QueueId("T", "b", n).to_json() for n in numbers]}
+    answer = await ask(group.client, node, RequestCode.LOCK_BATCH_MQ, {}, orjson.dumps(body))
+    return sorted(queue["queueId"] for queue in orjson.loads(answer.body)["lockOKMQSet"])
+
+
+def locked_at(node: Broker) -> list[int]:
+    """The queues that are locked as far as this member knows."""
+    return sorted(queue.queue_id for _, _, queues in node.parts.groups.locks.held() for queue in queues)
+
+
+@pytest.mark.parametrize("group", [{"lockGraceTime": 600_000}], indirect=True)
+async def test_a_new_leader_knows_who_has_locked_a_queue(group: Group) -> None:
+    await make_topic(group, queues=4)
+    old = group.leader
+    assert await locks_of(group, old, "holds", 0, 1, 2) == [0, 1, 2]
+    unlock = {"consumerGroup": "g", "clientId": "holds", "mqSet": [QueueId("T", "b", 1).to_json()]}
+    await ask(group.client, group.followers[0], RequestCode.UNLOCK_BATCH_MQ, {}, orjson.dumps(unlock))
+    await group.everywhere(lambda broker: locked_at(broker) == [0, 2])
+    await hand_over_somewhere(group.client, old)
+    await group.led()
+    assert await locks_of(group, group.leader, "other", 0, 1, 2) == [1]
+    assert await locks_of(group, group.leader, "holds", 0, 1, 2) == [0, 2]
+    await group.everywhere(lambda broker: locked_at(broker) == [0, 1, 2])
+
+
+@pytest.mark.parametrize("group", [{"lockGraceTime": 50}], indirect=True)
+async def test_a_consumer_that_dies_with_the_leader_loses_its_locks_after_the_grace_time(group: Group) -> None:
+    await make_topic(group)
+    assert await locks_of(group, group.leader, "dies, too", 0) == [0]
+    await group.everywhere(lambda broker: locked_at(broker) == [0])
+    await hand_over_somewhere(group.client, group.leader)
+    await group.led()
+    await group.everywhere(lambda broker: locked_at(broker) == [])
