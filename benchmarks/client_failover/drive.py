@@ -6,7 +6,7 @@
 
     kill       the leader is killed, and started again after 2 s
     stop       the leader is stopped by SIGTERM, and started again after 2 s
-    pause      the leader's process stands still for 20 s (SIGSTOP), with its connections open
+    pause      the leader's process stands still for 20 s (SIGSTOP, `--paused`), with its connections open
     transfer   the leader hands over
     consumer   one of two consumers is killed that read in order; a third one takes its place
     dead       a machine of three is killed, which leads one of three groups; it is started again after 40 s
@@ -153,8 +153,8 @@ class Cluster:
                 raise SystemExit(f"{otherwise}: {self.ask('status')['nodes']}")
             time.sleep(0.1)
 
-    def break_and_mend(self, fault: str) -> None:
-        """Do it; for kill, stop and pause, the node works again on return."""
+    def break_and_mend(self, fault: str, paused_s: float) -> None:
+        """Do it; for kill, stop and pause, which takes `paused_s`, the node works again on return."""
         if fault == "dead":
             self.ask("kill", "m0" if self.groups > 1 else "leader")  # each machine leads one group
             return
@@ -165,7 +165,7 @@ class Cluster:
         if fault in ("stop", "pause"):
             leader = next(node for node in self.ask("status")["nodes"] if node["role"] == "master")
             os.kill(leader["pid"], signal.SIGSTOP if fault == "pause" else signal.SIGTERM)
-            time.sleep(PAUSED_S if fault == "pause" else BACK_AFTER_S)
+            time.sleep(paused_s if fault == "pause" else BACK_AFTER_S)
             if fault == "pause":
                 os.kill(leader["pid"], signal.SIGCONT)
             else:
@@ -181,14 +181,14 @@ class Cluster:
         self.up.wait(60)
 
 
-def make_topic(namesrv: str, topic: str) -> None:
+def make_topic(namesrv: str, topic: str, queues: int) -> None:
     code = (
         "import asyncio, sys\nfrom ledgermq.client import Admin\n"
         "async def main():\n  async with Admin(sys.argv[1]) as admin:\n"
-        "    await admin.create_topic(sys.argv[2], queue_count=4)\n"
+        "    await admin.create_topic(sys.argv[2], queue_count=int(sys.argv[3]))\n"
         "asyncio.run(main())"
     )
-    subprocess.run([sys.executable, "-c", code, namesrv, topic], check=True)
+    subprocess.run([sys.executable, "-c", code, namesrv, topic, str(queues)], check=True)
 
 
 def run_round(
@@ -201,7 +201,7 @@ def run_round(
         consumers: dict[str, list[Client]] = {}
         for name in programs.words:
             topic, group = f"{fault}-{name}-{os.getpid()}-{number}", f"group-{fault}-{name}-{os.getpid()}-{number}"
-            make_topic(cluster.namesrv, topic)
+            make_topic(cluster.namesrv, topic, options.queues)
             count = 2 if fault == "consumer" else 1
             running = programs.running
             consumers[name] = [
@@ -217,7 +217,7 @@ def run_round(
                 consumers[name][0].process.kill()
         else:
             began = time.time()
-            cluster.break_and_mend(fault)
+            cluster.break_and_mend(fault, options.paused)
         ended = began + max(options.dead if fault == "dead" else SETTLE_S, time.time() - began)
         if fault == "dead":
             time.sleep(max(0.0, ended - time.time()))
@@ -383,6 +383,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=RATE, help="sends a second of each client")
     parser.add_argument("--warm", type=float, default=WARM_S, help="seconds before the fault")
     parser.add_argument("--dead", type=float, default=DEAD_S, help="seconds for which the machine is dead")
+    parser.add_argument("--paused", type=float, default=PAUSED_S, help="seconds for which the process stands still")
+    parser.add_argument("--queues", type=int, default=4, help="of each topic, on each broker name")
     options = parser.parse_args()
     options.faults = options.fault.split(",")
     if unknown := set(options.faults) - set(FAULTS):
