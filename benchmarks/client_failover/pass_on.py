@@ -93,7 +93,7 @@ async def passed_on(profile: cProfile.Profile | None) -> float:
     client, to_client = connected(follower)
     link, to_leader = connected(NoRequests())
     loop, unused = asyncio.get_running_loop(), cast(Any, None)
-    follower.pass_on = PassOn(unused, unused, unused, unused, loop)
+    follower.pass_on = PassOn(unused, unused, unused, unused, unused, loop)
     secret = (b"s" * 32,)
     follower.pass_on._link = LeaderLink("10.0.0.2:10911", link, Claims(secret, make_nonce(), make_nonce()), Limits())
     frames = [
