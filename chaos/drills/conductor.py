@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from chaos.drills.catalogue import Drill, Step
 from chaos.drills.record import DrillRecord, Event, Injection
-from chaos.fabric.contract import ClusterView, Fabric
+from chaos.fabric.contract import ClusterView, Fabric, Verb
 from ledgermq.history import Op, Operation
 from node.errors import CommandError
 
@@ -99,4 +100,7 @@ async def _carry_out(fabric: Fabric, step: Step, injection: Injection, record: D
     record.tell(Operation(Op.FAULT, begin_s, name=" ".join((step.verb, *step.words))))
     proof = await _undivided(fabric.act(step.verb, *step.words))
     injection.events.append(Event(begin_s, time.monotonic(), step, proof))
+    if step.verb is Verb.RESUME and (stalls := injection.stalls()):
+        proof += f"; it stood still for {stalls[-1][1] - stalls[-1][0]:.2f} s"
+        injection.events[-1] = replace(injection.events[-1], proof=proof)
     tell(f"{step.verb} {' '.join(step.words)}: {proof}")

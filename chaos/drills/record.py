@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from chaos.checkers.operations import Delivery, Send, completion, delivered
 from chaos.checkers.timing import percentile
 from chaos.drills.catalogue import Drill, Step
-from chaos.fabric.contract import ClusterView
+from chaos.fabric.contract import ClusterView, Verb
 from ledgermq.history import Op, Operation, Outcome
 
 
@@ -38,6 +38,17 @@ class Injection:
     events: list[Event] = field(default_factory=list)
     trouble: str = ""
     hold_s: float = 0.0
+
+    def stalls(self) -> list[tuple[float, float]]:
+        """Return when each pause of a node began, at the earliest, and ended, at the latest."""
+        began: dict[tuple[str, ...], float] = {}
+        stalls = []
+        for event in self.events:
+            if event.step.verb is Verb.PAUSE:
+                began[event.step.words] = event.begin_s
+            elif event.step.verb is Verb.RESUME and event.step.words in began:
+                stalls.append((began.pop(event.step.words), event.end_s))
+        return stalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,7 @@ class DrillRecord:
         acks: the acknowledged ones of `sends`, in the order of their acknowledgements.
         term: Raft term of the last acknowledgement that had one.
         troubles: what was not looked at in the logs in the end, and why; empty: all was.
+        unread_count: acknowledged messages that were neither delivered nor looked for.
         steady_s: when acknowledgements came steadily; latencies before that are those of first connections.
     """
 
@@ -92,6 +104,7 @@ class DrillRecord:
         self.acks: list[Send] = []
         self.term: int | None = None
         self.troubles: list[str] = []
+        self.unread_count = 0
         self._undelivered: dict[int, Send] = {}
         self._delivered: set[int] = set()
         self._highest: dict[str, int] = {}

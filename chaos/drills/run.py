@@ -20,7 +20,7 @@ from chaos.drills.conductor import inject
 from chaos.drills.members import Members
 from chaos.drills.record import DrillRecord, Sample
 from chaos.drills.schedule import Planned
-from chaos.drills.traffic import gone_from_log, still_in_log, traffic
+from chaos.drills.traffic import READ_LIMIT_S, gone_from_log, still_in_log, traffic
 from chaos.drills.verdict import DrillResult
 from chaos.drills.watchdog import Watchdog
 from chaos.drills.workloads import STEADY, Workload
@@ -121,7 +121,10 @@ async def _traffic(
         watchdog.stage("the answers of sends, and the delivery of what was acknowledged", limit_s)
         if undone := await clients.drained():
             display.event(f"not drained: {undone}")
-        watchdog.stage(f"the reading of {record.undelivered_count:,} undelivered and the last messages", _CHECK_LIMIT_S)
+        watchdog.stage(
+            f"the reading of {record.undelivered_count:,} undelivered and the last messages",
+            _CHECK_LIMIT_S + READ_LIMIT_S,
+        )
         found = await still_in_log(fabric.namesrv, topic, record)
         gone = await _gone(fabric.namesrv, topic, record)
         watchdog.stage("the close of producer and consumer", _CLOSE_LIMIT_S)

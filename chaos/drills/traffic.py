@@ -4,6 +4,7 @@ The body of message 7 is `000000000007`, the CRC-32 of the rest, and a rest whos
 """
 
 import asyncio
+import bisect
 import contextlib
 import time
 import zlib
@@ -33,7 +34,7 @@ _REST = Random(20).randbytes(4096)
 _REST_LEAST, _REST_SPREAD = 64, 960
 _POLL_S = 0.05
 _ANSWERS_LIMIT_S = 30.0
-_READ_LIMIT = 200
+READ_LIMIT_S = 60.0
 _TRIES_UNKNOWN = 255
 """A transaction does not tell how often its message was tried; each try that was stored is committed."""
 _TIMER_SLOT_S = 1.0
@@ -219,22 +220,52 @@ async def traffic(
 async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
     """Return the numbers of acknowledged, undelivered messages that lie where their acknowledgement said.
 
-    At most 200 are looked for. The others are returned too, since nobody knows them to be lost, and `record.troubles`
-    says how many they are.
+    Each queue is read in batches, past what was delivered. What could not be read within a minute is returned too,
+    since nobody knows it to be lost: `record.unread_count` says how many they are, and `record.troubles` why.
     """
-    undelivered = missing(record.sends, record.deliveries)
-    if not undelivered:
+    by_queue: dict[str, list[Send]] = {}
+    for send in missing(record.sends, record.deliveries):
+        by_queue.setdefault(send.queue, []).append(send)
+    found: set[int] = set()
+    if not by_queue:
         return frozenset()
-    absent, unread = undelivered[:_READ_LIMIT], undelivered[_READ_LIMIT:]
-    found = {send.number for send in unread}
-    if unread:
-        record.troubles.append(f"{len(unread):,} undelivered messages were not looked for in the log: they may be lost")
+    deadline = time.monotonic() + READ_LIMIT_S
     async with Admin(namesrv) as admin:
-        queues = {place_of(queue): queue for queue in await admin.queues(topic)}
-        for send in absent:
-            if await _lies_there(admin, queues.get(send.queue), send):
-                found.add(send.number)
+        queues: dict[str, MessageQueue] = {}
+        for name, sends in by_queue.items():
+            sends.sort(key=lambda send: send.offset)
+            placed = [send for send in sends if send.offset >= 0]
+            try:
+                queues = queues or {place_of(queue): queue for queue in await admin.queues(topic)}
+                while placed:
+                    placed = await _look_for(admin, queues[name], placed, found, deadline)
+            except (LedgerMQError, KeyError, TimeoutError) as error:
+                found.update(send.number for send in placed)
+                record.unread_count += len(placed)
+                why = f"{type(error).__name__}: {error}"
+                text = (
+                    f"{len(placed):,} undelivered messages could not be looked for in {name}: they may be lost ({why})"
+                )
+                record.troubles.append(text)
     return frozenset(found)
+
+
+async def _look_for(
+    admin: Admin, queue: MessageQueue, sends: list[Send], found: set[int], deadline: float
+) -> list[Send]:
+    """Read one batch where the first of these lies, by offset; return those that lie behind it.
+
+    Raises:
+        LedgerMQError: the broker does not answer.
+        TimeoutError: the time is over.
+    """
+    if time.monotonic() > deadline:
+        raise TimeoutError(f"not within {READ_LIMIT_S:g} s")
+    read = {one.queue_offset: number_of(one.body) for one in await admin.read(queue, sends[0].offset)}
+    end = max(read, default=sends[0].offset)
+    behind = bisect.bisect_right(sends, end, key=lambda send: send.offset)
+    found.update(send.number for send in sends[:behind] if read.get(send.offset) == send.number)
+    return sends[behind:]
 
 
 async def gone_from_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
@@ -257,15 +288,6 @@ async def gone_from_log(namesrv: str, topic: str, record: DrillRecord) -> frozen
             return frozenset([one.number for one in delivered if not await _reads(admin, queues[one.queue], one)])
     except (LedgerMQError, KeyError) as error:
         raise CommandError(f"the log could not be read at the end: {error}") from error
-
-
-async def _lies_there(admin: Admin, queue: MessageQueue | None, send: Send) -> bool:
-    if queue is None:
-        return False
-    try:
-        return await _reads(admin, queue, send)
-    except LedgerMQError:
-        return False
 
 
 async def _reads(admin: Admin, queue: MessageQueue, send: Send) -> bool:

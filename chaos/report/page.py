@@ -82,7 +82,7 @@ def _schedule(result: DrillResult) -> str:
 def _banner(result: DrillResult) -> str:
     f, figures = result.findings, result.figures()
     verdict = result.verdict
-    broken = [check.what for check in result.checks() if not check.holds]
+    broken = [check.what for check in result.checks() if check.holds is False]
     reason = "; ".join([f"not so: {what}" for what in broken] + result.troubles()) or _WORDS[verdict]
     facts = [
         f"{f.sent:,} sent, {f.acked:,} acknowledged, {f.failed:,} refused, {f.unknown:,} unknown",
@@ -129,12 +129,15 @@ def _faults(outages: Sequence[Outage], began_s: float) -> str:
     return f"{table}<p>RTO of {len(rtos)} faults: {spread}, longest {max(rtos):,.0f} ms.</p>"
 
 
+_KEPT = {True: '<span class="yes">yes</span>', False: '<span class="no">NO</span>', None: "unknown"}
+
+
 def _checks(result: DrillResult) -> str:
     rows = [
         (
             check.code,
             escape(check.what),
-            '<span class="yes">yes</span>' if check.holds else '<span class="no">NO</span>',
+            _KEPT[check.holds],
             escape(check.numbers),
         )
         for check in result.checks()

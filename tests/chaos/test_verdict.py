@@ -3,10 +3,10 @@
 import dataclasses
 
 from chaos.checkers.operations import judge
-from chaos.drills.catalogue import CATALOGUE
-from chaos.drills.record import DrillRecord, Injection
+from chaos.drills.catalogue import CATALOGUE, Step
+from chaos.drills.record import DrillRecord, Event, Injection, Sample
 from chaos.drills.verdict import Verdict
-from chaos.fabric.contract import NodeDigest
+from chaos.fabric.contract import NodeDigest, Verb
 from ledgermq.history import Outcome
 from tests.chaos.example_run import EQUAL, run_of
 
@@ -40,6 +40,20 @@ def test_an_election_fails_a_drill_that_gives_no_reason_for_one() -> None:
     assert "FAIL E1" in result.table()
 
 
+def test_an_election_after_a_stall_that_the_machine_made_longer_does_not_count() -> None:
+    for seconds, sampled_s, verdict in ((1.05, 2.5, Verdict.FAIL), (1.9, 3.5, Verdict.PASS), (1.9, 4.5, Verdict.FAIL)):
+        result = run_of()
+        stall = result.record.injections[0]
+        stall.drill, stall.hold_s, stall.begin_s = CATALOGUE["stall-each"], 1.0, 1.0
+        stall.events = [
+            Event(at_s, at_s, Step(0.0, verb, ("n0",)), "")
+            for verb, at_s in ((Verb.PAUSE, 1.1), (Verb.RESUME, 1.1 + seconds))
+        ]
+        result.record.samples = [Sample(-1.0, None, 3), Sample(0.05, None, 3), Sample(sampled_s, None, 4)]
+        assert result.verdict is verdict, f"{seconds} s: {result.table()}"
+        assert f"the longest of {seconds:.2f} s" in result.table()
+
+
 def test_a_lost_message_and_a_log_that_differs_fail_it() -> None:
     assert run_of(lose=True).verdict is Verdict.FAIL
     for digests in ((EQUAL[0], NodeDigest("n1", 100, "bb")), (EQUAL[0], NodeDigest("n1", 90, "aa")), ()):
@@ -53,7 +67,9 @@ def test_a_fault_that_was_not_proven_and_a_run_without_traffic_prove_nothing() -
     assert "kill had no effect" in run_of(trouble="kill had no effect").table()
     unread = run_of()
     unread.record.troubles.append("the log could not be read")
-    assert unread.verdict is Verdict.UNKNOWN
+    assert unread.verdict is Verdict.UNKNOWN and "ok   L1 " in unread.table()
+    unread.record.unread_count = 1
+    assert "?    L1 " in unread.table()
     empty = dataclasses.replace(run_of(), record=DrillRecord(0.0), findings=judge((), (), frozenset()))
     assert empty.verdict is Verdict.UNKNOWN
     assert "no fault was injected" in empty.troubles()

@@ -25,9 +25,10 @@ async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_
     assert await still_in_log(namesrv, "drill", record) == {1, 2}
     assert record.troubles == []
     with monkeypatch.context() as patch:
-        patch.setattr(traffic, "_READ_LIMIT", 0)
+        patch.setattr(traffic, "READ_LIMIT_S", -1.0)
         assert await still_in_log(namesrv, "drill", record) == {0, 1, 2}, "none of them is known to be lost"
-    assert record.troubles == ["3 undelivered messages were not looked for in the log: they may be lost"]
+    assert record.unread_count == 3
+    assert "3 undelivered messages could not be looked for" in record.troubles[0]
     for send in record.sends[1:]:
         record.delivered(Delivery(send.number, 2.0, send.queue, send.offset))
     record.sends[0].offset -= 10
@@ -40,3 +41,18 @@ async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_
     record.sends[2].queue = record.sends[1].queue
     record.deliveries.clear()
     assert await gone_from_log(namesrv, "drill", record) == frozenset(), "it counts as lost already"
+
+
+async def test_every_undelivered_message_is_looked_for_however_many_they_are(namesrv: str) -> None:
+    record = DrillRecord(0.0)
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
+        await admin.create_topic("many", queue_count=2)
+        for number in range(300):
+            send = record.invoked(0.0)
+            result = await producer.send("many", body_of(number))
+            queue = f"{result.queue.broker}/{result.queue.queue_id}"
+            record.acknowledged(send, 1.0, queue, result.queue_offset, 1)
+    record.sends[7].offset, record.sends[250].queue = 900, "elsewhere/0"
+    record.sends[260].offset = record.sends[258].offset  # another message lies there
+    assert await still_in_log(namesrv, "many", record) == set(range(300)) - {7, 260}
+    assert record.unread_count == 1 and "'elsewhere/0'" in record.troubles[0]
