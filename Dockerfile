@@ -7,17 +7,8 @@ COPY server server
 RUN mkdir ledgermq && touch ledgermq/__init__.py \
  && python -m venv /opt/ledgermq && /opt/ledgermq/bin/pip install --no-cache-dir . ./server \
  && /opt/ledgermq/bin/pip uninstall -q -y ledgermq ledgermq-server && rm -r ledgermq build server/build
-COPY ledgermq ledgermq
-COPY telemetry telemetry
-COPY store store
-COPY dledger dledger
-COPY ha ha
-COPY nameserver nameserver
-COPY broker broker
-COPY node node
-COPY doctor doctor
-COPY chaos chaos
-COPY cli cli
+# All rooms: .dockerignore says what is none.
+COPY . .
 RUN /opt/ledgermq/bin/pip install --no-cache-dir --no-deps . ./server
 
 FROM python:3.11-slim-bookworm

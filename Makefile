@@ -52,7 +52,7 @@ check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of ro
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
-	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_imports
 	scripts/check_structure
 
 test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make wheels` has those of what users install, `make strangers` those with programs of others

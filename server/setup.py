@@ -4,7 +4,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-ROOMS = ("telemetry", "store", "dledger", "ha", "nameserver", "broker", "node", "doctor", "chaos", "cli")
+ROOMS = sorted({path.parent.name for path in Path("..").glob("*/__init__.py")} - {"ledgermq"})
 
 found = find_packages("..", include=[name for room in ROOMS for name in (room, f"{room}.*")])
 folders = {f"ledgermq_server.{name}": str(Path("..", *name.split("."))) for name in found}

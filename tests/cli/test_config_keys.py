@@ -141,7 +141,7 @@ SAMPLE = {  # key: its field, where that is no common word
     "waitSecondsForService": "wait_for_service_seconds",
     "notifyMinBrokerIdChanged": "notify_min_broker_id",
 }
-ROOMS = ("ledgermq", "telemetry", "store", "dledger", "nameserver", "broker", "node", "doctor", "cli")
+ROOMS = [path.parent.name for path in PROJECT.glob("*/__init__.py") if path.parent.name != "chaos"]
 
 
 @pytest.mark.parametrize(("key", "field"), SAMPLE.items())
