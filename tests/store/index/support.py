@@ -54,10 +54,16 @@ def index_of(store: OpenStore) -> IndexService:
 
 
 def keyed(
-    store: OpenStore, keys: str | None, unique: str | None = None, *, topic: str = "T", sys_flag: int = 0
+    store: OpenStore,
+    keys: str | None,
+    unique: str | None = None,
+    *,
+    topic: str = "T",
+    sys_flag: int = 0,
+    body: bytes = b"body",
 ) -> QueuedDraft:
     """A draft with keys."""
-    draft = queued(store.store.queues.get(topic.encode(), 0), b"body", sys_flag=sys_flag)
+    draft = queued(store.store.queues.get(topic.encode(), 0), body, sys_flag=sys_flag)
     properties = {"KEYS": keys, "WAIT": "true", "UNIQ_KEY": unique}
     draft.properties = encode_properties({name: value for name, value in properties.items() if value is not None})
     draft.size = record_size(len(draft.body), len(draft.topic), len(draft.properties), sys_flag, v2=False)

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import IndexLayout, read_header
 from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreFormatError
 from store.index import service
+from store.index.batch import KeyBatch
+from store.index.builder import IndexBuilder
 from store.index.file_bytes import FileBytes
 from store.index.index_file import IndexFile, QueryRange
 from store.opening import OpenStore
@@ -271,6 +274,27 @@ async def test_drafts_that_wait_too_long_are_let_go_and_read_from_the_log(
     store = await open_indexed(tmp_path)
     offsets = [await put_keyed(store, "k") for _ in range(20)]
     assert await found(store, "k") == offsets[::-1]
+    await store.close()
+
+
+async def test_large_bodies_take_no_more_slices_than_small_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices counted by bytes kept the index behind at 250 MB/s: it read the log again, which costs twice as much."""
+    monkeypatch.setattr(service, "_DELAY_S", 3600.0)
+    slices: list[int] = []
+    apply = IndexBuilder.apply
+
+    def counted(builder: IndexBuilder, batch: KeyBatch | None, end: int) -> Future[bool]:
+        slices.append(end)
+        return apply(builder, batch, end)
+
+    monkeypatch.setattr(IndexBuilder, "apply", counted)
+    store = await open_indexed(tmp_path, file_size=8 << 20, layout=IndexLayout(slots=7, entries=2000))
+    for _ in range(8):
+        await put_all(store, [keyed(store, "k", body=bytes(8192)) for _ in range(50)])
+    await index_of(store).catch_up()
+    assert slices == [store.store.dispatched_offset]
     await store.close()
 
 
