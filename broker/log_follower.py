@@ -8,7 +8,7 @@ It is also the state machine of which a mode of replication takes snapshots.
 import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import orjson
 
@@ -30,6 +30,7 @@ from store.queues.queue_table import QueueStarts, QueueTable
 from telemetry.metrics import Histogram
 
 log = logging.getLogger(__name__)
+_P = TypeVar("_P")
 
 
 class Announcer(Protocol):
@@ -88,23 +89,17 @@ class LogFollower:
         Raises:
             Refusal: RECOVERING, before the store is recovered.
         """
-        if self._parts is None:
-            raise Refusal(Cause.RECOVERING, "the log is being recovered", retry_after_ms=100)
-        return self._parts
+        return _recovered(self._parts)
 
     @property
     def saver(self) -> StateSaver:
         """The saver of the tables; errors as `parts`."""
-        if self._saver is None:
-            raise Refusal(Cause.RECOVERING, "the log is being recovered", retry_after_ms=100)
-        return self._saver
+        return _recovered(self._saver)
 
     @property
     def delivery_files(self) -> DeliveryFiles:
         """The files of timers and transactions; errors as `parts`."""
-        if self._delivery_files is None:
-            raise Refusal(Cause.RECOVERING, "the log is being recovered", retry_after_ms=100)
-        return self._delivery_files
+        return _recovered(self._delivery_files)
 
     def prepare(self, store: MessageStore) -> None:
         """See `node.log_choice.StoreFollower`.
@@ -244,6 +239,12 @@ class LogFollower:
         if self._state is None:
             self._state = load_state(self._directory)
         return self._state
+
+
+def _recovered(part: _P | None) -> _P:
+    if part is None:
+        raise Refusal(Cause.RECOVERING, "the log is being recovered", retry_after_ms=100)
+    return part
 
 
 def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:

@@ -5,8 +5,7 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 
 from broker.admin.runtime_info import RuntimeInfo
 from broker.config import BrokerConfig
-from broker.counting.statistics import Statistics
-from broker.role import Role
+from broker.context import BrokerContext
 from broker.state.settings import DataVersion
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -20,11 +19,11 @@ from ledgermq.remoting.refusal import Cause, Refusal
 class BrokerInfoRequests:
     """Serves the requests about the broker itself."""
 
-    def __init__(self, config: BrokerConfig, role: Role, runtime: RuntimeInfo, statistics: Statistics) -> None:
-        self._config = config
-        self._role = role
+    def __init__(self, context: BrokerContext, runtime: RuntimeInfo) -> None:
+        self._config = context.config
+        self._role = context.role
         self._runtime = runtime
-        self._statistics = statistics
+        self._statistics = context.counting.statistics
 
     def broker_config(self, connection: Connection, command: Command) -> None:
         """26: answer the settings under RocketMQ's names, as properties text with sorted keys.

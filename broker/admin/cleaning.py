@@ -8,38 +8,25 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3)
 from collections.abc import Awaitable
 from typing import Any
 
-from broker.append.target import SendTargets
+from broker.context import BrokerContext
 from broker.state import names
-from broker.state.metadata import Metadata
-from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.cleaning.cleaner import Cleaner
-from store.message_store import MessageStore
 
 _LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 class CleaningRequests:
-    """Has the store cleaned.
+    """Has the store cleaned."""
 
-    Args:
-        spawn: runs a coroutine until the broker stops.
-    """
-
-    def __init__(
-        self,
-        metadata: Metadata,
-        targets: SendTargets,
-        store: MessageStore,
-        spawn: Spawn,
-    ) -> None:
-        self._metadata = metadata
-        self._targets = targets
-        self._store = store
-        self._spawn = spawn
+    def __init__(self, context: BrokerContext) -> None:
+        self._metadata = context.metadata
+        self._targets = context.targets
+        self._store = context.store
+        self._spawn = context.spawn
 
     def expired_queues(self, connection: Connection, command: Command) -> None:
         """306: trim queues to the start of the log, and delete those of removed topics."""

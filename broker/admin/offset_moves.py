@@ -7,12 +7,9 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `clien
 
 from typing import Final
 
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.pull.held_pulls import HeldPulls
-from broker.role import Role
-from broker.state.metadata import Metadata
-from broker.state.offsets import ConsumerOffsets
 from broker.state.tables import when_all
 from broker.subsystem import Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -21,7 +18,6 @@ from ledgermq.remoting.codec.fields import boolean, integer, long, text
 from ledgermq.remoting.codec.java_json import QueueId, queue_entry
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import MessageStore
 
 _NO_GROUP: Final = "null"
 """The group of a request that names none, as RocketMQ writes it into the keys of offsets."""
@@ -34,22 +30,13 @@ class OffsetMoves:
         held_pulls: pulls of the moved queues are answered at once, so that clients learn of the move.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        offsets: ConsumerOffsets,
-        clients: ClientTable,
-        role: Role,
-        store: MessageStore,
-        held_pulls: HeldPulls,
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
-        self._offsets = offsets
+    def __init__(self, context: BrokerContext, clients: ClientTable, held_pulls: HeldPulls) -> None:
+        self._config = context.config
+        self._metadata = context.metadata
+        self._offsets = context.offsets
         self._clients = clients
-        self._role = role
-        self._store = store
+        self._role = context.role
+        self._store = context.store
         self._held_pulls = held_pulls
 
     def reset_offset(self, connection: Connection, command: Command) -> Steps:

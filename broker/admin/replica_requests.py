@@ -5,24 +5,23 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3)
 
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.role import Role
+from broker.context import BrokerContext
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I64_MAX, long
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.replicated_log import LogRole, ReplicatedLog
+from store.replicated_log import LogRole
 
 
 class ReplicaRequests:
-    """Serves them for any mode of replication."""
+    """Serves the requests about replication, in every mode."""
 
-    def __init__(self, config: BrokerConfig, role: Role, log: ReplicatedLog) -> None:
-        self._config = config
-        self._role = role
-        self._log = log
+    def __init__(self, context: BrokerContext) -> None:
+        self._config = context.config
+        self._role = context.role
+        self._log = context.store.log
 
     def status(self, connection: Connection, command: Command) -> None:
         """907: answer the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
@@ -82,6 +81,6 @@ class ReplicaRequests:
         long(command.ext, "masterFlushOffset")
         connection.respond(command, ResponseCode.SUCCESS)
 
-    def nothing_elsewhere(self, connection: Connection, command: Command) -> None:
-        """355, 200056: do nothing; they move tables and POP progress from RocksDB to files, where they are here."""
+    def nothing_to_move(self, connection: Connection, command: Command) -> None:
+        """355, 200056: do nothing. They move tables and POP progress from RocksDB to files, where they are here."""
         connection.respond(command, ResponseCode.SUCCESS, remark="export done.")

@@ -10,11 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.config import BrokerConfig
-from broker.counting.counting import Counting
+from broker.context import BrokerContext, wall_clock_ms
 from broker.counting.oldest import OldestMessage
 from store.cleaning.disk_space import disk_space
-from store.message_store import MessageStore
 
 SAMPLE_SECONDS = 1.0
 _SPANS_SECONDS = (10, 60, 600)
@@ -43,20 +41,15 @@ class RuntimeInfo:
     """
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        totals: Callable[[], Totals],
-        counting: Counting,
-        waiting: Callable[[], dict[str, str]],
-        store: MessageStore,
+        self, context: BrokerContext, totals: Callable[[], Totals], waiting: Callable[[], dict[str, str]]
     ) -> None:
-        self._config = config
+        self._config = context.config
         self._totals = totals
-        self._counting = counting
+        self._counting = context.counting
         self._waiting = waiting
-        self._store = store
-        self._oldest = OldestMessage(store)
-        self._started_ms = time.time_ns() // 1_000_000
+        self._store = context.store
+        self._oldest = OldestMessage(context.store)
+        self._started_ms = wall_clock_ms()
         self._samples: deque[tuple[float, Totals]] = deque(maxlen=_SPANS_SECONDS[-1] + 1)
         self._day = time.localtime().tm_yday
         self._mornings = (Totals(0, 0, 0, 0, 0), Totals(0, 0, 0, 0, 0))  # those of yesterday's and of today's start
@@ -151,7 +144,7 @@ class RuntimeInfo:
         }
 
     def _constants(self, writable: bool) -> dict[str, str]:
-        runtime = time.time_ns() // 1_000_000 - self._started_ms
+        runtime = wall_clock_ms() - self._started_ms
         minutes, seconds = divmod(runtime // 1000, 60)
         hours, minutes = divmod(minutes, 60)
         days, hours = divmod(hours, 24)

@@ -35,19 +35,17 @@ class AdminSubsystem(Subsystem):
         totals: Callable[[], Totals],
         waiting_figures: Callable[[], dict[str, str]],
     ) -> None:
-        config, metadata, offsets = context.config, context.metadata, context.offsets
-        role, store, spawn = context.role, context.store, context.spawn
-        self._config = config
-        self._metadata = metadata
-        self._log = store.log
+        self._config = context.config
+        self._metadata = context.metadata
+        self._log = context.store.log
         self._forwarding = context.forwarding
-        self.runtime = RuntimeInfo(config, totals, context.counting, waiting_figures, store)
-        self._topics = TopicRequests(config, context.state, metadata, offsets, role, store, context.announce, spawn)
-        self._broker = BrokerInfoRequests(config, role, self.runtime, context.counting.statistics)
-        self._cleaning = CleaningRequests(metadata, context.targets, store, spawn)
-        self._offset_moves = OffsetMoves(config, metadata, offsets, clients, role, store, held_pulls)
-        self._replicas = ReplicaRequests(config, role, store.log)
-        self._transfer = TransferRequests(store.log, role, offsets, spawn)
+        self.runtime = RuntimeInfo(context, totals, waiting_figures)
+        self._topics = TopicRequests(context)
+        self._broker = BrokerInfoRequests(context, self.runtime)
+        self._cleaning = CleaningRequests(context)
+        self._offset_moves = OffsetMoves(context, clients, held_pulls)
+        self._replicas = ReplicaRequests(context)
+        self._transfer = TransferRequests(context)
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""
@@ -84,8 +82,8 @@ class AdminSubsystem(Subsystem):
             code.GET_BROKER_HA_STATUS: replicas.status,
             code.GET_BROKER_EPOCH_CACHE: replicas.terms,
             code.RESET_MASTER_FLUSH_OFFSET: replicas.reset_master_flush_offset,
-            code.EXPORT_ROCKSDB_CONFIG_TO_JSON: replicas.nothing_elsewhere,
-            code.POP_ROLLBACK: replicas.nothing_elsewhere,
+            code.EXPORT_ROCKSDB_CONFIG_TO_JSON: replicas.nothing_to_move,
+            code.POP_ROLLBACK: replicas.nothing_to_move,
             TRANSFER_LEADERSHIP: self._transfer.transfer,
         }
 

@@ -9,16 +9,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.role import Role
+from broker.context import BrokerContext
 from broker.state import names
 from broker.state.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
-from broker.state.metadata import Metadata
-from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import QUEUES_MAX, DataVersion, TopicConfig, check_extra
-from broker.state.tables import ChangeDone, ReplicatedState
+from broker.state.tables import ChangeDone
 from broker.subsystem import AnswerParts, Steps
-from broker.timers import Spawn
 from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -27,39 +23,23 @@ from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_entry
 from ledgermq.remoting.codec.lenient_json import listed_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 
 Announce = Callable[[], Awaitable[None]]
 
 
 class TopicRequests:
-    """Changes and shows topics.
+    """Changes and shows topics."""
 
-    Args:
-        announce: registers the present topics; returns when the nameservers have them, or soon after.
-        spawn: runs a coroutine until the broker stops.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        state: ReplicatedState,
-        metadata: Metadata,
-        offsets: ConsumerOffsets,
-        role: Role,
-        store: MessageStore,
-        announce: Announce,
-        spawn: Spawn,
-    ) -> None:
-        self._config = config
-        self._state = state
-        self._metadata = metadata
-        self._offsets = offsets
-        self._role = role
-        self._store = store
-        self._announce = announce
-        self._spawn = spawn
+    def __init__(self, context: BrokerContext) -> None:
+        self._config = context.config
+        self._state = context.state
+        self._metadata = context.metadata
+        self._offsets = context.offsets
+        self._role = context.role
+        self._store = context.store
+        self._announce = context.announce
+        self._spawn = context.spawn
 
     def update_topic(self, connection: Connection, command: Command) -> None:
         """17: create a topic, or change its settings."""

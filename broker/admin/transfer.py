@@ -7,14 +7,11 @@ import asyncio
 import contextlib
 from typing import Final
 
-from broker.role import Role
-from broker.state.offsets import ConsumerOffsets
-from broker.timers import Spawn
+from broker.context import BrokerContext
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
-from store.replicated_log import ReplicatedLog
 
 TRANSFER_LEADERSHIP: Final = 53001
 """`target`: in Raft a node id, else a broker's id or address; absent: the member with the longest log.
@@ -28,11 +25,11 @@ _DRAIN_SECONDS: Final = 1.0
 class TransferRequests:
     """Serves `TRANSFER_LEADERSHIP`."""
 
-    def __init__(self, replicated_log: ReplicatedLog, role: Role, offsets: ConsumerOffsets, spawn: Spawn) -> None:
-        self._log = replicated_log
-        self._role = role
-        self._offsets = offsets
-        self._spawn = spawn
+    def __init__(self, context: BrokerContext) -> None:
+        self._log = context.store.log
+        self._role = context.role
+        self._offsets = context.offsets
+        self._spawn = context.spawn
 
     def transfer(self, connection: Connection, command: Command) -> None:
         """Answer when the transfer has begun; the successor leads some milliseconds later."""

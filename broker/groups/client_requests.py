@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any
 
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.groups.clients import (
     BROADCASTING,
     HEARTBEAT,
@@ -20,15 +20,11 @@ from broker.groups.clients import (
 )
 from broker.groups.locks import GroupLocks
 from broker.groups.subscription import Subscription, check_usable
-from broker.role import Role
 from broker.state import names
-from broker.state.metadata import Metadata
-from broker.state.new_topics import NewTopics
 from broker.state.settings import QUEUES_MAX
 from broker.state.system_records import visible_record
 from broker.state.tables import when_all
 from broker.subsystem import Steps
-from broker.timers import Spawn
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -39,7 +35,6 @@ from ledgermq.remoting.codec.lenient_json import check_count, request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import MessageStore
 
 FORWARD_TIMEOUT_SECONDS = 10.0
 NOTIFY_AGAIN_SECONDS = 2.0
@@ -60,31 +55,17 @@ _ANSWERS_QUESTIONS = 62
 
 
 class ClientRequests:
-    """Updates the client table from heartbeats, gives out queue locks, and passes requests on to clients.
+    """Updates the client table from heartbeats, gives out queue locks, and passes requests on to clients."""
 
-    Args:
-        spawn: runs a coroutine until the broker stops.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        new_topics: NewTopics,
-        clients: ClientTable,
-        locks: GroupLocks,
-        role: Role,
-        store: MessageStore,
-        spawn: Spawn,
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
-        self._new_topics = new_topics
+    def __init__(self, context: BrokerContext, clients: ClientTable, locks: GroupLocks) -> None:
+        self._config = context.config
+        self._metadata = context.metadata
+        self._new_topics = context.new_topics
         self._clients = clients
         self._locks = locks
-        self._role = role
-        self._store = store
-        self._spawn = spawn
+        self._role = context.role
+        self._store = context.store
+        self._spawn = context.spawn
 
     # ---- heartbeats and members
 

@@ -11,15 +11,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.counting.counting import Counting
+from broker.context import BrokerContext, wall_clock_ms
 from broker.counting.statistics import GROUP_GET_NUMS
 from broker.groups.clients import Client, ClientTable
-from broker.state.metadata import Metadata
-from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import TopicConfig
 from broker.subsystem import AnswerParts, Steps
-from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I64_MAX, boolean, integer, long, text
@@ -28,7 +24,6 @@ from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError, RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import MessageStore
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 
 STATUS_TIMEOUT_SECONDS = 5.0
@@ -37,30 +32,17 @@ _UNITS_MAX = 1000
 
 
 class ConsumerAdmin:
-    """Shows the offsets, subscriptions and members of groups.
+    """Shows the offsets, subscriptions and members of groups."""
 
-    Args:
-        spawn: runs a coroutine until the broker stops.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        offsets: ConsumerOffsets,
-        clients: ClientTable,
-        store: MessageStore,
-        counting: Counting,
-        spawn: Spawn,
-    ) -> None:
-        self._config = config
+    def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
+        self._config = config = context.config
         self._address = f"{config.advertised_host}:{config.advertised_port or config.listen_port}"
-        self._metadata = metadata
-        self._offsets = offsets
+        self._metadata = context.metadata
+        self._offsets = context.offsets
         self._clients = clients
-        self._store = store
-        self._statistics, self._departures = counting.statistics, counting.departures
-        self._spawn = spawn
+        self._store = context.store
+        self._statistics, self._departures = context.counting.statistics, context.counting.departures
+        self._spawn = context.spawn
 
     # ---- asking clients
 
@@ -137,7 +119,7 @@ class ConsumerAdmin:
             last = self._store.reader.store_time(queue, queue.max_offset - 1)
             consumed = self._store.reader.store_time(queue, offset - 1) if offset > 0 else first
             if offset < queue.max_offset:
-                delay = time.time_ns() // 1_000_000 - self._store.reader.store_time(queue, offset)
+                delay = wall_clock_ms() - self._store.reader.store_time(queue, offset)
         return {
             "consumeTimeStamp": consumed,
             "consumeTimeStampStr": _day_and_time(consumed),
@@ -268,7 +250,7 @@ def _producer(member: Client) -> dict[str, Any]:
     return {
         "clientId": member.client_id,
         "language": member.language,
-        "lastUpdateTimestamp": time.time_ns() // 1_000_000,
+        "lastUpdateTimestamp": wall_clock_ms(),
         "remoteIP": f"/{host}:{port}",
         "version": member.version,
     }

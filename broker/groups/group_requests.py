@@ -6,13 +6,10 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 from dataclasses import replace
 from typing import Any
 
-from broker.role import Role
+from broker.context import BrokerContext
 from broker.state import names
 from broker.state.attributes import GROUP_ATTRIBUTES, change_attributes
-from broker.state.metadata import Metadata
-from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import DataVersion, GroupConfig, check_extra
-from broker.state.tables import ReplicatedState
 from broker.subsystem import AnswerParts, Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -26,11 +23,11 @@ from ledgermq.remoting.refusal import Cause, Refusal
 class GroupRequests:
     """Changes and shows groups; a change is answered when it is committed."""
 
-    def __init__(self, state: ReplicatedState, metadata: Metadata, offsets: ConsumerOffsets, role: Role) -> None:
-        self._state = state
-        self._metadata = metadata
-        self._offsets = offsets
-        self._role = role
+    def __init__(self, context: BrokerContext) -> None:
+        self._state = context.state
+        self._metadata = context.metadata
+        self._offsets = context.offsets
+        self._role = context.role
 
     def update_group(self, connection: Connection, command: Command) -> None:
         """200: create a group, or change its settings."""

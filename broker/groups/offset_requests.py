@@ -6,9 +6,7 @@ Source: apache/rocketmq `broker/.../processor/ConsumerManageProcessor.java`, `Ad
 
 import os
 
-from broker.role import Role
-from broker.state.metadata import Metadata
-from broker.state.offsets import ConsumerOffsets
+from broker.context import BrokerContext
 from broker.state.settings import QUEUES_MAX, DataVersion
 from broker.state.system_records import visible_record
 from broker.state.tables import OFFSET_KEY_SEPARATOR
@@ -19,7 +17,6 @@ from ledgermq.remoting.codec.fields import Fields, boolean, integer, long, text
 from ledgermq.remoting.codec.java_json import dumps, number_map, text_map
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -30,11 +27,11 @@ _MEMORY_SHARE = 0.4
 class OffsetRequests:
     """Serves requests about positions of groups, queues and messages."""
 
-    def __init__(self, metadata: Metadata, offsets: ConsumerOffsets, role: Role, store: MessageStore) -> None:
-        self._metadata = metadata
-        self._offsets = offsets
-        self._role = role
-        self._store = store
+    def __init__(self, context: BrokerContext) -> None:
+        self._metadata = context.metadata
+        self._offsets = context.offsets
+        self._role = context.role
+        self._store = context.store
 
     def query_consumer_offset(self, connection: Connection, command: Command) -> None:
         """14: answer a group's offset; for a group that never stored one, 0 while the queue's start is still there."""

@@ -27,20 +27,16 @@ class GroupSubsystem(Subsystem):
     """Everything that serves groups and clients, except the messages themselves."""
 
     def __init__(self, context: BrokerContext) -> None:
-        config, metadata, offsets = context.config, context.metadata, context.offsets
-        role, store, spawn = context.role, context.store, context.spawn
         self._loop = context.loop
         self._role = context.role
         self.clients = ClientTable(context.loop.time, self._on_members_changed, self._on_consumer_gone)
-        self.locks = GroupLocks(context.loop.time, config.lock_grace_ms / 1000)
+        self.locks = GroupLocks(context.loop.time, context.config.lock_grace_ms / 1000)
         self.shared_locks = SharedLocks(self.locks, context.role)
-        self._client_requests = ClientRequests(
-            config, metadata, context.new_topics, self.clients, self.locks, role, store, spawn
-        )
-        self._group_requests = GroupRequests(context.state, metadata, offsets, role)
-        self._consumers = ConsumerAdmin(config, metadata, offsets, self.clients, store, context.counting, spawn)
-        self.kept_offsets = KeptOffsets(offsets, role, context.forwarding, spawn)
-        self.offset_requests = OffsetRequests(metadata, offsets, role, store)
+        self._client_requests = ClientRequests(context, self.clients, self.locks)
+        self._group_requests = GroupRequests(context)
+        self._consumers = ConsumerAdmin(context, self.clients)
+        self.kept_offsets = KeptOffsets(context.offsets, context.role, context.forwarding, context.spawn)
+        self.offset_requests = OffsetRequests(context)
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""

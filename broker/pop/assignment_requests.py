@@ -20,6 +20,7 @@ from broker.pop.handles import ANY_QUEUE
 from broker.pop.routes import PopRoutes
 from broker.state.pop_tables import POP, PULL, PopChange, RequestMode, modes_to_json
 from broker.state.tables import StateChange, offset_key
+from broker.subsystem import answer_after
 from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.remoting.allocation import allocate_averagely, java_order, sorted_queues
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -85,14 +86,8 @@ class AssignmentRequests:
         if self._metadata.group_or_new(group) is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, "subscription group does not exist")
         self._role.check_writable()
-
-        def done(refusal: Refusal | None) -> None:
-            if refusal is not None:
-                connection.refuse(command, refusal)
-            else:
-                connection.respond(command, ResponseCode.SUCCESS)
-
-        self._propose(StateChange(pop=PopChange(modes={offset_key(topic, group): mode})), done)
+        change = StateChange(pop=PopChange(modes={offset_key(topic, group): mode}))
+        self._propose(change, answer_after(connection, command))
 
     def all_modes(self, connection: Connection, command: Command) -> None:
         """402: all modes that were set."""

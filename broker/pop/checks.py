@@ -28,21 +28,13 @@ class PopChecks:
         if not self._config.broker_permission & PERM_READ:
             raise Refusal(Cause.NO_PERMISSION, f"the broker[{self._config.advertised_host}] {doing} is forbidden")
 
-    def topic(self, name: str) -> TopicConfig:
-        """The topic.
-
-        Raises:
-            Refusal: TOPIC_NOT_EXIST.
-        """
-        return self._metadata.existing_topic(name)
-
     def readable_place(self, connection: Connection, fields: Fields) -> tuple[TopicConfig, str, int]:
         """Topic, group and queue id (negative: any queue) of a request that reads.
 
         Raises:
             Refusal: NO_PERMISSION, TOPIC_NOT_EXIST, INVALID_PARAMETER or GROUP_NOT_EXIST.
         """
-        topic = self.topic(text(fields, "topic"))
+        topic = self._metadata.existing_topic(text(fields, "topic"))
         if not topic.perm & PERM_READ or names.is_internal_topic(topic.name):
             raise Refusal(Cause.NO_PERMISSION, f"the topic[{topic.name}] peeking message is forbidden")
         queue_id = integer(fields, "queueId", 0)
@@ -58,7 +50,7 @@ class PopChecks:
         Raises:
             Refusal: TOPIC_NOT_EXIST or MESSAGE_ILLEGAL.
         """
-        topic = self.topic(text(fields, "topic"))
+        topic = self._metadata.existing_topic(text(fields, "topic"))
         queue_id = integer(fields, "queueId")
         if not 0 <= queue_id < topic.read_queues:
             raise Refusal(Cause.MESSAGE_ILLEGAL, _bad_queue(topic, queue_id, connection))

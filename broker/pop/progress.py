@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterable
 from itertools import islice, zip_longest
 from typing import Final, TypeVar
 
-from broker.counting.events import Events
-from broker.role import Role
-from broker.state.offsets import GATHER_SECONDS, CommitDone, ConsumerOffsets
+from broker.context import BrokerContext
+from broker.state.offsets import GATHER_SECONDS, CommitDone
 from broker.state.pop_core import Checkpoint, Checkpoints
 from broker.state.pop_order import Orders
 from broker.state.pop_tables import PopChange
-from broker.state.tables import ReplicatedState
 from ledgermq.remoting.refusal import Refusal
 
 _VALUES_PER_RECORD: Final = 2000
@@ -35,20 +33,12 @@ class PopProgress:
         checkpoints, orders: empty while this node does not lead; call `changed` after changing them.
     """
 
-    def __init__(
-        self,
-        state: ReplicatedState,
-        offsets: ConsumerOffsets,
-        role: Role,
-        loop: asyncio.AbstractEventLoop,
-        clock_ms: Callable[[], int],
-        events: Events,
-    ) -> None:
-        self._state = state
-        self._role = role
-        self._loop = loop
-        self._clock_ms = clock_ms
-        self._events = events
+    def __init__(self, context: BrokerContext) -> None:
+        self._state = context.state
+        self._role = context.role
+        self._loop = context.loop
+        self._clock_ms = context.clock_ms
+        self._events = context.counting.events
         self._timer: asyncio.TimerHandle | None = None
         self._unsettled = 0
         self._settled = asyncio.Event()
@@ -56,8 +46,8 @@ class PopProgress:
         self._is_leading = False
         self.checkpoints = Checkpoints()
         self.orders = Orders()
-        self._offsets = offsets
-        offsets.beside = self._take_changes
+        self._offsets = context.offsets
+        context.offsets.beside = self._take_changes
 
     def lead(self, on_due: Callable[[], None]) -> None:
         """Load the tables from the replicated state: this node leads from now on.

@@ -43,9 +43,7 @@ class PopSubsystem(Subsystem):
     ) -> None:
         config, loop, clock_ms = context.config, context.loop, context.clock_ms
         self._clock_ms = clock_ms
-        self.progress = PopProgress(
-            context.state, context.offsets, context.role, loop, clock_ms, context.counting.events
-        )
+        self.progress = PopProgress(context)
         self.held = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._held_looks = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._alarms = OrderAlarms(loop, clock_ms, self._wake_any)

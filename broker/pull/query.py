@@ -12,8 +12,7 @@ Source: apache/rocketmq `broker/.../processor/QueryMessageProcessor.java`, `stor
 from collections.abc import Sequence
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.timers import Spawn
+from broker.context import BrokerContext
 from ledgermq.message.index_unit import TAG_TYPE, index_keys
 from ledgermq.message.properties import TAGS, find_property
 from ledgermq.message.record import dispatch_fields
@@ -23,7 +22,6 @@ from ledgermq.remoting.codec.fields import boolean, integer, long, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
-from store.message_store import MessageStore
 
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """A free field of the request: `true` if the key is a unique one; then the broker's own limit counts."""
@@ -40,10 +38,10 @@ class QueryRequests:
         missed: number of queries that found none.
     """
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, spawn: Spawn) -> None:
-        self._config = config
-        self._store = store
-        self._spawn = spawn
+    def __init__(self, context: BrokerContext) -> None:
+        self._config = context.config
+        self._store = context.store
+        self._spawn = context.spawn
         self.found = 0
         self.missed = 0
 

@@ -25,7 +25,7 @@ class PullSubsystem(Subsystem):
         self.cold = ColdReads(config, clients, store.log, clock)
         self.spread = ReadSpread(config, context.role, store.log, clock, self.held.release, self.held.wake_all)
         self.processor = PullProcessor(context, clients, locks, self.held, self.cold, self.spread)
-        self.query = QueryRequests(config, store, context.spawn)
+        self.query = QueryRequests(context)
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""

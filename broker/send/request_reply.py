@@ -6,16 +6,13 @@
 Source: apache/rocketmq `broker/.../processor/ReplyMessageProcessor.java` (5.x).
 """
 
-import time
 from collections.abc import Mapping
 from typing import Final
 
-from broker.append.appender import Appender
-from broker.config import BrokerConfig
+from broker.context import BrokerContext, wall_clock_ms
 from broker.groups.clients import ClientTable
 from broker.send.fields import shortened
 from broker.send.processor import SendProcessor
-from broker.timers import Spawn
 from ledgermq.message.hosts import decode_host
 from ledgermq.message.ids import offset_message_id
 from ledgermq.message.properties import decode_properties, encode_properties
@@ -33,28 +30,15 @@ _LONG_NAMES: Final = {**SEND_NAMES, "k": "unitMode"}
 
 
 class RequestReply:
-    """Pushes replies to the requesters, and stores them.
+    """Pushes replies to the requesters, and stores them."""
 
-    Args:
-        store_host: encoded address and port under which clients can view the message.
-        spawn: runs a coroutine until the broker stops.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clients: ClientTable,
-        send: SendProcessor,
-        appender: Appender,
-        store_host: bytes,
-        spawn: Spawn,
-    ) -> None:
-        self._config = config
+    def __init__(self, context: BrokerContext, clients: ClientTable, send: SendProcessor) -> None:
+        self._config = context.config
         self._clients = clients
         self._send = send
-        self._appender = appender
-        self._store_host = store_host
-        self._spawn = spawn
+        self._appender = context.appender
+        self._store_host = context.store_host
+        self._spawn = context.spawn
 
     def reply(self, connection: Connection, command: Command) -> None:
         """Push a reply to the requester, then store it.
@@ -104,7 +88,7 @@ class RequestReply:
         requester = self._clients.producer_connection(client_id)
         if requester is None:
             return f"push reply message fail, channel of <{client_id}> not found."
-        now = time.time_ns() // 1_000_000
+        now = wall_clock_ms()
         properties["PUSH_REPLY_TIME"] = str(now)
         header = {long: fields[short] for short, long in _LONG_NAMES.items() if short in fields}
         header |= {

@@ -23,9 +23,7 @@ class SendSubsystem(Subsystem):
         ids = UniqueIdGenerator(context.store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
         self._numbering = Numbering(context)
         self.processor = SendProcessor(context, locks, parking, ids, self._numbering)
-        self._request_reply = RequestReply(
-            context.config, clients, self.processor, context.appender, context.store_host, context.spawn
-        )
+        self._request_reply = RequestReply(context, clients, self.processor)
         self._send_back = SendBack(context)
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
