@@ -39,6 +39,8 @@ _FIRST_ASKED = "first asked"
 
 _ASKED_MAX = 1000
 
+_GO = "GO"
+
 _STANDARD_JSON_SINCE = 401
 """Ordinal of V4_9_4 in MQVersion. Clients before it get fastjson's text: old Go clients split it at commas."""
 
@@ -115,14 +117,19 @@ class ClientRequests:
         order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if config.order_message_enable else None
         route = _in_zone(route, command.ext)
         is_ours = "waitMillis" in command.ext  # our clients learn of a new leader at once
-        if config.spread_sends and order is None and not is_ours and self._is_poll(connection, topic):
-            route = with_send_names(route)
+        if config.spread_sends and order is None and not is_ours and self._is_producers(connection, command, topic):
+            route = with_send_names(route, for_go=command.language == _GO)
         standard = optional_boolean(command.ext, "acceptStandardJsonOnly") or command.version >= _STANDARD_JSON_SINCE
         body = (standard_json if standard else java_json)(route.to_json(order))
         return Answer({"routeVersion": str(route.version)} if is_ours else None, body)
 
-    def _is_poll(self, connection: Connection, topic: str) -> bool:
-        """Whether a client asks again for this route after some time, which producers do, and tools hardly ever."""
+    def _is_producers(self, connection: Connection, command: Command, topic: str) -> bool:
+        """Whether a client asks again for this route after some time, which producers do, and tools hardly ever.
+
+        None of Go's clients shows routes to people: they are told at once.
+        """
+        if command.language == _GO:
+            return True
         asked: dict[str, float] = connection.attributes.setdefault(_FIRST_ASKED, {})
         now_s = time.monotonic()
         first_s = asked.get(topic, now_s)

@@ -114,7 +114,7 @@ class NameServerConfig:
         NOT_NEGATIVE,
         10_000,
         "Time in ms after a client's first request for a route from which on the answers name followers for producers, "
-        "which ask again and again; tools are done by then.",
+        "which ask again and again; tools are done by then. Go's clients are told at once.",
         origin=OURS,
         live=True,
     )

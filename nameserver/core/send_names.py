@@ -11,11 +11,15 @@ new leader is elected, and tells the client of one whose answer was lost.
 Each group has two names at all times, with all queues of its topic in order, and the names sort by their number first:
 a key that chooses a queue by its hash modulo their number chooses the same one with and without these names, and
 through every failover. The leader stands in for a follower that is missing.
+
+Go's client tries the next queues of its route, whatever their names, and keeps their order: for it the second names
+begin with the last group's. Where each of three machines leads a group, no two names in a row are on one machine then.
 """
 
 from collections.abc import Set
 from dataclasses import replace
 from itertools import chain, pairwise
+from operator import attrgetter
 from typing import Final
 
 from nameserver.core.model import LEADER_ID, PERM_INHERIT, PERM_WRITE, BrokerGroup, QueueData, TopicRoute
@@ -27,8 +31,8 @@ _COUNT: Final = 2
 _RETRY_PREFIX: Final = "%RETRY%"
 
 
-def with_send_names(route: TopicRoute) -> TopicRoute:
-    """Return the route with names for producers, for groups that elect and that are not alone.
+def with_send_names(route: TopicRoute, *, for_go: bool = False) -> TopicRoute:
+    """Return the route with names for producers, for groups that elect and that are not alone; in order `for_go`.
 
     Not for topics that only brokers write to, and none where such a name is that of another group.
     """
@@ -48,6 +52,9 @@ def with_send_names(route: TopicRoute) -> TopicRoute:
         queues.append(_read_only(queue))
         for group, others in zip(named, written, strict=True):
             others.append(replace(queue, broker_name=group.name, perm=PERM_WRITE))
+    if for_go:
+        first, second = [sorted(others, key=attrgetter("broker_name")) for others in written]
+        written = [first, second[-1:] + second[:-1]]
     return replace(route, groups=(*route.groups, *added), queues=(*chain.from_iterable(written), *queues))
 
 

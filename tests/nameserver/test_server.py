@@ -389,12 +389,18 @@ async def test_keys_choose_the_same_queue_by_their_hash_with_and_without_names_f
     assert [queue.partition("~")[2] or queue for queue in queues_to_write(named)] == 2 * queues_to_write(plain)
 
 
-async def test_names_of_one_number_are_on_different_machines_where_each_leads_a_group(serve: Serve) -> None:
-    served = await serve(spread_sends_after_ms=0)
-    for leader, name in enumerate(("broker-a", "broker-b", "broker-c"), 1):
+async def three_groups(served: Served, *order: str) -> None:
+    """Each of three machines leads a group; the last digit of an address is that of the machine."""
+    for name in order:
+        leader = "abc".index(name[-1]) + 1
         for machine in (1, 2, 3):
             broker_id = 0 if machine == leader else 3 * leader + machine
             await (await served.peer()).register(f"127.0.0.1:{10 * leader + machine}", broker_id, name=name, term="1")
+
+
+async def test_names_of_one_number_are_on_different_machines_where_each_leads_a_group(serve: Serve) -> None:
+    served = await serve(spread_sends_after_ms=0)
+    await three_groups(served, "broker-a", "broker-b", "broker-c")
     named = await names_of_producers(await served.peer())
     assert {name: address[-1] for name, address in named.items()} == {
         "1~broker-a": "2",
@@ -404,6 +410,19 @@ async def test_names_of_one_number_are_on_different_machines_where_each_leads_a_
         "2~broker-b": "1",
         "2~broker-c": "2",
     }
+
+
+async def test_clients_in_go_try_different_machines_one_after_the_other(serve: Serve) -> None:
+    """They try queue after queue in the order of their route, whatever the names are."""
+    served = await serve()
+    await three_groups(served, "broker-b", "broker-a", "broker-c")
+    client = await served.peer()
+    client.send(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": "Orders"}, language="GO"))
+    route = json.loads(bytes((await client.answer()).body))
+    machines = {one["brokerName"]: one["brokerAddrs"]["0"][-1] for one in route["brokerDatas"]}
+    written = [one["brokerName"] for one in route["queueDatas"] if one["writeQueueNums"]]
+    assert [machines[name] for name in written] == ["2", "3", "1", "2", "3", "1"]
+    assert [name[-1] for name in written] == ["a", "b", "c", "c", "a", "b"]
 
 
 def queues_to_write(route: dict[str, Any]) -> list[str]:
@@ -428,6 +447,16 @@ async def test_a_client_is_told_of_followers_when_it_asks_for_a_route_again_afte
     later, other = await client.route("Later"), await (await served.peer()).route("Orders")
     assert later is not None and other is not None
     assert [len(route["brokerDatas"]) for route in (later, other)] == [1, 1]
+
+
+async def test_clients_in_go_are_told_of_followers_at_once(serve: Serve) -> None:
+    served = await serve()
+    leader, follower, client = [await served.peer() for _ in range(3)]
+    await leader.register("127.0.0.1:1", term="3")
+    await follower.register("127.0.0.1:2", 2, term="3")
+    for language, names in (("JAVA", 1), ("GO", 3)):
+        client.send(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": "Orders"}, language=language))
+        assert len(json.loads(bytes((await client.answer()).body))["brokerDatas"]) == names, language
 
 
 async def test_producers_know_only_the_leader_where_a_member_elects_nobody(serve: Serve) -> None:
