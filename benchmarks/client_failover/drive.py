@@ -54,6 +54,7 @@ DEAD_S = 40.0  # longer than clients wait between two questions for routes
 PAUSED_S = 20.0
 FAULTS = ("kill", "stop", "pause", "transfer", "consumer", "dead")
 GROUPS = {"dead": 3}
+QUEUES = 4, 3  # of a topic that a default client makes by sending to it: with one group, with several
 Results = dict[str, dict[str, dict[str, Any]]]
 ARTIFACTS = ["org.apache.rocketmq:rocketmq-client:5.3.3"]
 
@@ -201,7 +202,7 @@ def run_round(
         consumers: dict[str, list[Client]] = {}
         for name in programs.words:
             topic, group = f"{fault}-{name}-{os.getpid()}-{number}", f"group-{fault}-{name}-{os.getpid()}-{number}"
-            make_topic(cluster.namesrv, topic, options.queues)
+            make_topic(cluster.namesrv, topic, options.queues or QUEUES[cluster.groups > 1])
             count = 2 if fault == "consumer" else 1
             running = programs.running
             consumers[name] = [
@@ -384,7 +385,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--warm", type=float, default=WARM_S, help="seconds before the fault")
     parser.add_argument("--dead", type=float, default=DEAD_S, help="seconds for which the machine is dead")
     parser.add_argument("--paused", type=float, default=PAUSED_S, help="seconds for which the process stands still")
-    parser.add_argument("--queues", type=int, default=4, help="of each topic, on each broker name")
+    parser.add_argument("--queues", type=int, help="of each topic, on each broker name; else as many as a send makes")
     options = parser.parse_args()
     options.faults = options.fault.split(",")
     if unknown := set(options.faults) - set(FAULTS):

@@ -412,6 +412,7 @@ def _plan_broker(
         }
     if groups > 1:  # each machine leads one of the first groups
         conf["preferredLeaderId"] = f"n{group * members + group % members}"
+        conf["defaultTopicQueueNums"] = "3"  # Go's client tries four queues of a topic that it made by sending to it
     if mode is ClusterMode.CONTROLLER:
         conf |= {
             "enableControllerMode": "true",

@@ -29,6 +29,7 @@ def test_several_groups_share_the_machines_and_each_machine_leads_one() -> None:
     assert {broker.conf["dLegerGroup"] for broker in second} == {"broker-b"}
     assert [peer[:2] for peer in second[0].conf["dLegerPeers"].split(";")] == ["n3", "n4", "n5"]
     assert [plan.brokers[first].conf["preferredLeaderId"] for first in (0, 3, 6)] == ["n0", "n4", "n8"]
+    assert {broker.conf["defaultTopicQueueNums"] for broker in plan.brokers} == {"3"}
     assert {(link.source, link.target) for link in plan.links} >= {("n3", "n5")}
     assert all(int(link.source[1]) // 3 == int(link.target[1]) // 3 for link in plan.links)
     assert plan_cluster(ClusterMode.RAFT, 3, 21000, Path("/d"), {}).machines == {}
