@@ -8,7 +8,6 @@ A lock that was given out in the moment in which the leader dies may be unknown 
 
 import logging
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any, Final
 
 from broker.groups.locks import GroupLocks
@@ -25,8 +24,8 @@ LOCKS: Final = 53008
 """A member asks the leader for all queue locks; the answer is a list of changes, and so is what the leader tells later,
 one-way. A change: `group`, `client`, `queues` (null: all that the client had), `locked`."""
 
-_HOLDERS_MAX: Final = 2000
-"""Most changes in an answer. Further ones are told when the clients renew their locks, every 20 s."""
+_QUEUES_MAX: Final = 50_000
+"""Most queues in an answer. Further ones are told when the clients renew their locks, every 20 s."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +42,11 @@ class SharedLocks:
     def answer(self, connection: Connection, command: Command) -> None:
         """Answer a member with all locks, and tell it of each change from now on."""
         self._members = [one for one in self._members if not one.is_closed and one is not connection] + [connection]
-        changes = [_change(*held, is_locked=True) for held in islice(self._locks.held(), _HOLDERS_MAX)]
+        changes, room = [], _QUEUES_MAX
+        for group, client_id, queues in self._locks.held():
+            room -= len(queues)
+            if room >= 0:
+                changes.append(_change(group, client_id, queues, is_locked=True))
         connection.respond(command, ResponseCode.SUCCESS, {}, dumps(changes))
 
     def learn_all(self, outcome: Command | RemotingError) -> None:
