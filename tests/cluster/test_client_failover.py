@@ -30,7 +30,7 @@ pytestmark = [
 
 def drive(clients: str, *words: str) -> dict[str, dict[str, Any]]:
     """What the clients felt, by fault and client. They are told of followers at once, not after 30 s."""
-    words = (*words, "--rounds", "1", "--warm", "6", "--rate", str(RATE))
+    words = (*words, "--rounds", "1", "--warm", "4", "--rate", str(RATE))
     words += ("--conf", "spreadSendsAfter=0", "--clients", clients)
     done = subprocess.run([sys.executable, str(DRIVER), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
