@@ -1,5 +1,6 @@
 """Which member of a group a broker suggests to readers, by its role and by what it knows of the others."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, cast
 
@@ -38,10 +39,10 @@ def replace_of(replica: Replica, **changes: Any) -> Replica:
 
 
 class World:
-    """A broker with follower id 1 in a group of three."""
+    """A broker in a group of three."""
 
-    def __init__(self, state: LogState) -> None:
-        self.config = BrokerConfig(broker_name="b", follower_id=1)
+    def __init__(self, state: LogState, follower_id: int = 1) -> None:
+        self.config = BrokerConfig(broker_name="b", follower_id=follower_id)
         self.role, self.log, self.now_s, self.left = Role(self.config, state), Log(), 0.0, 0
         self.moved = 0
         log = cast(Any, self.log)
@@ -65,6 +66,15 @@ def test_a_leader_gives_each_queue_a_home_among_its_followers() -> None:
     assert sorted(spread) == ["2", "2", "2", "3", "3", "3"]
     assert all(world.spread.is_elsewhere(queue) for queue in world.queues)
     assert world.suggested() == spread
+
+
+def test_three_machines_that_lead_a_group_each_have_a_third_of_a_topics_readers() -> None:
+    readers: Counter[str] = Counter()
+    for leader in (1, 2, 3):
+        world = World(LEADING, leader)
+        world.log.members = [replace_of(LEVEL, broker_id=machine) for machine in (1, 2, 3) if machine != leader]
+        readers.update(world.suggested()[:3])
+    assert readers == {"1": 3, "2": 3, "3": 3}
 
 
 @pytest.mark.parametrize("change", [{"is_level": False}, {"broker_id": -1}])
