@@ -12,8 +12,8 @@ class ArchiveGate:
         archive: the directory with the manifests of this log.
 
     Attributes:
-        fault: why the file that was asked for last must stay; None if it may go.
-        told: the fault that the log has last.
+        fault: why the last file that was checked must stay; None if it may be deleted.
+        told: the fault that was logged last.
     """
 
     def __init__(self, archive: Path) -> None:

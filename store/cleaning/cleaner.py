@@ -2,8 +2,8 @@
 
     measure (thread) --> judge --> refuse or take messages --> log.trim, file by file --> queues --> followers
 
-The log goes first: a queue whose units point at nothing is harmless, and so is an index. What still has to be read of
-the log holds it back, and so does what the log itself refuses to drop.
+The log is trimmed first, since units or index entries that point at deleted records are harmless. Files that somebody
+still has to read are kept (`holds`), and so are files that the log itself refuses to drop.
 
 Source: apache/rocketmq `store/.../DefaultFollowedStore.java` (CleanCommitLogService, CleanConsumeQueueService,
 cleanExpiredConsumerQueue, cleanUnusedTopic, 5.3.3).
@@ -32,11 +32,11 @@ SLICE_S = 0.005
 """Longest look at queues before the loop gets its turn."""
 
 ROUNDS_BY_HAND = 20
-"""Rounds for which an administrator's word holds."""
+"""Rounds in which an administrator's request deletes old files at any hour."""
 
 
 def store_space(root: Path, log_directory: Path, *, count: bool) -> StoreSpace:
-    """The disks below a store; with `count` also what it holds, which takes a look at every file.
+    """Measure the disks of a store; with `count` also the bytes that it holds, for which every file is looked at.
 
     Raises:
         OSError: a disk cannot be asked.
@@ -55,11 +55,12 @@ class Cleaner:
         hour: of the local day.
 
     Attributes:
-        holds: each says up to which physical offset the log may be dropped, as far as it is concerned.
-        followers: each is told the log's `min_offset` when that has moved.
+        holds: functions; each returns the physical offset up to which the log may be dropped as far as its owner is
+            concerned.
+        followers: functions that are called with the log's `min_offset` when that has risen.
         space: as measured last; None before the first time.
-        deleted_files: of the log, that it was made to drop.
-        waits_for_archive: files that should go stay, because no archive holds them.
+        deleted_files: number of files of the log that were deleted.
+        waits_for_archive: old files stay because no archive holds them.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Cleaner:
         self._now_ms = now_ms
         self._hour = hour
         self._rounds_by_hand = 0
-        self._cleaned_to = store.log.min_offset  # recovery has seen to what was dropped before
+        self._cleaned_to = store.log.min_offset  # recovery has removed the units of records that were dropped before
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -123,13 +124,13 @@ class Cleaner:
         ends = expired(self.config, verdict, files, self._now_ms())
         await self._trim([file for file in sealed if file[1] in ends])
         if self.waits_for_archive and not ends and sealed:
-            await self._is_archived(sealed[0][0])  # perhaps by now, though nothing goes at this hour
+            await self._is_archived(sealed[0][0])  # by now perhaps, although nothing is deleted at this hour
         if verdict.at_once and not ends:
             log.warning("the disk is %.0f %% full, and no file of the log can be deleted", space.log.ratio * 100)
         await self.clean_queues()
 
     async def clean_queues(self) -> None:
-        """Let queues and followers forget what the log has dropped since the last time."""
+        """Remove from queues and followers what the log has dropped since the last call."""
         min_offset = self._store.log.min_offset
         if min_offset <= self._cleaned_to:
             return
@@ -156,10 +157,10 @@ class Cleaner:
             self._store.queues.cleaned(min_offset)
 
     async def clean_expired_queues(self, is_kept: Callable[[str], bool]) -> None:
-        """Clean all queues now; those without a message in the log go wholly, unless their topic `is_kept`.
+        """Clean all queues now; remove those without a message in the log, unless their topic `is_kept`.
 
-        RocketMQ removes every such queue of a user's topic, and numbers its next message 0. Here a topic that is there
-        keeps its numbers, which consumers' offsets and the other members of a group rely on.
+        RocketMQ removes every such queue of a user's topic, and numbers its next message 0. Here a topic that exists
+        keeps its queue offsets, on which consumers' offsets and the other members of a group depend.
         """
         self._cleaned_to = -1
         await self.clean_queues()
@@ -170,7 +171,7 @@ class Cleaner:
                 await asyncio.sleep(0)
 
     async def clean_unused_topics(self, is_kept: Callable[[str], bool]) -> list[str]:
-        """Remove the queues of all topics but those that are kept; answer whose."""
+        """Remove the queues of all topics that are not kept; return those topics."""
         removed = sorted({queue.topic for queue in self._store.queues if not is_kept(queue.topic)})
         for topic in removed:
             log.info("the queues of topic %s are removed: the topic does not exist any more", topic)
@@ -192,7 +193,7 @@ class Cleaner:
                 await self.run_round()
             except (OSError, StoreError) as error:
                 log.error("cleaning failed, the next try is in %.0f s: %s", delay_s, error)
-            except Exception:  # whatever it is, a disk that fills for good is worse
+            except Exception:  # whatever the error is, to stop cleaning would be worse: the disk would fill up
                 log.exception("cleaning failed, the next try is in %.0f s", delay_s)
 
     def _take_or_refuse(self, verdict: CleaningDecision, space: StoreSpace) -> None:
@@ -213,7 +214,7 @@ class Cleaner:
             )
 
     async def _trim(self, files: Iterable[tuple[Path, int]]) -> None:
-        """Drop file by file, up to what somebody needs or what is not archived."""
+        """Drop one file after the other, up to the first that is still needed or not archived."""
         for path, end in files:
             if not await self._is_archived(path):
                 return
@@ -225,10 +226,10 @@ class Cleaner:
             await asyncio.sleep(self.config.log_pause_ms / 1000)
 
     async def _is_archived(self, path: Path) -> bool:
-        """Return whether a file may go as far as its archive is concerned.
+        """Return whether the archive allows a file to be deleted.
 
-        A look that takes longer than a round goes on behind it, since the disk must be measured; a later round takes
-        its result, which the gate keeps.
+        A comparison that takes longer than a round continues in its thread, since the disk must be measured; a later
+        round uses its result, which the gate keeps.
         """
         gate, look = self._gate, self._look
         if gate is None:
@@ -251,7 +252,7 @@ class Cleaner:
 
 
 def _ages(files: Sequence[tuple[Path, int]]) -> list[AgedFile]:
-    """When files were changed last; up to the first that is gone."""
+    """Return the files with their times of last change, up to the first that does not exist any more."""
     ages: list[AgedFile] = []
     with contextlib.suppress(FileNotFoundError):
         for path, end_offset in files:

@@ -20,9 +20,9 @@ class CleaningDecision:
     """The decisions of one round.
 
     Attributes:
-        deletes: files past their time go.
-        at_once: and so do the oldest ones whatever their age.
-        refuses: no message is taken; None leaves it as it is.
+        deletes: delete files past their time.
+        at_once: delete the oldest ones too, whatever their age.
+        refuses: refuse messages; None: do as before.
     """
 
     deletes: bool
@@ -32,16 +32,16 @@ class CleaningDecision:
 
 @dataclass(frozen=True, slots=True)
 class AgedFile:
-    """A file of the log that is written no more: where it ends, and when it was changed last (ms)."""
+    """A file of the log that is not written any more: its end offset, and the time of its last change (ms)."""
 
     end_offset: int
     modified_ms: int
 
 
 def judge(config: CleaningConfig, space: StoreSpace, hour: int, *, by_hand: bool) -> CleaningDecision:
-    """The verdict for disks as full as these, at this hour of the local day.
+    """Return the decision for disks that are as full as these, at this hour of the local day.
 
-    `by_hand`: an administrator wants files past their time to go now.
+    `by_hand`: an administrator has asked to delete files past their time now.
     """
     fullest = max(space.log.ratio, space.queues.ratio)
     at_once = fullest > config.forcible_ratio
@@ -57,7 +57,7 @@ def judge(config: CleaningConfig, space: StoreSpace, hour: int, *, by_hand: bool
 
 
 def expired(config: CleaningConfig, verdict: CleaningDecision, files: Sequence[AgedFile], now_ms: int) -> list[int]:
-    """End offsets of those of `files` (oldest first) that go in this round: the oldest, up to the first that stays."""
+    """Return the end offsets of the files to delete in this round: the oldest ones, up to the first that stays."""
     ends: list[int] = []
     for file in files if verdict.deletes else ():
         is_past = now_ms >= file.modified_ms + config.reserved_ms

@@ -48,7 +48,7 @@ class Copied(enum.Enum):
     ALL = enum.auto()
     OUT_OF_TIME = enum.auto()
     NOT_DURABLE = enum.auto()
-    """The next message is not on disk yet: one that a crash takes back must not stand here."""
+    """The next message is not on disk yet, so a crash may remove it from the commit log: it must not be copied."""
     SEGMENT_NOT_DURABLE = enum.auto()
     """A full segment must be synced before the next one is begun: see `undurable`."""
 
@@ -59,12 +59,13 @@ class CompactionLog:
     Attributes:
         end_offset: next queue offset to copy.
         durable_offset: the copies of all messages below this queue offset are on disk; at most `end_offset`.
-        undurable: a full segment that is to be synced.
-        is_dropped: whether its topic was removed.
-        is_compacting: a compaction runs, or has failed for good: `load` will go on with it.
-        lacks_history: the messages that other nodes have kept are still to be fetched; nothing is copied or read here.
+        undurable: a full segment that has to be synced.
+        is_dropped: its topic was removed.
+        is_compacting: a compaction runs, or has failed for good; `load` finishes it.
+        lacks_history: messages that other nodes have kept must be fetched first; until then nothing is copied or read
+            here.
         edition: text that changes with each compaction, and differs between processes.
-        fault: why copying stands; None while it does not.
+        fault: why copying has stopped; None while it runs.
     """
 
     def __init__(self, topic: str, queue_id: int, place: Place, config: CompactionConfig) -> None:
@@ -86,7 +87,7 @@ class CompactionLog:
         return f"<CompactionLog {self.topic}/{self.queue_id}: {len(self._segments)} segments to {self.end_offset}>"
 
     def load(self, *, clean: bool) -> None:
-        """Open what the folders hold, a replacement that a crash interrupted finished first.
+        """Open the files of the folders, after finishing a replacement that a crash interrupted.
 
         Raises:
             StoreFormatError: files that are none of a compaction log's, or overlap.
@@ -100,7 +101,7 @@ class CompactionLog:
             is_trusted = clean or number < len(names) - 2
             segment.recover(is_trusted=is_trusted)
             if not is_trusted:
-                segment.sync()  # the process that wrote it may have been killed before it did
+                segment.sync()  # the process that wrote it may have been killed before it synced it
             if segment.count and segment.first_queue_offset < self.end_offset:
                 raise StoreFormatError(
                     self._place.log / name, f"begins before {self.end_offset}, the end of the one before it"
@@ -114,7 +115,7 @@ class CompactionLog:
     # ---- copying
 
     def copy(self, queue: ConsumeQueue, source: RecordReader, durable_offset: int, time_slice: TimeSlice) -> Copied:
-        """Copy messages that the queue has and this has not.
+        """Copy messages that the queue has and this log does not have.
 
         Args:
             queue: whose messages these are.
@@ -138,7 +139,7 @@ class CompactionLog:
         return Copied.ALL
 
     def add_kept(self, record: memoryview) -> bool:
-        """Add a record that another node has kept; false, and nothing done, while `undurable` is to be synced.
+        """Add a record that another node has kept; return False, without adding it, while `undurable` has to be synced.
 
         Raises:
             StoreError: it is not added.
@@ -154,7 +155,7 @@ class CompactionLog:
 
     @property
     def unsynced(self) -> list[Segment]:
-        """The segments of which a part may not be durable, whoever syncs them meanwhile."""
+        """Return the segments that may not be durable, those included that a thread is syncing."""
         return [segment for segment in (self.undurable, *self._segments[-1:]) if segment is not None]
 
     # ---- reading
@@ -167,7 +168,7 @@ class CompactionLog:
     def read(
         self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, accepts: TagsFilter | None
     ) -> GetResult | None:
-        """Messages from `offset`, or the next one that there is, on; None where the queue itself is to be asked.
+        """Return messages from `offset`, or the next existing one, on; None if the queue itself has to be read.
 
         At most `max_count` and `max_bytes`, but the first in any case.
         """
@@ -179,7 +180,7 @@ class CompactionLog:
         return result
 
     def kept(self, offset: int, max_bytes: int) -> tuple[bytes, int]:
-        """Records from queue offset `offset` on, joined: at most `max_bytes`, but one in any case; and the next offset.
+        """Return joined records from queue offset `offset` on: one, or more of at most `max_bytes`; and the next offset.
 
         No records: there are none from `offset` on.
         """
@@ -212,7 +213,7 @@ class CompactionLog:
         return full if any(segment.end_offset - 1 > position for segment in full) else []
 
     def compact_into(self, segments: list[Segment], position: int, stop: Callable[[], bool]) -> Compacted:
-        """Compact `segments`, the first ones of this log, and put the result in their place on disk. In a thread.
+        """Compact `segments`, the first ones of this log, and replace them on disk by the result; runs in a thread.
 
         Raises:
             CompactionStoppedError: nothing has changed.
@@ -229,12 +230,12 @@ class CompactionLog:
         return made
 
     def take_over(self, made: Compacted, count: int) -> None:
-        """Serve the result in place of the first `count` segments."""
+        """Use the result in place of the first `count` segments."""
         self._segments[:count] = made.segments
         self.edition = secrets.token_hex(8)
 
     def drop(self) -> None:
-        """The topic was removed, and its folders will be; the result of a compaction under way is dropped."""
+        """Note that the topic was removed; its folders will be, and the result of a running compaction is dropped."""
         with self._replacing:
             self.is_dropped = True
         self.close()

@@ -50,9 +50,9 @@ log = logging.getLogger(__name__)
 _FOLDERS: Final = ("compactionLog", "compactionCq")
 _I64_MAX: Final = (1 << 63) - 1
 _READ_BY_MEMBER_S: Final = 30.0
-"""A queue is not compacted for so long after another node has fetched a part of it."""
+"""Seconds for which a queue is not compacted after another node has fetched a part of it."""
 _READ_BY_MEMBERS_MAX_S: Final = 600.0
-"""Nodes that fetch a queue again and again, and never to its end, put its compaction off for so long at most."""
+"""Longest time in seconds for which fetches can delay a queue's compaction, even if they never reach its end."""
 _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 
 
@@ -66,8 +66,9 @@ class KeptPart(NamedTuple):
 
     Attributes:
         records: joined, by rising queue offset.
-        next_offset: queue offset of the next part; where no records are, what this node has copied ends there.
-        edition: as `CompactionLog.edition`: parts belong together only if it is the same.
+        next_offset: queue offset of the next part; in a part without records, the end of what the sending node has
+            copied.
+        edition: see `CompactionLog.edition`; parts belong together only if their editions are equal.
     """
 
     records: bytes
@@ -90,7 +91,8 @@ class CompactionStore:
         self._positions = PositionCheckpoint(self._directory)
         self._trash = Trash(self._directory)
         self._missing = MissingHistory(self._directory)
-        self._read_by_member: dict[CompactionLog, tuple[float, float]] = {}  # not compacted before, never put off past
+        self._read_by_member: dict[CompactionLog, tuple[float, float]] = {}
+        # the time (s) before which a queue is not compacted, and the last time to which fetches can move that
         self._logs: dict[QueueKey, CompactionLog] = {}
         self._by_queue: dict[ConsumeQueue, CompactionLog | None] = {}
         self._timers: dict[object, asyncio.TimerHandle] = {}
@@ -100,7 +102,7 @@ class CompactionStore:
         self._is_closing = False
 
     def load(self, *, clean: bool) -> None:
-        """Open every log on disk. One that cannot be opened is logged and left alone; its queue is served uncompacted.
+        """Open every log on disk. If one cannot be opened, that is logged, and its queue is served without compaction.
 
         `clean`: the store was closed in order.
 
@@ -137,9 +139,9 @@ class CompactionStore:
         self.on_dispatched(list(self._store.queues))
 
     def hold(self) -> int:
-        """Physical offset of the first message of which no copy is on disk yet: the log must keep it.
+        """Return the physical offset of the first message without a durable copy, which the log must keep.
 
-        While copying is stopped, perhaps for want of room, nothing is kept: the disk would never have room again.
+        While copying is stopped, nothing is kept: if the disk is full, deleting these files is what makes room.
         """
         waiting = [
             (queue, kept)
@@ -161,10 +163,11 @@ class CompactionStore:
         """Nothing is compacted by state records."""
 
     def on_cut(self, offset: int) -> None:
-        """Queues are shorter now: what has messages that they lack is made again from them.
+        """Queues were cut: copy those compaction logs again that have messages behind the cut.
 
-        A message may have been dropped for a later one of its key that is gone now, so that no part of it can stay;
-        what has left the log is fetched again from the node that is copied.
+        No part of such a log can be kept, since a message may have been dropped for a later one of its key that is
+        behind the cut. Messages that are not in the commit log any more are fetched again from the node whose log this
+        node copies.
 
         Raises:
             DiskFullError, DiskFailedError: nothing is dropped yet; call again.
@@ -185,7 +188,7 @@ class CompactionStore:
         self.on_dispatched([queue for queue in self._store.queues if queue.topic in cut])
 
     def on_role_change(self, state: LogState) -> None:
-        """Leader or not, a node compacts alike."""
+        """Do nothing: leaders and followers compact in the same way."""
 
     # ---- reading
 
@@ -294,13 +297,13 @@ class CompactionStore:
     def is_in_log(self, compaction_log: CompactionLog) -> bool:
         """Whether this node's log has come to the last of the kept messages.
 
-        Those of a source that is ahead might belong to another history than the one that comes to be here.
+        If the source's log is ahead, its last messages may never be committed here.
         """
         queue = self._store.queues.find(compaction_log.topic, compaction_log.queue_id)
         return queue is None or compaction_log.end_offset <= queue.max_offset
 
     async def complete(self, compaction_log: CompactionLog, offset: int) -> None:
-        """All kept messages up to queue offset `offset` are here: serve the queue, and copy what follows.
+        """All kept messages up to queue offset `offset` have arrived: serve the queue, and copy later messages.
 
         Raises:
             OSError, StoreError: the disk refuses; after a restart they are fetched again.
@@ -354,7 +357,7 @@ class CompactionStore:
             self._missing.replace({key for key in self._missing.queues if key[0] != topic})
 
     def finish(self) -> None:
-        """The log closes soon: what is not copied by then will be."""
+        """The log closes soon: keep the records that are not copied yet, for `drain`."""
         self._copier.finish()
 
     async def drain(self) -> None:
@@ -362,7 +365,7 @@ class CompactionStore:
         await self._copier.drain()
 
     async def close(self) -> bool:
-        """Stop compacting, make what was copied durable, close all files; answer whether it is durable."""
+        """Stop compacting, sync what was copied, close all files; return whether everything copied is durable."""
         self._is_closing = True
         for timer in self._timers.values():
             timer.cancel()
@@ -397,7 +400,7 @@ class CompactionStore:
             self._trash.take(self._directory / name / topic / str(queue_id))
 
     def _meet(self, queue: ConsumeQueue) -> CompactionLog | None:
-        """A queue is seen for the first time; its topic's cleanup policy never changes."""
+        """Open or make the log of a queue that is seen for the first time; its topic's cleanup policy never changes."""
         found = None
         if is_compacted(self._topic_attributes(queue.topic)):
             key = queue.topic, queue.queue_id
@@ -442,7 +445,7 @@ class CompactionStore:
                 log.error("%s cannot be synced; after a crash it is copied again: %s", kept, error)
 
     def _interval_s(self) -> float:
-        """The interval and a part of it, so that queues do not all compact at once."""
+        """Return the interval plus a random part of it, so that queues do not all compact at once."""
         return self.config.interval_ms / 1000 * (1 + random.random())
 
     def _compact_in(self, compaction_log: CompactionLog, delay_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Compactor: from sealed segments to fewer ones, in which each key has its last message only.
+"""Compactor: makes fewer segments out of sealed ones, with only the last message of each key.
 
     1. keys of what is not compacted yet -> queue offset of each key's last message, as far as memory goes
     2. every record, old first: kept when it lies behind the last one looked at in step 1, or when it has a body and

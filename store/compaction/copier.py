@@ -30,11 +30,11 @@ _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 
 
 class LogClosedError(StoreError):
-    """A message that was not kept when its log was closed; it is copied when the store is opened again."""
+    """The log is closed and the record was not kept in memory; it is copied when the store is opened again."""
 
 
 class LastRecords:
-    """Records that are still to be copied when their log closes, which makes them durable and can be read no more."""
+    """Records to be copied after their log has closed, when they are durable and the log cannot be read."""
 
     def __init__(self, source: ReplicatedLog) -> None:
         self._source = source
@@ -95,7 +95,7 @@ class Copier:
         self._copy_soon()
 
     def forget(self, compaction_log: CompactionLog) -> None:
-        """Copy no more to it: its topic was removed."""
+        """Stop copying to a log whose topic was removed."""
         self._to_copy.pop(compaction_log, None)
 
     def finish(self) -> None:
@@ -135,7 +135,7 @@ class Copier:
             self._copy_soon(delay_s)
 
     def _copy_from(self, compaction_log: CompactionLog, queue: ConsumeQueue, time_slice: TimeSlice) -> float:
-        """Copy one queue's; answer the seconds after which to go on with it, if it is still to be copied."""
+        """Copy one queue; return the seconds after which to continue with it, None when it is copied."""
         try:
             source = self._last_records or self._source
             copied = compaction_log.copy(queue, source, self._durable_offset(), time_slice)
@@ -153,7 +153,7 @@ class Copier:
         return _DURABLE_RETRY_S if copied is Copied.NOT_DURABLE else 0.0
 
     async def _make_durable(self, compaction_log: CompactionLog, queue: ConsumeQueue, segment: Segment) -> None:
-        """Behind a full segment: the next one may be begun when it is on disk."""
+        """Sync a full segment in a thread; then the next segment may be begun."""
         try:
             await self._loop.run_in_executor(self._executor, segment.sync)
         except StoreError as error:

@@ -1,7 +1,7 @@
-"""Replacing old segments by compacted ones, in steps of which each can be the last one before a crash.
+"""Replacement of old segments by compacted ones, in steps; a crash may come after each step.
 
     compactionLog/T/0/compacting/   new files and a manifest, all of it durable          crash: thrown away
-    compactionLog/T/0/replacing/    the same folder renamed: from here on it happens     crash: gone on with
+    compactionLog/T/0/replacing/    the same folder renamed: the replacement has begun     crash: finished
         1. old log files whose name no new one has are deleted   (all new ones are still in the folder)
         2. the new log files move to their place
         3. the same with the files of units
@@ -92,7 +92,7 @@ def replace(place: Place, names: list[str], kept_from: int) -> None:
 
 
 def recover(place: Place) -> None:
-    """Go on with a replacement that had begun, throw away what had not.
+    """Finish a replacement that had begun; delete new segments whose replacement had not.
 
     Raises:
         StoreFormatError: its manifest cannot be read.
@@ -112,7 +112,7 @@ def recover(place: Place) -> None:
 def _finish(place: Place) -> None:
     source = place.log / REPLACING
     manifest = source / _MANIFEST
-    if manifest.exists():  # else it was the last step that was interrupted
+    if manifest.exists():  # else the crash came in the last step
         names, kept_from = _read_manifest(manifest)
         for path in (place.log / name for name in place.names()):
             if int(path.name) < kept_from and path.name not in names:
@@ -146,7 +146,7 @@ def _read_manifest(path: Path) -> tuple[list[str], int]:
 
 
 def _undo_java(place: Place) -> None:
-    """A Java broker stopped in the middle: while new files wait to be moved, all old ones are there, renamed."""
+    """Undo a replacement that a Java broker did not finish, in which all old files exist under new names."""
     for directory in (place.log, place.units):
         renamed = sorted(directory.glob(f"*{_DELETED}"))
         waiting = directory / COMPACTING

@@ -1,6 +1,6 @@
-"""Removal: files that a log has let go of are deleted in a thread; to free a gigabyte takes the disk its time.
+"""Deletes files that a log no longer uses in a thread, since freeing a gigabyte takes the disk some time.
 
-Oldest first, so that what a crash leaves is a log without gaps, only longer.
+The oldest file is deleted first, so that a crash leaves a longer log without gaps.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class FileRemoval:
         self._last: asyncio.Future[None] | None = None
 
     def start(self, queue: MappedFileQueue, doomed: Sequence[MappedFile]) -> None:
-        """Delete the files behind those of earlier calls; failures are logged, the next start deletes what is left."""
+        """Delete the files after those of earlier calls. Failures are logged, and the next start deletes the rest."""
         if doomed:
             self._last = asyncio.ensure_future(self._remove(self._last, queue, doomed), loop=self._loop)
 

@@ -77,7 +77,7 @@ def sync_file_system(descriptor: int) -> None:
 
 
 def find_file(path: Path, size_bytes: int) -> bool | None:
-    """Whether the file that is there has all its blocks; None when there is none, or an empty one.
+    """Return whether an existing file has all its blocks; None if the file is missing or empty.
 
     Raises:
         StoreFormatError: it has another length.
@@ -97,7 +97,7 @@ def find_file(path: Path, size_bytes: int) -> bool | None:
 
 
 def create_file(path: Path, size_bytes: int) -> int:
-    """Make a file of zeros with all its blocks, its name durable; answer its descriptor.
+    """Make a file of zeros with all its blocks and a durable name; return its descriptor.
 
     Raises:
         DiskFullError: no room; no file is left behind.
@@ -157,9 +157,9 @@ def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> No
 
 
 def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> DiskFullError | DiskFailedError:
-    """The error of a failed operation: no room for `size_bytes`, which `no_room` then returns too, or `what` failed.
+    """Return the typed error of a failed operation: no room for `size_bytes` (noted for `no_room`), or `what` failed.
 
-    A process without descriptors, which has opened nothing, gets `NoDescriptorError`.
+    If the process has no file descriptor left, it is a `NoDescriptorError`.
     """
     if error.errno in NO_DESCRIPTORS:
         return NoDescriptorError(path)
@@ -173,7 +173,7 @@ def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> D
 
 
 def no_room(directory: Path) -> DiskFullError | None:
-    """The last failure for want of room on the file system of `directory`; None once it has room for that again.
+    """Return the last failure for lack of room on the file system of `directory`; None once there is room for it.
 
     Quick enough for a health check. May be called in any thread.
     """
@@ -189,14 +189,14 @@ def no_room(directory: Path) -> DiskFullError | None:
 
 
 def _note_room(directory: Path, size_bytes: int) -> None:
-    """There was room for so many bytes: a lack of as many or fewer is over."""
+    """Note that there was room for `size_bytes`: a noted lack of at most that much is over."""
     if _full and (found := _full.get(device := _device(directory))) and found[1].needed_bytes <= size_bytes:
         _full.pop(device, None)
         log.warning("the disk of %s has room again", directory)
 
 
 def require_first_file(directory: Path, size_bytes: int, advice: str) -> None:
-    """Refuse to open a log that has no file and no room for its first: its node would be up and take nothing.
+    """Refuse to open a log that has no file and no room for one: its node would run and refuse every message.
 
     Raises:
         DiskFullError: fewer than `size_bytes` are free, and `directory` holds no file named by an offset. Its text

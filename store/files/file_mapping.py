@@ -1,10 +1,10 @@
-"""File mapping: a file of fixed length, mapped and opened when that is first needed, and let go of when idle.
+"""File mapping: a file of fixed length, opened and mapped when it is first needed, and unmapped when it is idle.
 
     not opened  --- first read or write --->  opened, mapped  --- idle (`mapping_limit`), closed, deleted --->  not
 
-Readers keep slices of `view`; a mapping lives until the last of them is gone, whatever `unmap` and `close` did to the
-file. A page that the disk cannot read would be a SIGBUS at a touch of the mapping, and the end of the process: it is
-met in `ensure_readable`, which whoever reads bytes that may have left the memory calls first.
+Readers keep slices of `view`; a mapping lives until its last slice is gone, also after `unmap` and `close`. Touching a
+page that the disk cannot read raises SIGBUS, which ends the process. So a reader of bytes that may not be in memory
+calls `ensure_readable` first, which raises `DiskReadError` instead.
 """
 
 import contextlib
@@ -23,18 +23,18 @@ from store.files.disk import refusal_of_disk
 
 CHUNK_SHIFT = 16
 CHUNK_BYTES = 1 << CHUNK_SHIFT
-"""Readability is asked for, and remembered, by the chunk."""
+"""Unit in which pages are checked to be readable, and noted as such."""
 
 WINDOW_BYTES = 4 * CHUNK_BYTES
 _FRAME_BYTES = 64
 _NOTHING = memoryview(b"")
 _CLOSING = threading.Lock()
-"""A sync's thread that unpins a file, and the loop that closes it, must not both close its descriptor."""
+"""Prevents the sync thread, which unpins a file, and the loop, which closes it, from both closing its descriptor."""
 
 
 @cache
 def _unknown(size_bytes: int) -> bytes:
-    """Knowledge about the chunks of a file of this length that is not mapped."""
+    """Return `FileMapping.known` of a file of this length that is not mapped."""
     return bytes((size_bytes >> CHUNK_SHIFT) + 1)
 
 
@@ -53,8 +53,8 @@ class FileMapping:
         size_bytes: its exact length.
 
     Attributes:
-        known: one byte for each chunk: not 0 when the file is mapped and this chunk and the next one were found
-            readable lately.
+        known: one byte for each chunk; not 0 if the file is mapped, and this chunk and the next one were readable at a
+        recent check.
         mapped: `view` where `known` says so; empty while the file is not mapped.
         fd: its descriptor, or -1 while none is needed. Open from the first write to the last sync: an error of the
             disk is reported once per open description.
@@ -134,12 +134,12 @@ class FileMapping:
         self._drop_mapping()
 
     def ensure_readable(self, start: int, end: int) -> None:
-        """Have the pages of `[start, end)` in memory, and, if possible, those of one chunk behind.
+        """Read the pages of `[start, end)` into memory, and, if possible, those of the next chunk.
 
         Pages that are not written yet are left out: the writer has them in memory.
 
         Raises:
-            DiskReadError: the disk cannot read one of them; a touch of it would have killed the process.
+            DiskReadError: the disk cannot read one of them; touching it would have ended the process.
         """
         first, last = start >> CHUNK_SHIFT, max(end - 1, start) >> CHUNK_SHIFT
         if self.known.find(0, first, last + 1) < 0:
@@ -155,7 +155,7 @@ class FileMapping:
         return self.size_bytes
 
     def ensure_window(self, position: int, limit: int, end: int = 0) -> int:
-        """For walks through the file: have a window from `position` on in memory, up to `end` at least.
+        """For walks through the file: read a window from `position` to at least `end` into memory.
 
         Without an `end`, the 64 bytes that a record's frame needs are enough.
 
@@ -168,13 +168,13 @@ class FileMapping:
         window_end = min(max(end, position + WINDOW_BYTES), limit)
         try:
             self.ensure_readable(position, window_end)
-        except DiskReadError:  # what is in front of a bad page can still be read
+        except DiskReadError:  # the pages before a bad one can still be read
             window_end = min(max(end, position + _FRAME_BYTES), limit)
             self.ensure_readable(position, window_end)
         return window_end
 
     def forget_known(self) -> None:
-        """Forget which pages are in memory: some may have been evicted since."""
+        """Forget which pages are in memory, since some may have been evicted; the next read checks again."""
         self.known = bytearray(_unknown(self.size_bytes))
 
     def lock(self) -> OSError | None:
@@ -220,7 +220,7 @@ class FileMapping:
         return self._left_behind is not None and self._left_behind() is not None
 
     def close(self) -> None:
-        """Let go of the file; slices that readers hold stay valid."""
+        """Close the file; slices that readers hold stay valid."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,4 +1,4 @@
-"""Folders that are still there after a power cut: a new name is only in memory until the folder above it is synced."""
+"""Durable folders: the name of a new folder is only in memory until the folder above it is synced."""
 
 from pathlib import Path
 

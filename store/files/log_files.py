@@ -13,7 +13,7 @@ _EMPTY_PROBE_BYTES = 64
 
 
 def find_log_files(directory: Path, file_size: int) -> tuple[list[Path], list[Path]]:
-    """Files of the log, in order; and what may go: an empty last file, and blank ones behind a gap.
+    """Return the files of the log in order, and the files to delete: an empty last file, and blank ones behind a gap.
 
     Raises:
         StoreFormatError: a file with another name or length, or a gap before a file in use.

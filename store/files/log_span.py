@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from store.files.file_mapping import FileMapping
 
 Read = Callable[[int, int], memoryview]
-"""The bytes at a physical offset, so many; see `ReplicatedLog.read`."""
+"""Returns `size` bytes from a physical offset on; see `ReplicatedLog.read`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """Confirmed bytes of one file. Before a chunk that is not `known` to be in memory is touched, ask the file for it.
+    """Confirmed bytes of one file. Call `file.ensure_readable` before you touch a chunk that is not `file.known`.
 
     Attributes:
         file: holds them.

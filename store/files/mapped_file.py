@@ -4,10 +4,12 @@
     |--- durable ------|---- visible -----|------ zeros ------|
 
 The owner writes and moves `write_position`; the flusher moves `flush_position`. (`store.files.pooled_file` puts a third
-position between them.) Bytes behind `write_position` are zeros: recovery may take the first thing that does not parse
-for the end, and never finds a record there that was cut off long ago.
+position between them.) Bytes behind `write_position` are zeros. So recovery may take the first bytes that do not parse
+for the end of the log,
+and never finds there a record that was cut off earlier.
 
-A full disk would be a signal at a store into the mapping; it is an error of the allocation, before anything is written.
+Blocks are allocated before anything is written, so that a full disk is an error and not a signal at a store into the
+mapping.
 Not thread-safe, except that the flusher may call `sync` on a pinned file.
 
 Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (5.3.3).
@@ -54,8 +56,8 @@ class MappedFile(FileMapping):
         size_bytes: exact length.
 
     Attributes:
-        write_position: what is below is written.
-        flush_position: what is below is durable, as far as the owner says so.
+        write_position: the bytes below it are written.
+        flush_position: the bytes below it are durable; set by the owner.
 
     Raises:
         StoreFormatError: the file exists with another length.
@@ -126,11 +128,11 @@ class MappedFile(FileMapping):
         return True
 
     def fill(self) -> None:
-        """The file takes no more: count what was not written as written."""
+        """Set `write_position` to the end of the file, which takes no more records."""
         self.write_position = self.size_bytes
 
     def written_end(self, position: int) -> int:
-        """Upper bound of the written bytes behind `position`, as far as the file system knows its holes."""
+        """Return a position, at or behind `position`, from which on the file system has only holes."""
         end = min(-(-position // mmap.PAGESIZE) * mmap.PAGESIZE, self.size_bytes)
         descriptor = self._descriptor()
         try:
@@ -141,7 +143,7 @@ class MappedFile(FileMapping):
         return end
 
     def clear_from(self, position: int) -> None:
-        """Zero everything from `position` to the end of the file, cheaply however much that is.
+        """Zero everything from `position` to the end of the file, at a cost that does not depend on its size.
 
         Raises:
             DiskFailedError: the disk refused.
@@ -155,7 +157,7 @@ class MappedFile(FileMapping):
             self._zero(position, self.size_bytes)
 
     def sync(self) -> None:
-        """Make every store so far durable, without the GIL; for the flusher, on a pinned file.
+        """Make all bytes written so far durable, without holding the GIL; called by the flusher, on a pinned file.
 
         Raises:
             OSError: as `os.fdatasync`; never to be tried again.
@@ -166,9 +168,9 @@ class MappedFile(FileMapping):
         os.fdatasync(descriptor)
 
     def _populated_end(self, end: int) -> int:
-        """Up to the page of `write_position`: the kernel would fill the pages behind it with zeros for nothing.
+        """Return the end of the page of `write_position`: pages behind it hold zeros, and reading them is useless.
 
-        Only recovery reads behind it, and finds there what an earlier process wrote.
+        Only recovery reads behind it, where an earlier process may have written.
         """
         if end > self.write_position:
             return self.size_bytes
@@ -177,7 +179,7 @@ class MappedFile(FileMapping):
     # -- letting go
 
     def unmap(self) -> None:
-        """Let go of the mapping, and of the descriptor unless a sync may still need it; both come back when needed."""
+        """Unmap the file, and close its descriptor unless a sync may still need it; both come back when needed."""
         super().unmap()
         if self.flush_position == self.size_bytes:
             self._close_descriptor()
@@ -188,7 +190,7 @@ class MappedFile(FileMapping):
         self.path.unlink(missing_ok=True)
 
     def reclaim(self) -> None:
-        """Give the blocks of a deleted, pinned file back although readers hold slices: these read as zeros."""
+        """Free the blocks of a deleted, pinned file although readers hold slices, which read zeros from now on."""
         punch(self.fd, 0, self.size_bytes)
 
     def _zero(self, start: int, end: int) -> None:

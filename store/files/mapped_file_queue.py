@@ -4,8 +4,8 @@
                    |==== file 0 =====|==== file 1 =====|==== file 2 ===......|.... made ahead ....|
                    min_offset                                  max_offset ^
 
-The queue knows offsets, not formats: what fills the end of a file before `roll`, and where the last record ends, is
-the owner's business. `generation` counts the cuts (`truncate_to`, `reset_to`), so that a flush that began before one
+The queue knows offsets, not formats: the owner fills the end of a file before `roll`, and finds the end of the last
+record. `generation` counts the cuts (`truncate_to`, `reset_to`), so that a flush that began before one
 is not believed after it.
 
 Source: apache/rocketmq `store/.../MappedFileQueue.java` (5.3.3).
@@ -37,7 +37,7 @@ class MappedFileQueue:
         file_size: bytes of each file.
         allocator: makes the next files ahead; without one, files are made when needed.
         mappings: how many files may be mapped at once.
-        deleted: what becomes of files that are deleted under their readers.
+        deleted: takes care of deleted files that readers still use.
         ahead_max: 1 or 2 files ahead of the one being written (Java's DLedger does not start on more than one).
 
     Attributes:
@@ -295,13 +295,13 @@ class MappedFileQueue:
             file.write_position = file.flush_position = start_offset - file.start_offset
 
     def delete_before(self, offset: int) -> list[Path]:
-        """Drop the files that end at or before `offset`, never the last one; answer which."""
+        """Drop the files that end at or before `offset`, never the last one; return them."""
         doomed = self.take_before(offset)
         self.remove(doomed)
         return [file.path for file in doomed]
 
     def take_before(self, offset: int) -> list[MappedFile]:
-        """Let go of the files that end at or before `offset`, never the last one, for `remove`."""
+        """Take the files that end at or before `offset` out of the queue, never the last one; `remove` deletes them."""
         doomed = [file for file in self.files[:-1] if file.end_offset <= offset]
         del self.files[: len(doomed)]
         self._mappings.removed(doomed)
@@ -319,7 +319,7 @@ class MappedFileQueue:
             sync_directory(self.directory)
 
     def look(self) -> None:
-        """Call every few seconds: idle mappings, and files deleted under readers, are attended to."""
+        """Unmap idle files, free blocks of deleted files that readers held too long; call it every few seconds."""
         self._mappings.look()
         self._deleted.look()
 
@@ -328,7 +328,7 @@ class MappedFileQueue:
         self._mappings.set_reads_ahead(reads_ahead)
 
     def close(self) -> None:
-        """Close all files and remove the ones made ahead. Flushing is the flusher's business."""
+        """Close all files and remove the ones made ahead. Nothing is flushed."""
         self._drop_spares()
         self._mappings.removed(self.files)
         for file in self.files:
@@ -360,7 +360,7 @@ class MappedFileQueue:
             self._mappings.added(file)
 
     def _retire(self) -> None:
-        """In the allocator's thread: the file just filled need not stay in memory, the one before it is cold."""
+        """In the allocator's thread: unlock the file just filled, give back the memory of the one before it."""
         if self._allocator is not None:
             self._allocator.run(self.files[-1].unlock)
             if len(self.files) > 1:

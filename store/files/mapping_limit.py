@@ -1,10 +1,10 @@
 """Mappings: which files of a log are mapped. A log of a terabyte is read through a hundred mappings, not a thousand.
 
-    touched --> mapped --> asked for nothing between two looks: idle --> unmapped when others need its place
+    touched --> mapped --> not read between two calls of `look`: idle --> unmapped when another file is to be mapped
 
-A file maps itself at its first use and tells its queue's `Mappings`; the one that was idle longest gives way. Looks
-come with `look`, every few seconds: what was read since the last one shows in `FileMapping.known`, so that a read pays
-nothing for being counted.
+A file maps itself at its first use and calls `Mappings.added` of its queue; the file that was idle longest is unmapped.
+`look` is called every few seconds and finds the files that were read since the last call in `FileMapping.known`, so a
+read needs no counting.
 
 Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (swapMap, cleanSwapedMap, 5.3.3), which remaps by the
 hour and which nothing calls.
@@ -23,7 +23,7 @@ class Mappings:
     """The mapped files of one queue.
 
     Args:
-        count_max: mapped at once; at least 2. The newest file always may be.
+        count_max: most files mapped at once, at least 2. The newest file may always be mapped.
         reads_ahead: let the system read ahead (dataReadAheadEnable).
     """
 
@@ -52,7 +52,7 @@ class Mappings:
                 advise(file.buffer)
 
     def look(self) -> None:
-        """See which files were read since the last look; all of them ask the disk again for what comes now."""
+        """Note which files were read since the last call; later reads check their pages again."""
         for file, idle in list(self._idle_looks.items()):
             if not file.is_mapped:
                 del self._idle_looks[file]

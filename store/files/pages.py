@@ -35,7 +35,7 @@ def populate(buffer: mmap.mmap, start: int, end: int) -> bool:
 
 
 def read_through(descriptor: int, path: Path, start: int, end: int) -> None:
-    """Have pages read by file calls: says which one cannot be, and serves kernels that do not know `populate`.
+    """Read pages by file calls, which tell the first bad one, and work on kernels without `populate`.
 
     Raises:
         DiskReadError: with the first page that the disk cannot read.
@@ -64,11 +64,11 @@ def _read_pages(descriptor: int, path: Path, start: int, end: int) -> None:
 
 
 def read_data(descriptor: int, path: Path | str, buffer: mmap.mmap) -> tuple[int, int]:
-    """Have all of a small file in memory that was ever written to it; its holes stay holes.
+    """Read all data of a small file into memory; its holes stay holes.
 
     Returns:
-        Where the first hole begins, and where the data ends; what is behind are holes. The first is 0 when the file
-        system does not tell holes from data.
+        The start of the first hole, and the end of the last data. The first is 0 if the file system cannot tell holes
+        from data.
 
     Raises:
         DiskReadError: with the first page that the disk cannot read.

@@ -3,8 +3,8 @@
     0         flush_position      commit_position         write_position        size_bytes
     |- durable ----|-- in the file: visible --|-- in the buffer --|---- zeros -----|
 
-Only bytes that were placed are ever copied to the file: what an earlier file left in the buffer stays there, and so
-does everything behind a blank. A file for which no buffer was left is written directly.
+Only bytes that were placed are copied to the file: neither bytes of an earlier file in the buffer nor bytes behind a
+blank. A file for which no buffer was left is written directly.
 
 Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (commit0, 5.3.3).
 """
@@ -50,13 +50,13 @@ class PooledFile(MappedFile):
         self._room[position:end] = data
 
     def fill(self) -> None:
-        """The file takes no more; what was not placed is zeros already."""
+        """As `MappedFile.fill`; bytes that were not placed are zeros already."""
         self._placed_end = self.write_position
         super().fill()
         self.committed_to(self.commit_position)
 
     def clear_from(self, position: int) -> None:
-        """As `MappedFile.clear_from`; what was not committed is just forgotten."""
+        """As `MappedFile.clear_from`; bytes that were not committed are dropped from the buffer."""
         if position < self.commit_position or self._room is None:
             super().clear_from(position)
             self.commit_position = min(self.commit_position, position)

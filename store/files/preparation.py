@@ -1,9 +1,9 @@
-"""File making: what is done for a new file of a commit log before it is needed; in the allocator's thread.
+"""Making of new files for a commit log before they are needed, in the allocator's thread.
 
     allocate -> [borrow a buffer of the transient pool] -> [warm up: touch by page, flush by pages, lock]
 
-Touching takes the page cache's work, and on many file systems the journal's, off the appends to come: the blocks are
-written once already. Zeros are written by file calls: a store into each page of the mapping would cost more, and fault.
+Warming up writes each block once, so that later appends need no new page of the page cache and, on many file systems,
+no work of the journal. Zeros are written by file calls; stores into the mapping would cost a page fault each.
 
 Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (warmMappedFile, mlock, 5.3.3).
 """

@@ -2,8 +2,8 @@
 
     borrow --> placed into by the loop --> copied to the file by the committer's thread --> given back when full
 
-Placing is a copy in memory that nothing can stall: neither the page cache nor a disk that writes back. The price: what
-was not committed is lost with the process, and is therefore neither confirmed nor acknowledged (`store.log.committer`).
+Placing is a copy in memory, which neither the page cache nor a disk that writes back can delay. Records that are not
+committed yet are lost with the process, so they are neither confirmed nor acknowledged (`store.log.committer`).
 
 Source: apache/rocketmq `store/.../TransientStorePool.java` (5.3.3).
 """

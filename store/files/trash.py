@@ -1,4 +1,4 @@
-"""Trash: folders that the store drops at once, and a thread deletes from the disk later.
+"""Trash: folders that are removed from the store by one rename, and deleted by a thread later.
 
     <root>/consumequeue/T  --- one rename --->  <root>/.trash/<n>  --- thread: file by file --->  nothing
 
@@ -37,7 +37,7 @@ class Trash:
             self._remove_soon(list(self._folder.iterdir()))
 
     def take(self, folder: Path) -> None:
-        """Take a folder that may be missing. On a disk too full to move it, it is removed while the caller waits.
+        """Move a folder, if it exists, into the trash; on a full disk, delete it before returning.
 
         Raises:
             DiskFailedError: it cannot be moved, or not be removed.

@@ -4,8 +4,8 @@
 
 SYNC_FLUSH: batches are confirmed and acknowledged by the sync that covers them, many batches a sync. ASYNC_FLUSH: at
 the end of the turn of the loop that placed them; with a transient pool, by the commit that covers them. Nothing is
-confirmed, read or acknowledged that is not in its file. What other nodes have to do with it is the matter of the log's
-part (`store.log.part`). The first failed write or sync ends writing for good.
+confirmed, read or acknowledged that is not in its file. The log's part (`store.log.part`) decides everything that
+depends on other nodes. The first failed write or sync ends writing for good.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class CommitLog:
     # -- opening and closing
 
     def recover(self, checkpoint: StoreCheckpoint, *, clean: bool) -> list[int]:
-        """See `LocalLog.recover`; what is kept is confirmed, unless the log's part knows better."""
+        """See `LocalLog.recover`. Everything that is kept is confirmed, unless the log's part confirms less."""
         damaged = self.local.recover(checkpoint, clean=clean)
         self._confirm_offset = self._part.recovered(self._queue.max_offset, checkpoint)
         return damaged
@@ -203,7 +203,7 @@ class CommitLog:
             raise
 
     def cut_back(self, offset: int) -> None:
-        """As `cut`, also below the confirm offset: another node's log goes on there. This node must not be writable.
+        """As `cut`, also below the confirm offset, since another node's log continues there. Not while writable.
 
         Raises:
             StateUnknownError: see `LogListener.on_truncated`; the log is not cut.
@@ -213,7 +213,7 @@ class CommitLog:
         self.cut(offset)
 
     def stop_writing(self, refusal: Refusal) -> None:
-        """Refuse the batches that wait: another node writes from now on, and decides what becomes of them."""
+        """Refuse the batches that wait, since another node writes from now on and decides whether they are kept."""
         self._waiting.refuse_all(refusal)
 
     def restart(self, start_offset: int) -> None:
@@ -312,7 +312,7 @@ class CommitLog:
         self.settle()
 
     def settle(self) -> None:
-        """Confirm what may be confirmed, tell listeners, then senders. The part calls it when copies change."""
+        """Raise the confirm offset as far as the part allows, call the listeners, then `done` of complete batches."""
         flushed = self._queue.flushed_offset
         local = flushed if self._is_sync else self._queue.committed_offset
         confirmed, acknowledged, receipt = self._part.settle(local, flushed)
@@ -323,7 +323,7 @@ class CommitLog:
         self._waiting.complete(acknowledged, receipt)
 
     def tell_role(self) -> None:
-        """The listeners hear the state that the log has now."""
+        """Tell the listeners the present state."""
         for listener in self._listeners:
             listener.on_role_change(self.state)
 
@@ -354,7 +354,7 @@ class _Waiters:
             self._arm()
 
     def complete(self, end: int, receipt: AppendReceipt) -> None:
-        """The promise holds up to `end`."""
+        """Acknowledge the batches up to `end`."""
         self._batches.complete(end, lambda: receipt)
 
     def refuse_all(self, refusal: Refusal) -> None:

@@ -1,7 +1,7 @@
-"""The part of a node in the replication of its commit log: the copies a promise waits for, and the right to write.
+"""A node's part in the replication of its commit log: which copies an acknowledgement waits for, and who may write.
 
-`store.log.commit_log` knows this node's disk, its part knows the others. `Alone` has no others; masters and slaves
-are in the room `ha`.
+`store.log.commit_log` knows this node's disk, its part knows the other nodes. `Alone` is the part of a node without
+others; those of masters and slaves are in the room `ha`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ class Settlement(NamedTuple):
     """How far the promise holds, by physical offsets.
 
     Attributes:
-        confirmed: dispatch and reads may go so far.
-        acknowledged: batches that end up to here are done.
-        receipt: what they are told.
+        confirmed: end of the records that may be dispatched and read.
+        acknowledged: end of the batches whose senders are answered.
+        receipt: the receipt for these senders.
     """
 
     confirmed: int
@@ -50,13 +50,13 @@ class Part(Protocol):
         """The log has grown; called once for many batches, before they are settled."""
 
     def settle(self, local: int, flushed: int) -> Settlement:
-        """How far the promise holds, given how far it holds as to this node's disk, and what is durable on it."""
+        """Return how far the promise holds; `local` and `durable` are the ends for which this node's disk suffices."""
 
     def late(self) -> Refusal:
         """The refusal of a batch that has waited for longer than `limit_s`."""
 
     def needed_offset(self) -> int | None:
-        """From where on other nodes within reach still need the log; None: from nowhere."""
+        """Return the offset from which on reachable nodes still need the log; None if no node needs it."""
 
     def readiness(self) -> Readiness:
         """See `ReplicatedLog.readiness`, of a log that takes part."""
@@ -74,10 +74,10 @@ class Part(Protocol):
         """See `ReplicatedLog.transfer`."""
 
     async def drain(self) -> None:
-        """The log closes: let others have what they still need, or take nothing more from them. Not for long."""
+        """Called before the log closes: send other nodes what they need, or stop receiving. Must not take long."""
 
     async def close(self) -> None:
-        """Let go of the other nodes; batches that still wait are refused afterwards."""
+        """Close the connections to other nodes; batches that still wait are refused afterwards."""
 
 
 _WRITTEN = AppendReceipt(generation=0, copies=1, durable_copies=0)
@@ -114,7 +114,7 @@ class Alone:
         return Settlement(local, local, _DURABLE if flushed >= local else _WRITTEN)
 
     def late(self) -> Refusal:
-        """Senders hear that their records are in the log and not known to be durable."""
+        """Return the refusal of records that are in the log and not known to be durable."""
         return flush_timeout(self._flush_limit_ms or 0)
 
     def needed_offset(self) -> int | None:
@@ -149,7 +149,7 @@ class Alone:
 
 
 def flush_timeout(limit_ms: int) -> Refusal:
-    """Of records that are in the log and were not flushed in time."""
+    """Return the refusal of records that are in the log and were not flushed in time."""
     return Refusal(Cause.FLUSH_TIMEOUT, f"stored, but not flushed within {limit_ms} ms")
 
 
