@@ -74,7 +74,7 @@ class MessageReader:
         return record if is_record and dispatch_fields(record, 0)[4] == physical_offset else None
 
     def min_offset(self, queue: ConsumeQueue) -> int:
-        """The first queue offset that can be read: in a compacted queue maybe long before the log's first message."""
+        """Return the first queue offset that can be read; in a compacted queue it may be older than the log."""
         first = self.compacted.first_offset(queue) if self.compacted is not None else None
         return queue.smallest_offset if first is None else first
 
@@ -101,7 +101,7 @@ class MessageReader:
         return max(self._bisect_by_time(queue, lambda time: time <= timestamp) - 1, queue.min_offset)
 
     def _bisect_by_time(self, queue: ConsumeQueue, is_before: Callable[[int], bool]) -> int:
-        """The first offset whose message was not stored `before`; where no message is known, the next one decides."""
+        """Return the first offset whose message was not stored `before`; a blank unit counts as the next message."""
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             probe = middle = (low + high) // 2

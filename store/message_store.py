@@ -78,8 +78,8 @@ class MessageStore:
         cleaner: drops what is old; None before the store is opened.
         index: answers queries by key; None where none is built.
         save_checkpoint: makes the checkpoint say where this store is now, durably; blocks. Set by `store.opening`.
-        disk_full: why no message is taken though the log would, or None; records of watched topics are taken all the
-            same, as consumers go on. Set by the cleaner.
+        disk_full: why messages are refused although the log is writable, or None. State records (watched topics) are
+            accepted nevertheless, so that consumers can commit offsets. Set by the cleaner.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class MessageStore:
         self._kept: deque[tuple[int, Sequence[QueuedDraft]]] = deque()
         self._kept_start = 0  # where the log ended before the first kept batch
         self._touched: dict[ConsumeQueue, None] = {}
-        self._cut_from = 0  # where dispatch was before a cut that failed half done; 0: none did
+        self._cut_from = 0  # dispatched offset before a cut that failed half way; 0: none failed
         self._is_writable = False
         self._announced: LogState | None = None
         self._is_resuming = False
@@ -129,11 +129,11 @@ class MessageStore:
 
     @property
     def is_writable(self) -> bool:
-        """`put` would be tried."""
+        """Whether `put` would try to place messages."""
         return self._is_writable
 
     def why_full(self) -> str | None:
-        """Why messages are refused for want of room; None while the disks of log and queues have some.
+        """Return why messages are refused for lack of room; None while the disks of log and queues have room.
 
         A disk that cannot be asked counts as full.
         """
@@ -197,12 +197,12 @@ class MessageStore:
     # -- following the log
 
     def close(self) -> None:
-        """Take nothing more and follow the log no further; `store.opening` closes what lies below."""
+        """Refuse further messages and stop following the log; `store.opening` closes log and queues."""
         self._is_closed = True
         self._is_writable = False
 
     def on_confirmed(self, confirm_offset: int) -> None:
-        """Dispatch up to `confirm_offset`: kept drafts at once, the rest in slices; where many come, they gather."""
+        """Dispatch up to `confirm_offset`: kept drafts at once, copied records in slices, in batches under load."""
         delay_s = 0.0 if self._is_writable else self._gather_until - self._loop.time()
         if delay_s > 0.0 and confirm_offset - self.dispatched_offset < _GATHERED_BYTES:
             self._resume(delay_s=delay_s)
@@ -221,7 +221,7 @@ class MessageStore:
         self._tell_role(state)
 
     def on_truncated(self, max_offset: int) -> None:
-        """Let go of kept drafts; cut what was dispatched at or past `max_offset`, if anything was.
+        """Drop kept drafts; cut everything derived from records that were dispatched at or past `max_offset`.
 
         The order: queues, the store's listeners in theirs (index, compaction, tables and timers), the checkpoint.
         A crash in between leaves nothing that is ahead of the log, which is cut afterwards.
@@ -283,7 +283,7 @@ class MessageStore:
         self.dispatched_offset = self.log.min_offset
 
     def _pump(self, confirm_offset: int) -> None:
-        """Dispatch for at most a slice; come back when that was not enough."""
+        """Dispatch for at most a slice; schedule another slice if that was not enough."""
         try:
             is_done = self._dispatch_to(confirm_offset)
             self.dispatch_error = None
@@ -301,7 +301,7 @@ class MessageStore:
             self._become_writable()
 
     def _dispatch_to(self, confirm_offset: int) -> bool:
-        """Answer whether everything below `confirm_offset` is dispatched."""
+        """Dispatch; return whether everything below `confirm_offset` is dispatched."""
         if self.dispatched_offset < self.log.min_offset:
             self.restart(self.queues.next_starts())
         kept = self._kept
@@ -345,7 +345,7 @@ class MessageStore:
         return queue
 
     def _dispatch_walk(self, end_offset: int) -> bool:
-        """Dispatch from the log itself for one slice; answer whether it came to `end_offset`."""
+        """Dispatch from the log itself for one slice; return whether `end_offset` was reached."""
         time_slice = TimeSlice(SLICE_S)
         if end_offset - self.dispatched_offset >= _MANY_BYTES:
             self._gather_until = self._loop.time() + _GATHER_S
@@ -356,7 +356,7 @@ class MessageStore:
         return self._dispatch_records(end_offset, time_slice)
 
     def _dispatch_batches(self, end_offset: int, time_slice: TimeSlice) -> bool:
-        """Dispatch many records at once, if the log can be read so; answer whether that came to the end in time."""
+        """Dispatch many records at once, if the log has a batch reader; return whether the end was reached in time."""
         source = self.log.batches()
         if source is None:
             return True
@@ -405,7 +405,7 @@ class MessageStore:
     def _new_queue(self, topic: bytes, queue_id: int, physical_offset: int) -> ConsumeQueue | None:
         try:
             return self.queues.get(topic, queue_id)
-        except InvalidTopicError as error:  # no broker takes such a message: a foreign hand wrote the log
+        except InvalidTopicError as error:  # no broker accepts such a message: another program wrote the log
             log.warning("the record at %d is entered into no queue: %s", physical_offset, error)
             return None
 

@@ -1,4 +1,4 @@
-"""Tails: what follows the bodies of many records, one behind the other, and what their properties say.
+"""Tails: topics and properties (the bytes behind the bodies) of many records, joined, and columns of their values.
 
     | length of topic, i8 | topic | length of properties, i16 | name 0x01 value 0x02 name 0x01 value ... |  next tail
 
@@ -84,7 +84,7 @@ class Values:
 
 
 class Tails:
-    """The tails of many records, with columns of what their properties say.
+    """The tails of many records, with columns of the values of their properties.
 
     Args:
         joined: all of them.
@@ -130,11 +130,11 @@ class Tails:
         return found.only(is_last)
 
     def has_space(self, values: Values) -> Bools:
-        """Return of each value whether a space is in it."""
+        """Return for each value whether it contains a space."""
         return self._next(_SPACE, values.starts) < values.starts + values.lengths
 
     def topic_hashes(self) -> RawHashes:
-        """Return Java's hash of `topic#` of each tail that is plain; of others anything."""
+        """Return Java's hash of `topic#` for each plain tail; for others the result is undefined."""
         hashes = np.zeros(len(self._starts), np.uint32)
         named = np.flatnonzero(self.is_plain & (self._topic_lengths > 0))
         hashes[named] = hashes_of_runs(self.units, self._starts[named] + 1, self._topic_lengths[named])
@@ -171,7 +171,7 @@ class Tails:
         return self._joined[start + 1 : behind - 2], self._joined[behind:end]
 
     def _next(self, unit: int, starts: Longs) -> Longs:
-        """Return where this unit comes next, at or behind each start; without one, the end of all."""
+        """Return the next position of this unit at or behind each start; the end of all tails if there is none."""
         places = np.append(np.flatnonzero(self.units == unit), len(self.units))
         return places[np.searchsorted(places, starts)]
 

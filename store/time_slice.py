@@ -26,5 +26,5 @@ class TimeSlice:
         if now <= self._wall_end:
             return False
         left = self._cpu_end - time.thread_time()
-        self._wall_end = now + left  # it takes at least as long
+        self._wall_end = now + left  # CPU time is at most wall time
         return left < 0

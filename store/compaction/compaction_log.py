@@ -180,7 +180,7 @@ class CompactionLog:
         return result
 
     def kept(self, offset: int, max_bytes: int) -> tuple[bytes, int]:
-        """Return joined records from queue offset `offset` on: one, or more of at most `max_bytes`; and the next offset.
+        """Return joined records from queue offset `offset` on (one, or at most `max_bytes`), and the next offset.
 
         No records: there are none from `offset` on.
         """

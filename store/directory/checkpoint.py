@@ -41,7 +41,7 @@ _SAFETY_MS = 3000
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """The index's part: entries below `entry_count` of the file are of records below `dispatched_offset`, and all."""
+    """The index's part: all entries of records below `dispatched_offset`, and only these, are below `entry_count`."""
 
     dispatched_offset: int
     end_timestamp: int

@@ -62,7 +62,7 @@ def write_config(path: Path, content: bytes) -> None:
 def read_config(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> Loaded[_V] | None:
     """The file's JSON object as `decode` makes it, or its `.bak`'s; None when there is neither.
 
-    `decode` raises ValueError, KeyError, TypeError or AttributeError for an object that is none of its kind.
+    `decode` raises ValueError, KeyError, TypeError or AttributeError for an object that it cannot read.
 
     Raises:
         StoreFormatError: what is there cannot be read; names the file and the place in it.
@@ -86,7 +86,7 @@ def read_config(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> Loaded
 
 
 def _second_name(path: Path, backup: Path) -> Path | None:
-    """Give the file another name, and return it; where the file system knows none, the file becomes `backup` at once.
+    """Make a second name of the file and return it; without hard links the file is renamed to `backup` at once.
 
     Then there is no file `path` for a moment, and None is returned.
     """

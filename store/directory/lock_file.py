@@ -58,5 +58,5 @@ class LockFile:
             return pid
         for name in (ABORT_NAME, RAFT_ABORT_NAME):
             with contextlib.suppress(OSError, ValueError):
-                return int((self.path.parent / name).read_text())  # the holder noted it there
+                return int((self.path.parent / name).read_text())  # written there by the holder of the lock
         return None

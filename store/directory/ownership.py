@@ -1,4 +1,4 @@
-"""Belonging: whether a directory may be a store's. Asked before anything is written to it.
+"""Whether a directory may be used as a store; checked before anything is written to it.
 
 empty, or only what lies beside a store (configuration, logs, lost+found, hidden files)   -> a new store
 a name that RocketMQ or LedgerMQ gives                                                    -> a store
@@ -40,7 +40,7 @@ _SHOWN_MAX = 3
 
 
 def ensure_store(root: Path) -> None:
-    """Nothing, for a directory that is empty or a store's, and may be written.
+    """Check that a directory is empty or a store's, and may be written.
 
     Raises:
         StoreFormatError: it holds something else; nothing was changed.
@@ -58,7 +58,7 @@ def ensure_store(root: Path) -> None:
 
 
 def ensure_writable(directory: Path) -> None:
-    """Nothing, for a directory in which this process may make files.
+    """Check that this process may make files in a directory.
 
     Raises:
         DiskFailedError: it is read-only.
@@ -68,7 +68,7 @@ def ensure_writable(directory: Path) -> None:
 
 
 def _strange(names: Iterable[str]) -> list[str]:
-    """Names in a directory that has no file of a store; empty when it has one."""
+    """Return the names in a directory that has no file of a store; none if it has one."""
     visible = [name for name in names if not name.startswith(".")]
     if any(name in _STORE_NAMES or name.startswith(_STORE_PREFIX) for name in visible):
         return []

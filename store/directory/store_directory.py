@@ -1,4 +1,4 @@
-"""Store directory: the small files that say who has it, what it is, and how the last run ended.
+"""Store directory: its small files say which process uses it, of which kind it is, and how the last run ended.
 
     <root>/  lock   ledgermq.json   abort   checkpoint   config/   commitlog/ ...   consumequeue/ ...
 
@@ -62,18 +62,18 @@ class StoreDirectory:
         return path
 
     def recovered(self) -> None:
-        """The queues agree with the log: from here on a crash is told by the own marker alone."""
+        """Note that the queues agree with the log: from now on only our own marker tells of a crash."""
         if self._java_abort is not self._abort and self._java_abort.was_present:
             self._java_abort.remove()
 
     def close(self, *, clean: bool) -> None:
-        """Give the directory back; `clean` says that everything in it is durable and dispatched."""
+        """Unlock the directory; `clean`: everything in it is durable and dispatched."""
         if clean:
             self._abort.remove()
         self._lock.release()
 
     def close_after(self, error: BaseException) -> None:
-        """Give the directory back because opening the store failed.
+        """Unlock the directory because opening the store failed.
 
         It counts as clean again only where a format was refused: with any other error, records may have been dispatched
         that are not durable.

@@ -3,8 +3,8 @@
     loop        apply(batch)  apply(batch)        query          (checkpointer's thread) sync
     its thread       hash, slots, write   hash, slots, write  find                  fdatasync
 
-A batch that meets a full disk stays, and is gone on with where it stopped. A disk that fails ends building for this
-process: what the last good sync covered is what the checkpoint says from then on.
+If the disk is full, a batch waits and is continued later where it stopped. If the disk fails, this process builds no
+more: from then on the checkpoint says what the last good sync covered.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The index' knowledge of a key.
+    """Result of a query by key.
 
     Attributes:
         offsets: physical offsets, newest first; other keys of the same hash may be among them.
@@ -40,7 +40,7 @@ class QueryResult:
 
 
 class IndexBuilder:
-    """Made on any thread; from then on its methods may be called from any, and the files are its own.
+    """The builder of one index; owns its files. Its methods may be called from any thread.
 
     Attributes:
         config: of the index.
@@ -59,7 +59,7 @@ class IndexBuilder:
         self._cut = start.cut
         self._pending: list[Entries] = []
         self._pending_end = start.resume_offset
-        self._mark: IndexProgress | None = None  # what the files hold when no batch is half put
+        self._mark: IndexProgress | None = None  # what the files hold between two batches
         self._durable: IndexProgress | None = None
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-index")
 
@@ -73,11 +73,11 @@ class IndexBuilder:
         return self._executor.submit(self._apply, batch, end_offset)
 
     def go_on(self) -> "Future[bool]":
-        """Do what is still to be done: the cut of the start, a batch that met an error; answers as `apply`."""
+        """Do what is not done yet: the cut at the start, a batch that met an error; returns as `apply`."""
         return self._executor.submit(self._go_on)
 
     def cut_at(self, physical_offset: int) -> "Future[bool]":
-        """Drop what is known of records at or past an offset, and build on from there; answers as `apply`."""
+        """Drop the entries of records at or past an offset, and continue there; returns as `apply`."""
         return self._executor.submit(self._cut_at, physical_offset)
 
     def query(self, window: QueryRange, count_max: int) -> "Future[QueryResult]":
@@ -93,14 +93,14 @@ class IndexBuilder:
             self._executor.submit(self._delete_before, physical_offset)
 
     def sync(self) -> IndexProgress | None:
-        """Make what is entered durable, and say what it is; after an error what was durable before. Blocks."""
+        """Sync all entries and return how far they reach; after an error, that of the last good sync. Blocks."""
         try:
             return self._executor.submit(self._sync).result()
         except RuntimeError:  # closed
             return self._durable
 
     def close(self) -> None:
-        """Finish what was asked for, and close the files; blocks."""
+        """Finish the work that was handed in, and close the files; blocks."""
         self._executor.submit(self._files.close)
         self._executor.shutdown()
 
@@ -121,7 +121,7 @@ class IndexBuilder:
         return self._go_on()
 
     def _go_on(self) -> bool:
-        """Answer whether the files are what they should be."""
+        """Continue waiting work; return whether all of it is done."""
         if isinstance(self.error, DiskFailedError):
             return False
         try:
@@ -193,7 +193,7 @@ def prepare_index(config: IndexConfig, file: StoreCheckpointFile, log_: Replicat
         start = choose_start(files, file.found, log_, clean=clean)
         vouched = file.found.index
         if vouched is not None and start.resume_offset < vouched.dispatched_offset:
-            # the entries that the progress names are lost, and others will take their place
+            # the entries that the progress names are lost, and other entries will get their numbers
             file.found = replace(file.found, index=None)
             file.save(file.found)
         return IndexBuilder(config, files, start)

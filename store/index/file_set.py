@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ContentEnd:
-    """The end of believable content.
+    """The end of the content that can be trusted.
 
     Attributes:
-        file_count: files kept, from the first.
-        entry_count: of the last file kept, the first number to drop; None: it stays as it is.
+        file_count: number of files to keep, from the first.
+        entry_count: first entry number to drop in the last file kept; None: all its entries stay.
         end_timestamp: store time (ms) of that file's last record; None where it is not known.
     """
 
@@ -77,7 +77,7 @@ class IndexFiles:
     # -- writing
 
     def put(self, entries: Entries) -> int:
-        """Append entries (one or more) to one file, a new one where the last is full; answer how many, 1 or more.
+        """Append entries to the last file, or a new one if that is full; return how many were appended, 1 or more.
 
         Raises:
             DiskFullError, DiskFailedError: nothing was appended.
@@ -161,7 +161,7 @@ class IndexFiles:
         return count
 
     def close(self) -> None:
-        """Close all files. Syncing is the owner's business."""
+        """Close all files without syncing them."""
         for file in self.files:
             file.close()
         self.files.clear()
@@ -173,7 +173,7 @@ class IndexFiles:
             name = path.name
             if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
                 log.warning("%s is not an index file and is ignored", path)
-            elif path.stat().st_size == 0:  # its making was cut short
+            elif path.stat().st_size == 0:  # a crash interrupted its creation
                 path.unlink()
             else:
                 self.files.append(IndexFile(path, self.layout))
@@ -191,7 +191,7 @@ class IndexFiles:
         sync_directory(self.directory)
 
     def _next_name(self) -> str:
-        """The local time, or the millisecond after the last file's when that is later: names keep the order."""
+        """Return the local time, or one ms more than the last file's name if that is later: names keep the order."""
         name = _name_of(datetime.fromtimestamp(self._clock() / 1000))
         if self.files and name <= (last := self.files[-1].path.name):
             name = _after(last)
@@ -206,7 +206,7 @@ class IndexFiles:
 
 
 def _first_offset(file: IndexFile) -> int:
-    """Of the file's first record; of an empty file, that of the last record before it."""
+    """Return the physical offset of the file's first record; for an empty file, of the last record before it."""
     return file.header.begin_offset
 
 

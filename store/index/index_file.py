@@ -2,8 +2,8 @@
 
     entries written ---> slots point to them ---> header counts them ---> sync
 
-Entries never change once written, and slots follow from them: after a crash the slots are made again from the entries
-that a checkpoint vouches for (`cut_to`). The header and the slots have their blocks from the start, so that a full
+Entries never change once written, and slots are derived from them: after a crash the slots are made again from the
+entries that the checkpoint covers (`cut_to`). The header and the slots have their blocks from the start, so that a full
 disk is an exception and never a SIGBUS. Queries read by the descriptor: full files are not mapped. The byte tables
 are in `ledgermq.message.index_unit`.
 
@@ -55,7 +55,7 @@ class IndexFile:
     """One file, opened or (when missing or empty) created; mapped only while it is written.
 
     Args:
-        start: what a new file takes over from the one before it: its end timestamp and end offset; (0, 0) for none.
+        start: end timestamp and end offset of the file before a new one; (0, 0) for none.
 
     Attributes:
         header: as in the file.
@@ -90,7 +90,7 @@ class IndexFile:
     # -- writing
 
     def put(self, given: Entries) -> int:
-        """Append entries, as many as there is room for; answer how many. On an error none counts as appended.
+        """Append as many entries as there is room for; return how many. On an error none counts as appended.
 
         Raises:
             DiskFullError, DiskFailedError: try again with the same entries, or not.
@@ -245,7 +245,7 @@ class IndexFile:
     # -- inside
 
     def _prepare(self, start: tuple[int, int]) -> IndexHeader:
-        """Check the file, or make it; answer its header."""
+        """Check the file, or make it; return its header."""
         size, wanted = self._bytes.size_bytes, self.layout.file_size
         if size not in (0, wanted):
             detail = f"is {size} bytes long, must be {wanted} (maxHashSlotNum and maxIndexNum give the length)"
@@ -283,7 +283,7 @@ class IndexFile:
         return newest
 
     def _seconds(self, timestamps: Longs) -> Longs:
-        """Seconds since the begin timestamp. The first entry's count from what was taken over, as in Java."""
+        """Return seconds since the begin timestamp; for the first entry since the previous file's end, as in Java."""
         begin = self.header.begin_timestamp
         if self.header.entry_count > FIRST_ENTRY:
             return _seconds_since(begin, timestamps)

@@ -1,13 +1,13 @@
-"""Recovery of the index: how far its files can be believed, and from where the log's keys are entered again.
+"""Recovery of the index: how far its files can be trusted, and from which offset keys are entered again.
 
-    entries  |=========== vouched for by our checkpoint ===========|..... cut, made again .....|
+    entries  |============= covered by our checkpoint =============|..... cut, made again .....|
     log      |=====================================================^ resume offset ............| confirm offset
 
 Our checkpoint says which entry belongs to which offset of the log, so that nothing is entered twice and nothing is
 left out. Files without it are RocketMQ's, or our checkpoint is gone: after a clean stop they are taken as they are,
-after another their content is checked, and the last record is entered again. RocketMQ loses entries when it recovers
-and does not notice; here each border between files, and the beginning, is compared with the log, and everything
-behind a gap is made again.
+after any other stop their content is checked, and the last record is entered again. RocketMQ can lose entries when it
+recovers; so the beginning and each border between files is compared with the log, and everything behind a gap is made
+again.
 
 Source: apache/rocketmq `store/.../index/IndexService.java` (load, 5.3.3), which deletes what may be incomplete.
 """
@@ -59,7 +59,7 @@ def choose_start(files: IndexFiles, checkpoint: StoreCheckpoint, log_: Replicate
 
 
 def _within(start: IndexStart, files: IndexFiles, log_: ReplicatedLog) -> IndexStart:
-    """The start, inside the log as it is: its tail may be lost, its head is expired."""
+    """Return the start, moved into the present bounds of the log, whose end may be lost and whose beginning deleted."""
     end, begin = log_.confirm_offset, log_.min_offset
     if start.resume_offset > end:
         log.warning(
@@ -70,7 +70,7 @@ def _within(start: IndexStart, files: IndexFiles, log_: ReplicatedLog) -> IndexS
 
 
 def _vouched(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) -> IndexStart | None:
-    """The start that our checkpoint knows; None where it does not fit the files."""
+    """Return the start according to our checkpoint; None if the checkpoint does not fit the files."""
     if progress is None:
         return None
     if progress.file_name == 0:
@@ -95,7 +95,7 @@ def _holds(file: IndexFile, progress: IndexProgress) -> bool:
 
 
 def _found(files: IndexFiles, checkpoint: StoreCheckpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:
-    """The start that the files themselves and the log suggest."""
+    """Return the start according to the files and the log."""
     if not files.files:
         return IndexStart(None, log_.min_offset)
     gap = _gap(files, log_)
@@ -124,7 +124,7 @@ def _checked(files: IndexFiles, synced_timestamp: int, end_offset: int) -> Index
 
 
 def _good_entries(file: IndexFile) -> int:
-    """The first number whose entry cannot be one: offsets do not fall within a file; all zeros were not written."""
+    """Return the first invalid entry's number: its offset is below that of the one before, or it is all zeros."""
     last_offset = -1
     for start in range(FIRST_ENTRY, file.header.entry_count, _CHECKED_ENTRIES):
         some = file.entries(start, min(start + _CHECKED_ENTRIES, file.header.entry_count))
@@ -170,7 +170,7 @@ def _first_keyed(log_: ReplicatedLog, start: int) -> int | None:
 
 
 def _is_whole(files: IndexFiles, log_: ReplicatedLog, physical_offset: int) -> bool:
-    """Whether the last record indexed is so with all its keys; it is where it is expired."""
+    """Return whether the last indexed record has entries for all its keys, or is deleted from the log."""
     if physical_offset < log_.min_offset:
         return True
     try:

@@ -37,31 +37,31 @@ SLICE_S = 0.002
 """Longest run of collecting keys before the loop gets its turn."""
 
 _DELAY_S = 0.05
-"""From a message's dispatch to the slice that takes its keys: slices of many records cost less a record, but what
-arrives meanwhile at the highest rate (400 MB/s) has to fit into `_DRAFT_BYTES_MAX`."""
+"""Seconds from a message's dispatch to the slice that reads its keys: a slice of many records costs less per record, but
+what arrives in that time at the highest rate (400 MB/s) has to fit into `_DRAFT_BYTES_MAX`."""
 
 _BETWEEN_S = 0.004
-"""Between two slices of what is left over: two thirds of the loop's time stay to others while an index is made."""
+"""Seconds between two slices while the index is behind: two thirds of the loop's time are left to other work."""
 
 _RETRY_S = 1.0
 _QUERY_PATIENCE_S = 1.0
 _SLICE_CHECK_RECORDS = 64
 _UNDER_WAY_MAX = 4
 _SLICE_DRAFTS = 2048
-"""So many drafts are taken at once, about 2 ms of work. Their bytes do not count: bodies are not read. A limit that
-is reached under load keeps the index behind for good, since the log costs more to read than drafts."""
+"""Drafts taken at once, about 2 ms of work. Their bytes do not count, since bodies are not read. A limit that is reached
+under load would keep the index behind for good, since reading the log costs more than drafts."""
 
 _BATCHED_A_DRAFT = 8
-"""So many messages of batches cost as much as a draft of one message."""
+"""Number of messages of a batch that cost as much as a draft of one message."""
 
 _SLICE_BYTES = 1 << 20
-"""Of the log: so much is read at once where there are no drafts."""
+"""Bytes of the log read at once where there are no drafts."""
 
 _BATCH_BYTES = 64 << 10
 """Fewer bytes of a copied log are read record by record."""
 
 _DRAFT_BYTES_MAX = 32 << 20
-"""Of the log: drafts of more are not kept, and the log is read again."""
+"""Bytes of the log whose drafts are kept at most; beyond that the log is read again."""
 
 
 class IndexService:
@@ -159,7 +159,7 @@ class IndexService:
         self._builder.delete_before(physical_offset)
 
     def sync(self) -> IndexProgress | None:
-        """Make the index durable, and say up to where; for the checkpointer's thread, which it blocks."""
+        """Sync the index and return how far it reaches; blocks the checkpointer's thread, which calls it."""
         return self._builder.sync()
 
     # -- queries
@@ -196,7 +196,7 @@ class IndexService:
         return result
 
     async def catch_up(self, patience_s: float | None = None) -> None:
-        """Return when the keys of all that is dispatched now are on their way into the files, in order.
+        """Return when the keys of all records dispatched so far are with the builder.
 
         Raises:
             TimeoutError: not within `patience_s`.
@@ -263,7 +263,7 @@ class IndexService:
         self._send(self._builder.apply(batch, self._cursor))
 
     def _from_drafts(self) -> tuple[KeyBatch, int] | None:
-        """Keys of drafts that begin at the cursor, and where the next ones do; None without such drafts."""
+        """Return the keys of the drafts at the cursor, and the next cursor; None if the drafts there are not kept."""
         kept, end = self._drafts, self._cursor
         drafts: list[QueuedDraft] = []
         cost = 0
@@ -277,7 +277,7 @@ class IndexService:
         return (drafts_batch(drafts), end) if drafts else None
 
     def _from_log(self, end: int, slice_s: float | None) -> tuple[KeyBatch | None, int]:
-        """Keys of records from the cursor on, up to drafts or `end` or for a slice, and where the next ones start."""
+        """Return keys of records from the cursor on, to kept drafts, `end` or the slice's end; and the next cursor."""
         if self._drafts:
             end = min(end, self._drafts[0][0])
         if end - self._cursor >= _BATCH_BYTES and (source := self._store.log.batches()) is not None:
