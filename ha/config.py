@@ -24,7 +24,7 @@ class HaGroupConfig:
         client_address: `host:port` at which this node serves clients.
         inside_address: `host:port` at which it serves the brokers of the group; empty: the same.
         file_size: bytes of a file of the log.
-        secrets: by which they know each other: the first proves, each is accepted; none: they prove nothing.
+        secrets: shared by the nodes: a node proves the first one and accepts each; none: nothing is proved.
         heartbeat_s: longest silence of either side.
         idle_limit_s: a connection is closed when the other end has been silent, or has not read, for so long.
     """
@@ -41,7 +41,7 @@ class HaGroupConfig:
 
     @property
     def secret(self) -> bytes:
-        """The one that proves; empty where there is none."""
+        """The secret that this node proves; empty if there is none."""
         return self.secrets[0] if self.secrets else b""
 
     def hello(self, nonce: bytes, min_offset: int, tail: Tail, epoch: int = 0, epochs: Epochs = ()) -> SlaveHello:
@@ -96,9 +96,9 @@ class MasterConfig:
     Attributes:
         listen_host, listen_port: where slaves connect; port 0: any free one.
         rules: which copies it waits for.
-        limit_s: how long a batch waits for them and for its flush; None: for ever.
-        plain_slaves: hosts that may speak RocketMQ's dialect, which proves nothing.
-        is_insecure: where there is no secret, slaves on other machines are believed, too.
+        limit_s: longest time that a batch waits for these copies and for its flush; None: for ever.
+        plain_slaves: hosts that may use RocketMQ's dialect, which has no proof.
+        is_insecure: without a secret, slaves on other machines are accepted, too.
         batch_bytes: most bytes of the log in one frame.
         window_bytes: most bytes sent to a slave and not reported by it; more than the largest record.
     """
@@ -118,7 +118,7 @@ class MasterConfig:
         return bool(self.group.secrets) or not (self.is_insecure or ipaddress.ip_address(host).is_loopback)
 
     def may_speak_plainly(self, host: str) -> bool:
-        """Whether a slave at this address is believed without a handshake."""
+        """Whether a slave at this address is accepted without a handshake."""
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
@@ -131,7 +131,7 @@ class SlaveConfig:
     """A slave.
 
     Attributes:
-        master_address: `host:port` of the master's listener; empty: a nameserver tells.
+        master_address: `host:port` of the master's listener; empty: it is learned from a nameserver.
         speaks_plainly: the master is RocketMQ's.
     """
 
@@ -149,7 +149,7 @@ class MemberConfig:
         ha_host: host at which slaves reach this node.
         root: folder of the store.
         controllers: `host:port` of each controller.
-        silence_ms: after which the controllers take this broker for dead.
+        silence_ms: silence after which the controllers count this broker as dead.
         priority: smaller is preferred among equals when a master is elected.
         poll_s: longest time between two questions for the controllers' decisions.
         follows_rocketmq: brokers of RocketMQ may be elected, too, and are followed.

@@ -1,8 +1,8 @@
-"""The part of a master: listens to slaves, sends them the log, and says which promises hold.
+"""The part of a master: accepts slaves, sends them the log, and decides what is confirmed and acknowledged.
 
     CommitLog --on_placed--> links: send        links --reported--> Copies --settle()--> CommitLog: confirm, done
 
-No task and no timer is made for a message: a report settles every batch below it.
+There is no task or timer per message: a report settles every batch below it.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ class Master:
         copies: which slaves count; None: those that the configuration's rules name.
 
     Attributes:
-        refused_count: connections refused, or closed for what was said on them.
-        is_active: slaves are served. Appointed masters always are, elected ones between `begin` and `end`.
+        refused_count: connections refused, or closed because of a protocol error.
+        is_active: slaves are served: always by an appointed master, by an elected one between `begin` and `end`.
         epoch: of an elected master; 0 of an appointed one.
         epochs: of the log; none where masters are appointed.
-        on_judged: called when the copies have changed, or may have.
+        on_judged: called when the copies may have changed.
         on_newer_epoch: called when a slave knows of a newer master.
     """
 
@@ -103,20 +103,20 @@ class Master:
         _log.info("slaves are listened to at %s:%d", config.listen_host, self.port)
 
     def begin(self, epoch: int, epochs: Epochs) -> None:
-        """This node was elected: serve slaves from now on. What is confirmed already is acknowledged, too."""
+        """This node was elected: serve slaves from now on. Everything confirmed so far counts as acknowledged."""
         self.epoch, self.epochs = epoch, epochs
         self._acknowledged = self._confirmed = self.confirm_offset
         self.is_active = True
 
     def end(self) -> None:
-        """Another node was elected: serve slaves no more."""
+        """Another node was elected: stop serving slaves."""
         self.is_active = False
         for link in list(self._links):
             link.close()
 
     @property
     def acknowledged(self) -> int:
-        """Senders of records up to here are answered."""
+        """End of the records whose senders are answered."""
         return self._acknowledged
 
     @property
@@ -152,13 +152,13 @@ class Master:
             link.send()
 
     def settle(self, local: int, flushed: int) -> Settlement:
-        """See `Part`. The receipt tells on how many copies the acknowledged records lie at least."""
+        """See `Part`. The receipt has the smallest number of copies of the acknowledged records."""
         confirmed, acknowledged, lacks_slaves = self._copies.promise(local, self._acknowledged)
         self._acknowledged = acknowledged
         received, durable = self._copies.copies_of(acknowledged)
         if confirmed > self._confirmed:
             self._confirmed = confirmed
-            if self._links and not self._is_telling:  # the next frame tells slaves, if one follows soon
+            if self._links and not self._is_telling:  # slaves learn it from the next frame, if one follows soon
                 self._is_telling = True
                 self._loop.call_later(_TELL_S, self._tell_confirmed)
         shortfall = None
@@ -169,7 +169,7 @@ class Master:
         return Settlement(confirmed, acknowledged, AppendReceipt(0, 1 + received, own + durable, shortfall))
 
     def late(self) -> Refusal:
-        """See `Part`: FLUSH_SLAVE_TIMEOUT where slaves are waited for, and the own flush is not what is late."""
+        """See `Part`: FLUSH_SLAVE_TIMEOUT if the batch waits for slaves, and not for this node's flush."""
         limit_ms = int((self.limit_s or 0) * 1000)
         copied = self._copies.promise(self.queue.max_offset, self._acknowledged).acknowledged
         if self._copies.wanted <= 1 or copied > self._acknowledged:
@@ -188,7 +188,7 @@ class Master:
         return self._copies.needed_offset()
 
     def readiness(self) -> Readiness:
-        """See `Part`: not ready while records are refused for want of slaves."""
+        """See `Part`: not ready while records are refused for lack of slaves."""
         there, least = self._copies.in_sync_count, self.config.rules.least
         if not self._copies.takes_records:
             return Readiness(False, f"{there} copies are in sync, at least {least} are needed")
@@ -236,7 +236,7 @@ class Master:
             await asyncio.sleep(_DRAIN_LOOK_S)
 
     async def close(self) -> None:
-        """Close the listener and all connections; nothing is confirmed any more: the last flush is done."""
+        """Close the listener and all connections; called after the last flush, so nothing more is confirmed."""
         self._is_closing = True
         if self._server is not None:
             self._server.close()
@@ -266,7 +266,7 @@ class Master:
         return self._machine.snapshot()
 
     def admit(self, link: SlaveLink) -> None:
-        """Take a new connection; a host with too many connections that have not said hello loses its oldest."""
+        """Accept a new connection; of a host with too many connections without a handshake the oldest is closed."""
         self._links[link] = None
         if not self.is_active:
             link.close()
@@ -278,7 +278,7 @@ class Master:
             oldest.close(HaError(f"{host} has {most} connections that have not said who they are"))
 
     def joined(self, link: SlaveLink, copy: Copy) -> None:
-        """A slave is there; its older connection, if there is one, counts no more."""
+        """Add a slave whose handshake is done; an older connection of it is closed."""
         for other in list(self._links):
             if other is not link and other.copy is not None and other.copy.name == copy.name:
                 if link.hello is None and other.hello is not None:
@@ -291,7 +291,7 @@ class Master:
         self._judge()
 
     def reported(self, link: SlaveLink) -> None:
-        """A slave has more than before: settle what that completes."""
+        """A slave has reported more than before: settle the batches that this completes."""
         self._judge()
         self._settle_log()
 
@@ -308,7 +308,7 @@ class Master:
             self._strangers.warning("%s is refused at the port for slaves: %s", link.address, error)
 
     def closed(self, link: SlaveLink) -> None:
-        """A connection is gone; batches that waited for its slave alone wait no more."""
+        """Handle the end of a connection; batches that waited only for its slave are settled."""
         self._links.pop(link, None)
         if link.copy is not None and self._copies.slaves.get(link.copy.name) is link.copy:
             self._copies.leave(link.copy)

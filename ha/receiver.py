@@ -1,4 +1,4 @@
-"""The slave's end of the stream: dials the master, shakes hands, writes what comes into its log, reports.
+"""The slave's end of the stream: dials the master, does the handshake, writes frames into its log, reports.
 
     dial --> ours: OPENER, challenge, hello, welcome --> [begin anew: snapshot] --> stream --> closed --> dial again
        '---> RocketMQ's: a report -----------------------------------------------^      after 50 ms, 100 ms, ... 1 s
@@ -50,18 +50,18 @@ class CopiedLog(Protocol):
         """
 
     def agree(self, answer: MasterAnswer) -> None:
-        """RocketMQ's elected master tells of its log: go on only if this log is a beginning of it.
+        """Compare this log with the answer of RocketMQ's elected master: it must be a beginning of the master's log.
 
         Raises:
-            HaError: it is not, or was not, and is to be compared again.
+            HaError: it is not, or it was cut and has to be compared again.
             StoreError, OSError: the disk refused to cut it.
         """
 
     def check_welcome(self, welcome: MasterWelcome) -> None:
-        """Whether the master is of this group. Raises `WrongGroupError`."""
+        """Check that the master is of this group. Raises `WrongGroupError`."""
 
     def begin(self, welcome: MasterWelcome | None, snapshot: bytes) -> None:
-        """The stream begins; if it does not begin at this log's end, the log begins anew.
+        """Begin the stream; if it does not begin at this log's end, the log is dropped and begins anew.
 
         Raises:
             StoreError, OSError, ValueError: it could not.
@@ -72,21 +72,21 @@ class CopiedLog(Protocol):
 
         Raises:
             Refusal: the disk refused it.
-            HaError: it does not go on where the log ends.
+            HaError: it does not begin where the log ends.
         """
 
     def report(self) -> Report:
-        """How far this log is."""
+        """Return the report of this log."""
 
     def resolve(self, error: DivergedLogError) -> bool:
-        """The logs differ: drop what is not confirmed here, if there is any; whether it helps to dial again at once.
+        """The logs differ: drop records that are not confirmed here, if any; return whether to dial again at once.
 
         Raises:
             StoreError, OSError: the disk refused to drop it.
         """
 
     def lost(self, error: Exception | None) -> None:
-        """The stream has ended."""
+        """Handle the end of the stream."""
 
 
 class Receiver:
@@ -112,7 +112,7 @@ class Receiver:
             self.dial_again()
 
     def dial_again(self) -> None:
-        """End the present stream: the master is another one, or speaks in another way."""
+        """End the present stream, since the master or its dialect is another one."""
         self._wake.set()
         if self._stream is not None:
             self._stream.close()
@@ -125,7 +125,8 @@ class Receiver:
         """Close the stream."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait([self._task])  # if it failed, asyncio logs that: the log is to be closed all the same
+            # a failure is logged by asyncio and must not keep the log from being closed
+            await asyncio.wait([self._task])
             self._task = None
 
     def report(self) -> None:
@@ -145,7 +146,7 @@ class Receiver:
                     await self._wake.wait()
 
     async def _follow(self) -> bool:
-        """One stream, to its end; whether it got as far as the log's bytes."""
+        """Run one stream to its end; return whether bytes of the log were received."""
         stream, address = _Stream(self._slave, self._loop), self._address
         host, _, port = address.rpartition(":")
         error: Exception | None = None
@@ -195,7 +196,7 @@ class _Stream(asyncio.BufferedProtocol):
         self._nonce = make_nonce()
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
-        self._start = self._end = 0  # of what has arrived and is not taken
+        self._start = self._end = 0  # bytes that have arrived and are not taken yet
         self._welcome: MasterWelcome | None = None
         self._snapshot = bytearray()
         self._header: Header | None = None  # of the frame that has arrived in part
@@ -210,7 +211,7 @@ class _Stream(asyncio.BufferedProtocol):
     # ---- asyncio's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Speak first."""
+        """Send the first bytes."""
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         watch(transport)
         self._heard_s = self._loop.time()
@@ -232,7 +233,7 @@ class _Stream(asyncio.BufferedProtocol):
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what is whole; anything wrong ends the stream."""
+        """Take all whole messages and frames; an error ends the stream."""
         self._end += nbytes
         self._heard_s = self._loop.time()
         self._take()
@@ -256,7 +257,7 @@ class _Stream(asyncio.BufferedProtocol):
             self.report()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is over."""
+        """Handle the end of the connection."""
         self._transport = None
         self.close(error)
 
@@ -279,7 +280,8 @@ class _Stream(asyncio.BufferedProtocol):
             return
         if self._phase is _Phase.SNAPSHOT and self._welcome is not None:
             start = self._welcome.start
-            report = Report(start, 0)  # a sign of life; restored it will be durable up to there
+            # only shows that this slave lives; when the snapshot is restored, the log is durable up to there
+            report = Report(start, 0)
         elif self.has_begun:
             report = self._slave.report()
         else:
@@ -346,7 +348,7 @@ class _Stream(asyncio.BufferedProtocol):
         self._phase = _Phase.SNAPSHOT
         if welcome.snapshot_size == 0:
             self._begin(b"")
-        else:  # it may take long: the master has answered, and must not be silent from now on
+        else:  # it may take long; the master must not be silent from now on
             self._arm()
 
     def _take_snapshot(self, data: memoryview) -> bool:
@@ -405,7 +407,7 @@ class _Stream(asyncio.BufferedProtocol):
         return True
 
     def _beat(self) -> None:
-        """Report again, changed or not; give up a master that is silent."""
+        """Report again, even without a change; close the stream of a silent master."""
         group = self._slave.config.group
         silent_s = self._loop.time() - self._heard_s
         if silent_s > group.idle_limit_s:

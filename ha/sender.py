@@ -1,11 +1,11 @@
-"""One slave as its master sees it: the handshake, then frames out and reports in.
+"""The master's end of one slave's connection: the handshake, then frames to the slave and reports from it.
 
     connected --OPENER--> challenged --hello, proof--> streaming       a node of ours
              '--report of a host that may speak plainly--> streaming   RocketMQ's slave
              '--handshake of such a host--> agreeing --report--> streaming   RocketMQ's slave of an elected master
 
-Bytes of the log go from the file's mapping to the socket as they are. What waits for the slave is bounded by the
-window of its `Copy` and by the socket's buffer; a slave that does not read, or is silent, is dropped.
+Bytes of the log go from the file's mapping to the socket without a copy in Python. The bytes that wait for the slave
+are bounded by the window of its `Copy` and the socket's buffer; a slave that does not read, or is silent, is dropped.
 """
 
 import asyncio
@@ -61,22 +61,22 @@ class SlaveLinkOwner(Protocol):
         """A connection was accepted."""
 
     def joined(self, link: "SlaveLink", copy: Copy) -> None:
-        """It is a slave, and the stream begins."""
+        """The handshake is done, and the stream begins."""
 
     def reported(self, link: "SlaveLink") -> None:
-        """Its copy has moved."""
+        """The slave's report has changed its copy."""
 
     def newer_epoch(self, link: "SlaveLink") -> None:
-        """Its slave was told of a newer master by the controllers."""
+        """The slave knows of a newer master from the controllers."""
 
     def complain(self, link: "SlaveLink", error: Exception) -> None:
-        """Why a connection is closed."""
+        """Count and log the error for which a connection is closed."""
 
     def closed(self, link: "SlaveLink") -> None:
         """It is gone."""
 
     def observe_lag(self, seconds: float) -> None:
-        """A slave has reported bytes that were ready to be sent so long ago."""
+        """A slave has reported bytes that could be sent `seconds` ago."""
 
 
 class _Phase(enum.Enum):
@@ -91,9 +91,9 @@ class SlaveLink(asyncio.Protocol):
     """One connection that was made to the master's port.
 
     Attributes:
-        copy: what the slave has; None before it is known who it is.
+        copy: what the slave has; None before the handshake is done.
         host: of the other end.
-        hello: what it said; None for RocketMQ's slave.
+        hello: the slave's hello; None for RocketMQ's slave.
     """
 
     def __init__(self, owner: SlaveLinkOwner, loop: asyncio.AbstractEventLoop) -> None:
@@ -137,7 +137,7 @@ class SlaveLink(asyncio.Protocol):
         self._owner.admit(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a broken protocol, or a log that cannot be read, closes the connection."""
+        """Handle received bytes; an error of the protocol, or a log that cannot be read, closes the connection."""
         self._input += data
         try:
             self._take()
@@ -175,7 +175,7 @@ class SlaveLink(asyncio.Protocol):
             self._transport.abort()
 
     def send(self) -> None:
-        """Send what the log has and the window allows, or a confirm offset that moved; a bounded part a turn."""
+        """Send bytes of the log as the window allows, or a new confirm offset; a bounded part in each turn."""
         copy, transport = self.copy, self._transport
         if copy is None or transport is None or self._phase is not _Phase.STREAMING or self._is_restoring:
             return
@@ -197,7 +197,7 @@ class SlaveLink(asyncio.Protocol):
             self._write(transport, copy, memoryview(b""))
 
     def beat(self, now_s: float) -> None:
-        """To be called now and then: a heartbeat when nothing was sent for a while; drops a slave that is stuck."""
+        """Send a heartbeat if nothing was sent for a while, and drop a slave that is stuck; call it regularly."""
         copy, transport, group = self.copy, self._transport, self._owner.config.group
         if copy is None or transport is None or self._phase is not _Phase.STREAMING:
             return
@@ -229,10 +229,10 @@ class SlaveLink(asyncio.Protocol):
         copy.on_sent(len(data))
 
     def _write_now(self, transport: asyncio.Transport, pieces: tuple[bytes | memoryview, ...]) -> None:
-        """Write before this turn of the loop ends, when uvloop would: the slave may copy while this node goes on."""
+        """Write now and not at the end of this turn, as uvloop would: the slave can copy at the same time."""
         sent = 0
         if self._descriptor >= 0 and not (transport.is_closing() or transport.get_write_buffer_size()):
-            with contextlib.suppress(OSError):  # it is full, or broken, which the transport finds out
+            with contextlib.suppress(OSError):  # it is full or broken; the transport finds out which
                 sent = os.writev(self._descriptor, pieces)
         for piece in pieces:
             if sent < len(piece):
@@ -252,7 +252,7 @@ class SlaveLink(asyncio.Protocol):
             self._take_reports()
 
     def _part_end(self, end: int) -> int:
-        """Up to where the next frame may go: to the end of an epoch in the dialect in which frames belong to one."""
+        """Return the largest end of the next frame: the end of the epoch in a dialect whose frames lie in one epoch."""
         assert self.copy is not None
         part_end = part_at(self._owner.epochs, self.copy.sent)[1] if self._dialect is AUTO_SWITCH else None
         return end if part_end is None else min(end, part_end)
@@ -276,11 +276,11 @@ class SlaveLink(asyncio.Protocol):
         if first > queue.max_offset or 0 < first < queue.min_offset:
             bounds = f"the master has {queue.min_offset} to {queue.max_offset}"
             raise DivergedLogError("longer" if first else "behind", f"a first report of {first}, and {bounds}")
-        # one vote a host: RocketMQ's slave does not say who it is
+        # counts once per host, since RocketMQ's slave sends no identity
         self._begin(f"plain-{self.host}", first or queue.min_offset)
 
     def _shake_hands(self) -> None:
-        """Tell RocketMQ's slave the epochs; it cuts what differs before it asks for more."""
+        """Send RocketMQ's slave the epochs; it cuts its log where that differs before it asks for more."""
         assert self._transport is not None
         if not self._input.startswith(OPENING):
             raise HaProtocolError("no handshake, and this master was elected: its slaves are told epochs")
@@ -294,7 +294,7 @@ class SlaveLink(asyncio.Protocol):
         self._transport.write(encode_answer(MasterAnswer(end, self._owner.epochs)))
 
     def _agree(self) -> None:
-        """Its first report is where it wants the log from: inside a record, if its last connection ended there."""
+        """Begin at its first report, which is inside a record if its last connection ended there."""
         assert self._handshake is not None
         with memoryview(self._input) as view:
             first = AUTO_SWITCH.read_report(view).received
@@ -312,7 +312,7 @@ class SlaveLink(asyncio.Protocol):
         self._begin(f"{self._owner.config.group.name}/{self._handshake.broker_id}", start, has=record)
 
     def _whole_records(self, report: Report) -> Report:
-        """What RocketMQ's slave has without the part of a record at its end: what is confirmed ends with a record."""
+        """Return a report of RocketMQ's slave, cut to whole records, since the confirm offset is a record's end."""
         assert self.copy is not None
         if not self._record_end <= report.received <= self.copy.sent:
             return report  # not believed
@@ -357,7 +357,7 @@ class SlaveLink(asyncio.Protocol):
         self._begin(f"{hello.name}/{hello.broker_id}", start)
 
     def _refuse(self, error: WrongGroupError | DivergedLogError, nonce: bytes, secret: bytes) -> None:
-        """Send the reason with a proof, since only a master may make a slave doubt its log. The caller raises it."""
+        """Send the reason with a proof, so that only a master can make a slave cut its log. The caller raises it."""
         assert self._transport is not None
         content = refusal(error)
         self._transport.write(seal(content, prove(secret, LISTENER, nonce, content)))

@@ -1,10 +1,10 @@
-"""The part of a slave: copies its master's log, serves what the master confirmed, and takes no records of its own.
+"""The part of a slave: copies its master's log, serves confirmed records, and refuses appends.
 
     Receiver --take--> CommitLog: files, sync --settle()--> confirmed: whole records, at most what the master confirmed
 
-A log that has what the master's has not is cut back to what is confirmed here, and no further than to where this
-process found its end: below, the process before may have reported it, and the master acknowledged it. If that is not
-enough, the slave stands still and says so.
+If the log has records that the master's log does not have, it is cut back to what is confirmed here, but not below the
+end that this process found at its start: records below may have been reported by the process before, and acknowledged
+by the master. If the logs still differ, the slave stops copying and reports why.
 """
 
 import asyncio
@@ -59,14 +59,14 @@ class Slave:
         history: the epochs of the log, where masters are elected; None where they are appointed.
 
     Attributes:
-        limit_s: no batch waits here.
+        limit_s: None, since no batch waits at a slave.
         epoch: of the elected master that this slave follows; 0 of an appointed one.
-        dialect: what the master that is followed speaks.
-        tables_at: `host:port` of the master that is to be asked for topics, groups and offsets, since its log lacks
-            them: RocketMQ's; empty where there is none.
-        is_learner: RocketMQ's elected master is told not to count this slave.
+        dialect: the dialect of the master that is followed.
+        tables_at: `host:port` of a master of RocketMQ's, which has to be asked for topics, groups and offsets because
+            they are not in its log; empty for our master, or none.
+        is_learner: tells RocketMQ's elected master not to count this slave.
         receiver: the stream.
-        trouble: why it does not copy; None while it does, or before it was tried.
+        trouble: why this slave does not copy; None while it does, and before the first try.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class Slave:
         self.receiver.start()
 
     def follow(self, address: str, client_address: str) -> bool:
-        """A nameserver says where the master listens, and where it serves clients; what is configured counts more.
+        """Take over the master's addresses from a nameserver; a configured address has priority.
 
         Args:
             address: `host:port` for slaves; empty: not known there.
             client_address: `host:port` for clients; empty: not known there.
 
         Returns:
-            Whether that is all that this slave needs to be told.
+            Whether this slave now has all addresses that it needs.
         """
         if address and not self.config.master_address:
             self.receiver.address = address
@@ -128,7 +128,7 @@ class Slave:
         return True
 
     def follow_elected(self, epoch: int, ha_address: str, hint: LeaderHint | None, dialect: Dialect = OURS) -> None:
-        """The controllers have named a master, or none: copy the log of that one from now on.
+        """Copy the log of the master that the controllers have named, or of none.
 
         Args:
             epoch: of the master.
@@ -150,13 +150,13 @@ class Slave:
         self.receiver.address = ha_address
 
     def learn_only(self, is_learner: bool) -> None:
-        """Tell RocketMQ's elected master from now on that this slave never counts, or does."""
+        """Set whether RocketMQ's elected master is told that this slave never counts."""
         self.is_learner = is_learner
         if self.dialect is AUTO_SWITCH:
             self.receiver.dial_again()
 
     def stop_following(self) -> None:
-        """Take nothing more from a master; a record that has not arrived whole is dropped.
+        """Stop copying; drop a record that has not arrived whole.
 
         Raises:
             DiskFailedError: the disk refused to drop it.
@@ -166,7 +166,7 @@ class Slave:
         self._cut_incomplete_record()
 
     def resume(self) -> None:
-        """This node was master up to now: its log ends with a whole record."""
+        """Begin as slave after having been master: the log ends with a whole record."""
         self._found_end = self._queue.max_offset
         self._ends_at(self._found_end)
         self._master_confirmed = self._attached.confirm_offset
@@ -174,12 +174,12 @@ class Slave:
 
     @property
     def heard(self) -> int | None:
-        """How far the master that is copied now has confirmed; None while it has not said so."""
+        """Confirm offset of the master that is copied now; None before it was received."""
         return self._master_confirmed if self._is_streaming and self._has_heard else None
 
     @property
     def lacks_state(self) -> bool:
-        """The log began anew, and the master's snapshot is not restored yet: this node must not be master."""
+        """Whether the log began anew and the master's snapshot is not restored yet: this node must not be master."""
         return self._lacks_state
 
     # ---- the part of the log
@@ -217,7 +217,7 @@ class Slave:
         raise refusal
 
     def on_placed(self) -> None:
-        """The master is told with the next report."""
+        """Do nothing: the next report tells the master."""
 
     def settle(self, local: int, flushed: int) -> Settlement:
         """See `Part`: whole records that the master has confirmed and that are in the file here."""
@@ -233,7 +233,7 @@ class Slave:
         return None
 
     def readiness(self) -> Readiness:
-        """Ready to serve reads once the master was heard, also while it is away; not when the logs differ."""
+        """Ready for reads after the first contact with the master, also while it is away; not if the logs differ."""
         if self._has_diverged or self._lacks_state or self._hint is None:
             return Readiness(False, self.trouble or "a slave that has not reached its master yet")
         state = "copies" if self._is_streaming else f"has lost ({self.trouble})"
@@ -248,7 +248,7 @@ class Slave:
         return ()
 
     def metrics(self) -> Iterator[Family]:
-        """See `Part`: whether it copies, and how far behind what the master had confirmed when it last spoke."""
+        """See `Part`: whether it copies, and how far it is behind the last known confirm offset of the master."""
         yield Family("ledgermq_slave_connected", "gauge", "1 while this slave copies.", [((), int(self._is_streaming))])
         behind = max(self._master_confirmed - self._queue.max_offset, 0)
         explanation = "Of what the master has confirmed and this slave has not."
@@ -268,7 +268,7 @@ class Slave:
     # ---- for the receiver
 
     def hello(self, nonce: bytes) -> bytes:
-        """See `CopiedLog`. While a snapshot is still to be restored, it says that the log is empty, to get one again.
+        """See `CopiedLog`. Until a snapshot is restored, the hello says that the log is empty, to get it again.
 
         After a kill in that state the log has no files, so that the next process says the same. A record that has not
         arrived whole is dropped before, so that the tail ends with a record.
@@ -286,7 +286,7 @@ class Slave:
         return hello.encode()
 
     def agree(self, answer: MasterAnswer) -> None:
-        """See `CopiedLog`: all that RocketMQ's elected master shows of its log are its epochs."""
+        """See `CopiedLog`: RocketMQ's elected master sends nothing but its epochs to compare the logs."""
         assert self._history is not None, "only elected masters have epochs"
         self._cut_incomplete_record()
         queue, newest = self._queue, answer.epochs[-1].number if answer.epochs else 0
@@ -327,7 +327,8 @@ class Slave:
                 self._history.take_over(_epochs_of(welcome))
             self._wants_durable = welcome.wants_durable
             if self._wants_durable:
-                log.local.sync(queue.max_offset, self._on_durable)  # what an earlier stream did not ask to be flushed
+                # bytes of an earlier stream that did not ask for a flush
+                log.local.sync(queue.max_offset, self._on_durable)
             if self._history is None:
                 self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address, welcome.inside_address)
             elif self._hint is not None:  # the controllers know the address for clients only
@@ -346,7 +347,7 @@ class Slave:
         if header.size and header.offset != end:
             if end or self.dialect is OURS:
                 raise HaProtocolError(f"the master sends from {header.offset}, the log here ends at {end}")
-            log.restart(header.offset)  # RocketMQ's master begins where it likes with a slave that has nothing
+            log.restart(header.offset)  # RocketMQ's master chooses where it begins with a slave that has nothing
             self._found_end = self._master_confirmed = header.offset
             self._ends_at(header.offset)
         if header.size:
@@ -363,7 +364,7 @@ class Slave:
     def report(self) -> Report:
         """See `CopiedLog`. To RocketMQ's master, and where masters are elected, with SYNC_FLUSH only what is durable.
 
-        To ours both are ends of records: what it confirms by them is an offset at which other slaves may stop. A
+        To our master both are ends of records, since it confirms up to them, and other slaves may end there. A
         master with ASYNC_FLUSH acknowledges what was received, and an elected replica with SYNC_FLUSH must not lose it.
         """
         if self.dialect is not CLASSIC:
@@ -405,7 +406,7 @@ class Slave:
     # ---- inside
 
     def _cut_what_differs(self, welcome: MasterWelcome, *, begins_anew: bool) -> None:
-        """Cut what an elected master has not. Its epochs are taken over later: the old ones say that the log differs.
+        """Cut records that the elected master does not have; the old epochs stay and show that the logs differ.
 
         Raises:
             HaError: the log was cut; dial again, so that its new end is compared.
@@ -421,12 +422,12 @@ class Slave:
         self._cut_back(start)
 
     def _cut_incomplete_record(self) -> None:
-        """The last stream ended inside a record. Raises `DiskFailedError`: the disk refused to drop it."""
+        """Drop a record of which the last stream brought only a part. Raises `DiskFailedError`: the disk refused."""
         if self._record_end < self._queue.max_offset:
             self._attached.cut(self._record_end)
 
     def _cut_back(self, start: int) -> None:
-        """Cut what an elected master has not. Raises as `_cut_what_differs`, also where that has worked."""
+        """Cut records that the elected master does not have. Raises as `_cut_what_differs`, also on success."""
         end = self._queue.max_offset
         _log.warning("the log of the master of epoch %d differs from %d on; had %d", self.epoch, start, end)
         try:
@@ -462,7 +463,7 @@ class Slave:
         self.receiver.report()
 
     def _ends_at(self, end: int) -> None:
-        """The log was cut, or began anew: it ends with a whole record."""
+        """Note the end of a log that was cut or began anew; a whole record ends there."""
         self._record_end = end
         self._durable = min(self._durable, end)
         self._marks.clear()

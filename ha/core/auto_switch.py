@@ -28,11 +28,11 @@ _ENTRY: Final = struct.Struct(">iq")
 _REPORT: Final = struct.Struct(">iq")
 _HEADER: Final = struct.Struct(">iiqiqq")
 OPENING: Final = struct.pack(">i", _AGREEING)
-"""What a slave's first bytes are."""
+"""A slave's first bytes."""
 
 
 class SlaveHandshake(NamedTuple):
-    """What a slave says of itself.
+    """A slave's handshake.
 
     Attributes:
         broker_id: that the controllers gave it, 1 or more.
@@ -46,14 +46,14 @@ class SlaveHandshake(NamedTuple):
 
 
 class MasterAnswer(NamedTuple):
-    """What a master tells of its log: where it ends, and its epochs, oldest first."""
+    """A master's answer: the end of its log, and its epochs, oldest first."""
 
     end: int
     epochs: Epochs
 
 
 class AutoSwitch(Unsealed):
-    """See `ha.core.stream.Dialect`. Slaves tell only what they have received."""
+    """See `ha.core.stream.Dialect`. Slaves report only what they have received."""
 
     report_size = _REPORT.size
     header_size = _HEADER.size

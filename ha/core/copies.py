@@ -1,8 +1,8 @@
-"""The copies of a master's log: what each slave has, which of them count, and how far the promise holds.
+"""The copies of a master's log: what each slave has, which slaves count, and what is confirmed and acknowledged.
 
     report --> `Copy` (validated) --> in sync? --> `Copies.promise(local)`: confirmed up to, acknowledged up to
 
-Nothing is kept for each message: a report moves one number, and the waiting batches below it are complete.
+There is no state per message: a report raises one offset, and the waiting batches below it are complete.
 
 Times are seconds of a monotonic clock, offsets physical.
 """
@@ -22,12 +22,12 @@ class CopyRules:
     """The copies for which a master waits.
 
     Attributes:
-        wanted: copies, the master's own included, that an acknowledgement waits for; 1 waits for no slave.
-        least: copies in sync, the own included, below which no record is taken.
+        wanted: number of copies, the master's own included, for which an acknowledgement waits; 1 waits for no slave.
+        least: number of copies in sync, the own included, below which records are refused.
         is_adaptive: wait for fewer than `wanted`, down to `least`, while fewer are in sync.
         counts_durable: only what is durable on a slave counts.
         gap_max_bytes: a slave further behind than this is not in sync.
-        catch_up_s: nor is one that was not at the master's end for so long.
+        catch_up_s: a slave that has not reached the master's end for this time is not in sync either.
     """
 
     wanted: int = ALONE
@@ -42,9 +42,9 @@ class Promise(NamedTuple):
     """How far a master's promise holds.
 
     Attributes:
-        confirmed: reads and dispatch may go so far.
+        confirmed: end of the records that may be read and dispatched.
         acknowledged: senders of records up to here are answered.
-        lacks_slaves: they are told that no slave has their records.
+        lacks_slaves: these senders are told that no slave has their records.
     """
 
     confirmed: int
@@ -56,13 +56,13 @@ class Copy:
     """One slave: what was sent to it, and what it reports.
 
     Args:
-        name: one vote each: a newer connection of the same name replaces the older one.
+        name: identifies the slave, which counts once: a newer connection with the same name replaces the older one.
         address: of its end of the connection, for people.
         start: where sending begins.
         now_s: the time.
         window_bytes: most bytes that are sent and not reported.
         batch_bytes: most bytes of a frame.
-        is_learner: it copies, and never counts.
+        is_learner: it copies the log and never counts.
         serves_at: where it serves brokers of the group, `host:port`; empty where that is not known.
 
     Attributes:
@@ -70,8 +70,8 @@ class Copy:
         received, durable: as last reported.
         reported_s: when it last reported.
         in_sync: it counts.
-        caught_up_s: when what counts of it was last known to be all that the master had.
-        moved_s: when what counts of it last grew, or was all that was sent.
+        caught_up_s: when its counted end last reached the master's end.
+        moved_s: when its counted end last rose, or was the end of everything sent.
     """
 
     def __init__(
@@ -96,26 +96,27 @@ class Copy:
         self.serves_at = serves_at
         self._window_bytes = window_bytes
         self._batch_bytes = min(batch_bytes, FRAME_LIMIT_BYTES)
-        self._mark: tuple[int, float] = (-1, now_s)  # an end of the master's that it is to reach, and since when
+        # an end of the master's log that it has not reached yet, and since when that is the mark
+        self._mark: tuple[int, float] = (-1, now_s)
 
     def next_size(self, end: int, file_size: int) -> int:
-        """Bytes of the next frame of a log that ends at `end`, with files of `file_size`; 0: nothing may be sent now.
+        """Return the size of the next frame of a log that ends at `end`, with files of `file_size`; 0: none now.
 
-        A frame lies in one file. The window is closed while too much is sent and not reported.
+        A frame lies in one file. Nothing is sent while more than the window is sent and not reported.
         """
         window = self.received + self._window_bytes - self.sent
         left = file_size - self.sent % file_size
         return max(min(end - self.sent, window, left, self._batch_bytes), 0)
 
     def on_sent(self, size: int) -> None:
-        """A frame of so many bytes is on its way."""
+        """Note that a frame of `size` bytes was sent."""
         self.sent += size
 
     def on_report(self, report: Report, end: int, now_s: float, *, durable: bool = False) -> None:
-        """Take over a report; `end` is the master's at this moment; `durable`: only what is durable counts.
+        """Apply a report; `end` is the present end of the master's log; `durable`: only what is durable counts.
 
         Raises:
-            HaProtocolError: it tells of bytes that were never sent to it, or of fewer than before.
+            HaProtocolError: it names bytes that were never sent, or fewer than the report before.
         """
         if report.received > self.sent:
             raise HaProtocolError(f"a report of {report.received}, and only {self.sent} were sent")
@@ -126,7 +127,7 @@ class Copy:
         acked = self.acked(durable=durable)
         if acked > before or acked == self.sent:
             self.moved_s = now_s
-        if acked >= self._mark[0]:  # reports that come faster than what they tell of do not move the mark
+        if acked >= self._mark[0]:  # reports that come faster than new records do not move the mark
             self.caught_up_s = now_s if acked >= end else self._mark[1]
             self._mark = (end, now_s)
 
@@ -147,7 +148,7 @@ class Copies:
         self.slaves: dict[str, Copy] = {}
 
     def join(self, copy: Copy) -> None:
-        """A slave has connected; it takes the place of an older connection of its name."""
+        """Add a slave that has connected; it replaces an older connection of its name."""
         self.slaves[copy.name] = copy
 
     def leave(self, copy: Copy) -> None:
@@ -156,9 +157,10 @@ class Copies:
             del self.slaves[copy.name]
 
     def look(self, end: int, confirmed: int, now_s: float) -> list[Copy]:
-        """Decide anew who is in sync; returns those for whom that changed. To be called on reports and now and then.
+        """Decide again which slaves are in sync; return those that changed. Call it on reports and regularly.
 
-        A slave joins when it has what is confirmed and was caught up within `catch_up_s`; it leaves by the rules.
+        A slave comes into sync when it has everything confirmed and was at the master's end within `catch_up_s`; it
+        falls out of sync by `gap_max_bytes` and `catch_up_s`.
         """
         rules, changed = self.rules, []
         for copy in self.slaves.values():
@@ -173,25 +175,25 @@ class Copies:
 
     @property
     def wanted(self) -> int:
-        """Copies, the own included, that an acknowledgement waits for."""
+        """Number of copies, the own included, for which an acknowledgement waits."""
         return self.rules.wanted
 
     @property
     def in_sync_count(self) -> int:
-        """Copies that count, the own included."""
+        """Number of copies that count, the own included."""
         return 1 + sum(copy.in_sync for copy in self.slaves.values())
 
     @property
     def takes_records(self) -> bool:
-        """Whether enough copies are in sync for records to be taken at all."""
+        """Whether enough copies are in sync to accept records."""
         return self.rules.least <= ALONE or self.in_sync_count >= self.rules.least
 
     def promise(self, local: int, acknowledged: int) -> Promise:
         """How far the promise holds.
 
         Args:
-            local: how far it holds as to this node's own disk.
-            acknowledged: how far senders were answered before; never taken back.
+            local: end of the records for which this node's disk suffices.
+            acknowledged: end of the records whose senders are answered already; the result is not below it.
         """
         rules = self.rules
         wanted = rules.wanted
@@ -210,12 +212,12 @@ class Copies:
         return Promise(confirmed, min(acknowledged, confirmed), False)
 
     def copies_of(self, end: int) -> tuple[int, int]:
-        """On how many slaves everything up to `end` lies, and on how many of them durably."""
+        """Return the number of slaves that have everything up to `end`, and of those that have it durably."""
         slaves = self.slaves.values()
         return sum(copy.received >= end for copy in slaves), sum(copy.durable >= end for copy in slaves)
 
     def needed_offset(self) -> int | None:
-        """From where on connected slaves still need the log; None when there is none."""
+        """Return the offset from which on connected slaves need the log; None if none is connected."""
         return min((copy.received for copy in self.slaves.values()), default=None)
 
     @staticmethod

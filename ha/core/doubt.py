@@ -1,9 +1,9 @@
-"""Whether the end of a replica's log may be missing: it had acknowledged records, and a power cut took them.
+"""Whether the end of a replica's log may be missing: a power cut may have taken records that it had acknowledged.
 
-    power cut --> in doubt: the replica is no candidate in elections --> it has all that a master confirms --> sound
+    power cut --> in doubt: no candidate in elections --> it has everything that a master confirmed --> sound
 
-A master is elected from the in-sync set, and that set has everything acknowledged only as long as its members keep
-what they have reported. Records that were reported before they were durable are lost with the power.
+A master is elected from the in-sync set, which has everything acknowledged only if its members keep what they have
+reported. Records that were reported before they were durable are lost with the power.
 """
 
 
@@ -21,7 +21,7 @@ class Doubt:
         self.epoch = epoch
 
     def heard(self, epoch: int, confirmed: int, end: int) -> bool:
-        """The master of `epoch`, which is copied, has confirmed so much, and the log here has `end`.
+        """Note that the master of `epoch` has confirmed up to `confirmed`, and the log copied from it ends at `end`.
 
         Returns:
             Whether this ends the doubt. A master of an older epoch may lack what was acknowledged.
@@ -32,5 +32,5 @@ class Doubt:
         return True
 
     def leads(self) -> None:
-        """This replica is master: no other has more."""
+        """Note that this replica is master: no other replica has more."""
         self.epoch = None

@@ -1,13 +1,13 @@
-"""The copies of an elected master's log: a promise holds when every member of the in-sync set has it.
+"""The copies of an elected master's log: a record is confirmed when every member of the in-sync set has it.
 
-The controllers decide who is in the set; the master proposes. What it proposed may have been decided before it hears of
-it, so both sets count until then:
+The master proposes a set, the controllers decide. They may have decided before the master hears of it, so until then
+the members of both sets count:
 
-    near the end --> joining: counts already --has all that is confirmed--> asked --controllers agree--> agreed
+    near the end --> joining: counts already --has everything confirmed--> asked --controllers agree--> agreed
     agreed       --disconnected, or behind for too long--> asked without it --controllers agree--> not a member
 
-An answer that was lost leaves its set in doubt. It counts until the set has another epoch: a proposal names the epoch
-of the set that it replaces, so then it cannot be decided any more.
+If an answer was lost, its set may have been decided. Its members count until the agreed set has another epoch: a
+proposal names the epoch of the set that it replaces, so it cannot be decided after that.
 
 Times are seconds of a monotonic clock, offsets physical.
 """
@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from ha.core.copies import Copies, Copy, CopyRules, Promise
 
 _NEAR_BYTES: Final = 1 << 20
-"""A slave that lacks no more than this may join; confirming waits until it has the rest."""
+"""A slave that lacks at most this many bytes may join; nothing more is confirmed until it has the rest."""
 _JOINING_SILENCE_S: Final = 1.0
-"""A slave that is to join and reports nothing for so long does not hold the others up any longer."""
+"""Seconds without a report after which confirming no longer waits for a slave that is to join."""
 _NOBODY: Final = frozenset[int]()
 
 
@@ -29,7 +29,7 @@ class Proposal(NamedTuple):
     Attributes:
         ids: of the set, the master's own included.
         set_epoch: of the set that it replaces.
-        renews: it is the present set; to be decided all the same, under another epoch.
+        renews: it is the present set, which shall get another epoch.
     """
 
     ids: frozenset[int]
@@ -59,14 +59,14 @@ class ElectedCopies(Copies):
     # ---- what the controllers say
 
     def begin(self, own_id: int, ids: frozenset[int], set_epoch: int, start: int) -> None:
-        """This node is master from now on, with a log that ends at `start`; it has no slaves yet."""
+        """Begin as master, with a log that ends at `start` and without slaves."""
         self.own_id, self.agreed, self.set_epoch, self._start = own_id, ids, set_epoch, start
         self.slaves = {}
         self._joining = self._doubtful = _NOBODY
         self._asked = None
 
     def learn(self, ids: frozenset[int], set_epoch: int) -> None:
-        """The controllers have decided this set; older news than what is known changes nothing."""
+        """Take over a set that the controllers have decided, unless a newer one is known."""
         if set_epoch <= self.set_epoch:
             return
         self.agreed, self.set_epoch = ids, set_epoch
@@ -75,12 +75,12 @@ class ElectedCopies(Copies):
         self._joining -= ids
 
     def refused(self, proposal: Proposal) -> None:
-        """The controllers have decided against the proposal."""
+        """Note that the controllers have refused the proposal."""
         if self._asked == proposal:
             self._asked = None
 
     def doubt(self, proposal: Proposal) -> None:
-        """The outcome of the proposal is not known: the controllers may have agreed, or may agree later."""
+        """Note that the outcome of the proposal is not known: the controllers may have agreed, or may agree later."""
         if self._asked == proposal:
             self._asked = None
             self._doubtful |= proposal.ids
@@ -89,7 +89,7 @@ class ElectedCopies(Copies):
 
     @property
     def counted(self) -> frozenset[int]:
-        """Ids of all whose copies a promise needs, the own one among them."""
+        """Ids of the replicas that must have a record before it is confirmed, the own one included."""
         asked = _NOBODY if self._asked is None else self._asked.ids
         return self.agreed | asked | self._doubtful | self._joining | {self.own_id}
 
@@ -110,7 +110,7 @@ class ElectedCopies(Copies):
         return changed
 
     def propose(self, end: int, confirmed: int, now_s: float) -> Proposal | None:
-        """The set to ask the controllers for; None while one is asked for, or the present one is right.
+        """Return the set to propose to the controllers; None while a proposal is open, or if the present set is right.
 
         The caller reports the outcome: `learn`, `refused` or `doubt`.
         """
@@ -131,16 +131,16 @@ class ElectedCopies(Copies):
 
     @property
     def wanted(self) -> int:
-        """See `Copies.wanted`: all that count."""
+        """See `Copies.wanted`: the number of all that count."""
         return len(self.counted)
 
     @property
     def in_sync_count(self) -> int:
-        """Members of the set."""
+        """Number of members of the set."""
         return len(self.agreed)
 
     def promise(self, local: int, acknowledged: int) -> Promise:
-        """See `Copies.promise`; where a member is not connected, nothing more is promised."""
+        """See `Copies.promise`; while a member is not connected, nothing more is confirmed."""
         acks = {id_of(copy): self._acked(copy) for copy in self.slaves.values()}
         others = self.counted - {self.own_id}
         if not others <= acks.keys():

@@ -2,11 +2,10 @@
 
     epoch 1 from 0    epoch 2 from 500    epoch 4 from 900, to the end of the log
 
-An epoch in which nothing was written takes up no part of a log. The next epoch begins at the same offset and takes its
-place, so the list has one entry a part and no two entries with one start; its last entry is the newest epoch.
-
-Two logs agree up to the end of the newest part that both have with the same epoch and the same start, in the one in
-which that part is shorter: one master wrote both.
+An epoch without records has no part of the log. The next epoch begins at the same offset and replaces it in the list,
+so no two entries have the same start, and the last entry is the newest epoch. Two logs that both have a part with the
+same epoch and start were written by the same master there. So they agree up to the end of the newest such part, in the
+log in which it is shorter.
 
 The file is RocketMQ's `epochFileCheckpoint`: the number of entries, a CRC-32 of what follows (sign bit cleared; 0 means
 unchecked), then a line `epoch-startOffset` for each entry.
@@ -23,7 +22,7 @@ from ha.errors import EpochFileError
 from ledgermq.message.crc import crc32
 
 SENT_MAX: Final = 1000
-"""Most epochs that a handshake tells of, the newest ones."""
+"""Most epochs in a handshake, the newest ones."""
 _CRC_MASK: Final = 0x7FFFFFFF
 _EPOCH_MAX: Final = (1 << 31) - 1
 _OFFSET_MAX: Final = (1 << 63) - 1
@@ -62,13 +61,13 @@ def number_at(epochs: Epochs, end: int) -> int:
 
 
 def part_at(epochs: Epochs, offset: int) -> tuple[Epoch, int | None]:
-    """The epoch of the byte at `offset`, and where its part ends; None: not yet. Below the first epoch it is that."""
+    """Return the epoch of the byte at `offset` (the first epoch if it is below), and its end; None: no end yet."""
     after = bisect_right(epochs, offset, key=lambda epoch: epoch.start)
     return epochs[max(after - 1, 0)], epochs[after].start if after < len(epochs) else None
 
 
 def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> int | None:
-    """Up to where two logs agree; None when they have no epoch in common."""
+    """Return the offset up to which two logs agree; None if they have no epoch in common."""
     their_ends = dict(zip(theirs, _ends(theirs, their_end), strict=True))
     for epoch, end in reversed(list(zip(ours, _ends(ours, our_end), strict=True))):
         if epoch in their_ends and epoch.start <= min(our_end, their_end):

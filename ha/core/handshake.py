@@ -1,13 +1,12 @@
-"""The handshake of our own dialect: who speaks, that both hold the cluster's secret, and that their logs agree.
+"""The handshake of our own dialect: identities, proofs that both hold the cluster's secret, and that the logs agree.
 
     slave --OPENER--> master --challenge: nonce--> slave --SlaveHello, proof--> master
                       master --MasterWelcome, proof--> slave     the stream begins at `start`
                              '-Refused, proof--------> slave     closed
 
 A message is u32 size, u8 size of the proof, proof, JSON (the challenge: the bare nonce). Proofs are empty where there
-is no secret, see `ledgermq.remoting.proof`. Whoever does not belong here is told which field differs, and no more.
-
-That the logs agree is shown by a tail: the CRC of the slave's last bytes, which end with a whole record. The head of a
+is no secret, see `ledgermq.remoting.proof`. A slave of another group is told only which field differs. A tail proves
+that the logs agree: the CRC of the slave's last bytes, which end with a whole record. The head of a
 record holds its offset, time and queue offset, so two histories that differ anywhere before the end of the slave's log
 differ in the head of the last record as well, but for a chance of one in 2^32. A tail is long enough to hold that head
 where `maxMessageSize` is at most 4 MiB.
@@ -77,8 +76,8 @@ class _CommonFields:
         """From JSON.
 
         Raises:
-            HaProtocolError: it is no such message.
-            MasterRefusedError: the other end refuses instead.
+            HaProtocolError: it is not such a message.
+            MasterRefusedError: it is a refusal.
             DivergedLogError: it says that the logs differ.
         """
         parsed = _parse(data)
@@ -97,7 +96,7 @@ class _CommonFields:
         return cls(**values)
 
     def check(self, other: "_CommonFields") -> None:
-        """Whether `other` belongs to this node's group. Raises `WrongGroupError`."""
+        """Check that `other` belongs to this node's group. Raises `WrongGroupError`."""
         for field, label in self.MUST_AGREE.items():
             theirs, ours = getattr(other, field), getattr(self, field)
             if theirs != ours:
@@ -158,11 +157,12 @@ def refusal(error: WrongGroupError | DivergedLogError) -> bytes:
 def join_offset(
     hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[int, int], int | None], epochs: Epochs = ()
 ) -> int:
-    """Return the offset at which a slave goes on: its end, or `min_offset` if it has nothing from there on.
+    """Return the offset at which a slave continues: its end, or `min_offset` if its log ends before that.
 
-    At `min_offset` it begins anew: the bytes before, which would show that the logs agree, are not there any more.
-    The log of an elected master has epochs. They say up to where the slave's log agrees; it drops the rest, since
-    everything acknowledged is on every replica that could be elected.
+    At `min_offset` the slave drops its log and begins anew, since the master does not have the bytes before any more
+    with which the logs could be compared. The epochs of an elected master's log tell up to which offset the slave's log
+    agrees. The slave drops the rest, which was not acknowledged: everything acknowledged is on every replica that can
+    be elected.
 
     Args:
         hello: the slave's.
@@ -172,8 +172,8 @@ def join_offset(
         epochs: of the master's log; none where it was appointed.
 
     Raises:
-        DivergedLogError: the slave has what the master has not.
-        HaProtocolError: the tail is longer than `TAIL_BYTES`, or none; or its epochs are none.
+        DivergedLogError: the slave has bytes that the master does not have.
+        HaProtocolError: the tail is longer than `TAIL_BYTES` or invalid, or the epochs are.
     """
     if not 0 <= hello.end - hello.tail_start <= TAIL_BYTES:
         raise HaProtocolError(f"a tail from {hello.tail_start} to {hello.end}; it may have {TAIL_BYTES} bytes")

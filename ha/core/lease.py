@@ -1,13 +1,14 @@
-"""The lease of a master, on the monotonic clocks of those concerned: who may acknowledge, and until when.
+"""The lease of a master: until when it may acknowledge, by the monotonic clocks of master and controllers.
 
     master      asks at a ----heartbeat----> leading controller, grants at g >= a
                 holds until a + length       waits until g + length + drift before it names a successor
 
-The master counts from before it asked, the controller from after it was asked, so the master's time is over first,
-as long as one second of one clock is not much longer than one of the other (`DRIFT`). No two clocks are compared.
+The master counts from before it asked, the controller from after it was asked. So the master's time ends first, if
+their clocks run equally fast up to `DRIFT`. Readings of two clocks are never compared.
 
-A controller that was deposed and does not know it yet might still grant. It therefore grants only while a majority
-answered something that it sent less than `AUTHORITY_S` ago. A majority elects a new leader at some time e, so the
+A controller that was deposed and does not know it yet could still grant leases. Therefore a controller grants only
+while a majority has answered something that it sent less than `AUTHORITY_S` ago. A majority elects a new leader at some
+time e, so the
 deposed one grants nothing later than e + `AUTHORITY_S`, and a new leader names no successor before
 e + `AUTHORITY_S` + the longest lease. All times are seconds of a monotonic clock.
 """
@@ -18,7 +19,7 @@ DRIFT: Final = 0.05
 """How much faster one clock may run than another, as a part of the time measured."""
 
 AUTHORITY_S: Final = 0.5
-"""Age of what a majority has answered, beyond which a leading controller grants nothing."""
+"""Seconds since it sent the newest message that a majority has answered, beyond which a controller grants nothing."""
 
 _BEAT_S: Final = 0.06
 _BEAT_MIN_S: Final = 0.01
@@ -26,9 +27,9 @@ _BEATS_A_LEASE: Final = 5
 
 
 def beat_s(granted_s: float) -> float:
-    """Seconds from one heartbeat of a master to the next, to a controller that granted `granted_s`, 0.0 for nothing.
+    """Return the seconds between a master's heartbeats to a controller that granted `granted_s` (0.0: no lease).
 
-    Five go out while a lease of 50 ms or more lasts: so it does not end because an answer or two are late.
+    During a lease of 50 ms or more five are sent, so that it does not end because one or two answers are late.
     """
     return min(_BEAT_S, max(_BEAT_MIN_S, granted_s / _BEATS_A_LEASE)) if granted_s else _BEAT_S
 
@@ -71,25 +72,25 @@ class Grants:
         self._leads_since_s = float("inf")
 
     def leads(self, since_s: float) -> None:
-        """This controller was elected at `since_s`, at the latest. What it granted before is forgotten."""
+        """Note that this controller leads, elected at `since_s` or before; forget the leases that it granted before."""
         self._leads_since_s = since_s
         self._last.clear()
         self._stopped_s.clear()
 
     def follows(self) -> None:
-        """This controller leads no more."""
+        """Note that this controller does not lead any more."""
         self._leads_since_s = float("inf")
 
     def stop(self, name: str, until_s: float) -> None:
-        """Grant nothing to this broker name until then: its master is about to be replaced."""
+        """Grant nothing to this broker name until `resume`: its master is about to be replaced."""
         self._stopped_s[name] = until_s
 
     def resume(self, name: str) -> None:
-        """The master was replaced, or is not to be."""
+        """Grant again: the master was replaced, or stays."""
         self._stopped_s.pop(name, None)
 
     def give_back(self, name: str, broker_id: int) -> None:
-        """This master has resigned: it uses no lease that it was granted, and asks for none."""
+        """Note that this master has resigned: it uses no granted lease any more, and asks for none."""
         if self._last.get(name, (None, 0.0))[0] == broker_id:
             del self._last[name]
 
@@ -112,7 +113,7 @@ class Grants:
         return self._length_s
 
     def free_s(self, name: str, broker_id: int) -> float:
-        """From when on a successor of this master may be named, if it holds leases at all."""
+        """Return the time from which on a successor of this master may be named, if the master uses leases."""
         by_others = self._leads_since_s + AUTHORITY_S + self._length_s * (1 + DRIFT)
         holder, ends_s = self._last.get(name, (broker_id, by_others))
         return max(by_others, ends_s) if holder == broker_id else by_others

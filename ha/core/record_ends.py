@@ -1,4 +1,4 @@
-"""Finds where records begin and end in bytes of a log that arrive in pieces: whole ones may be dispatched and read."""
+"""Finds the starts and ends of records in bytes of a log that arrive in pieces; only whole records are dispatched."""
 
 import re
 import struct
@@ -42,7 +42,8 @@ def last_record_end(file: Readable, position: int, written: int, file_size: int)
 def record_start(file: Readable, low: int, position: int, written: int, base: int, file_size: int) -> int | None:
     """Start of the record, or of the blank at the file's end, in which the byte at `position` lies.
 
-    A record tells its own physical offset, and a blank reaches the file's end, so both are known without those before.
+    A record holds its own physical offset, and a blank reaches to the file's end, so both are found without the records
+    before them.
 
     Args:
         file: the file's bytes, of a log of whole records.

@@ -3,10 +3,10 @@
     controllers' answer --take()--> nothing new | a part to play: master of an epoch | slave of a master | neither
                         --election()--> whether to ask the controllers for a master, and why
 
-News travel by several ways and may be old: the master's epoch never goes back. A process that has just started is not
-what the process before it was, though it has the same id. It never takes up an epoch in which the one before it was
-master, since the end of the log may be missing; it asks to be elected again, and another replica may win. So does a
-process that is in doubt (`ha.core.doubt`): it may have been elected for a heartbeat from before the power cut.
+Decisions arrive by several ways and may be old, so one with a lower master epoch is ignored. A new process never
+continues an epoch in which the process before it was master, since the end of the log may be missing: it asks for an
+election, which another replica may win. So does a process that is in doubt (`ha.core.doubt`), which may have been
+elected because of a heartbeat from before the power cut.
 """
 
 import enum
@@ -34,10 +34,10 @@ class GroupDecision(NamedTuple):
 
 
 class ReplicationPart(enum.Enum):
-    """What a broker does in replication at present."""
+    """The present part of a broker in replication."""
 
     NEITHER = enum.auto()
-    """There is no master, or none that this broker may follow."""
+    """Neither master nor slave: there is no master, or none that this broker may follow."""
     MASTER = enum.auto()
     SLAVE = enum.auto()
 
@@ -47,12 +47,12 @@ class Election(enum.Enum):
 
     NO_MASTER = enum.auto()
     NEW_PROCESS = enum.auto()
-    """This broker is master, and its process may not be the one that was elected, or has resigned."""
+    """This broker is the decided master, but its process may be another one than the elected one, or has resigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartChange:
-    """From now on this broker plays this part. `known` says in which epoch, and after whom."""
+    """From now on this broker has this part. `known` is the decision, with the epoch and the master."""
 
     play: ReplicationPart
     known: GroupDecision
@@ -66,9 +66,9 @@ class ReplicaRole:
 
     Attributes:
         own_id: given by the controllers.
-        log_epoch: newest epoch in this broker's log at the start of the process. Older news is refused: a controller
-            that was deposed, or has lost its state, would have a master followed that lacks what was acknowledged.
-        known: the newest that is known of the controllers' decisions.
+        log_epoch: newest epoch in this broker's log at the start of the process. Older decisions are refused: they come
+            from a controller that was deposed or has lost its state, and their master may lack acknowledged records.
+        known: the newest known decision of the controllers.
         play: the present part.
     """
 
@@ -80,9 +80,9 @@ class ReplicaRole:
         self._lost_epoch = -1  # for which the process before was elected, or in which this one resigned
 
     def take(self, decision: GroupDecision, *, is_in_doubt: bool = False) -> PartChange | None:
-        """The controllers have answered; returns the part to change to, None where the present one goes on.
+        """Take over an answer of the controllers; return the part to change to, None if the present one stays.
 
-        A master that goes on may have another in-sync set; a slave that goes on, another address of its master.
+        If the part stays, a master may have another in-sync set, and a slave another address of its master.
 
         Args:
             decision: what they answered.
@@ -104,12 +104,12 @@ class ReplicaRole:
         return PartChange(play, decision)
 
     def resign(self) -> None:
-        """This broker, master up to now, never takes up its epoch again, and wants another one to be master."""
+        """Give up the epoch in which this broker is master, for good, so that another broker is elected."""
         self._lost_epoch = self.known.master_epoch
         self.play = ReplicationPart.NEITHER
 
     def election(self) -> Election | None:
-        """Why the controllers are to be asked for an election now; None where there is no reason."""
+        """Return why to ask the controllers for an election now; None if there is no reason."""
         if self.known is NOTHING:
             return None
         if self.known.master_id is None:

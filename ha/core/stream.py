@@ -12,9 +12,8 @@ Where both ends have proved that they hold a secret, ours is sealed (`SealedOurs
 behind it, are each followed by a seal of 16 bytes.
 
 RocketMQ's dialect has no handshake: the slave's first report is where it wants the log from, 0 for an empty slave. A
-slave of ours says `OPENER` first, then shakes hands (`ha.core.handshake`). To RocketMQ's master the opener is a
-report of -1, which means to it that there was no report yet, so that a slave pointed at the wrong kind of master harms
-nothing.
+slave of ours says `OPENER` first, then shakes hands (`ha.core.handshake`). RocketMQ's master reads the opener as a
+report of -1, which means "no report yet" to it, so a slave that dials the wrong kind of master does no harm.
 
 Source: apache/rocketmq `store/.../ha/DefaultHAConnection.java`, `DefaultHAClient.java` (5.3.3).
 """
@@ -39,7 +38,7 @@ _BYTES: Final = 1
 
 
 class Report(NamedTuple):
-    """How far a slave is: end of what it has, and of what is durable there. RocketMQ's slave tells the first only."""
+    """A slave's report: the end of its log, and of what is durable there. RocketMQ's slave reports the first only."""
 
     received: int
     durable: int
@@ -94,7 +93,7 @@ class Dialect(Protocol):
 
 
 class Unsealed:
-    """What dialects do where there is no secret."""
+    """Base of dialects without seals, for connections without a secret."""
 
     seal_size = 0
 
