@@ -37,8 +37,8 @@ SLICE_S = 0.002
 """Longest run of collecting keys before the loop gets its turn."""
 
 _DELAY_S = 0.05
-"""Seconds from a message's dispatch to the slice that reads its keys: a slice of many records costs less per record, but
-what arrives in that time at the highest rate (400 MB/s) has to fit into `_DRAFT_BYTES_MAX`."""
+"""Seconds from a message's dispatch to the slice that reads its keys: a slice of many records costs less per record,
+but what arrives in that time at the highest rate (400 MB/s) has to fit into `_DRAFT_BYTES_MAX`."""
 
 _BETWEEN_S = 0.004
 """Seconds between two slices while the index is behind: two thirds of the loop's time are left to other work."""
@@ -48,8 +48,8 @@ _QUERY_PATIENCE_S = 1.0
 _SLICE_CHECK_RECORDS = 64
 _UNDER_WAY_MAX = 4
 _SLICE_DRAFTS = 2048
-"""Drafts taken at once, about 2 ms of work. Their bytes do not count, since bodies are not read. A limit that is reached
-under load would keep the index behind for good, since reading the log costs more than drafts."""
+"""Drafts taken at once, about 2 ms of work. Their bytes do not count, since bodies are not read. A limit that is
+reached under load would keep the index behind for good, since reading the log costs more than drafts."""
 
 _BATCHED_A_DRAFT = 8
 """Number of messages of a batch that cost as much as a draft of one message."""
