@@ -26,6 +26,7 @@ CHUNK_BYTES = 1 << CHUNK_SHIFT
 """Unit in which pages are checked to be readable, and noted as such."""
 
 WINDOW_BYTES = 4 * CHUNK_BYTES
+_CHUNKS_AHEAD = 8
 _FRAME_BYTES = 64
 _NOTHING = memoryview(b"")
 _CLOSING = threading.Lock()
@@ -136,19 +137,24 @@ class FileMapping:
     def ensure_readable(self, start: int, end: int) -> None:
         """Read the pages of `[start, end)` into memory, and, if possible, those of the next chunk.
 
-        Pages that are not written yet are left out: the writer has them in memory.
+        Eight more chunks are read if the chunk in front was asked for too, since such a reader goes on. Pages that are
+        not written yet are left out: the writer has them in memory.
 
         Raises:
             DiskReadError: the disk cannot read one of them; touching it would have ended the process.
         """
         first, last = start >> CHUNK_SHIFT, max(end - 1, start) >> CHUNK_SHIFT
-        if self.known.find(0, first, last + 1) < 0:
+        known = self.known
+        if known.find(0, first, last + 1) < 0:
             return
-        low, high = first << CHUNK_SHIFT, min((last + 2) << CHUNK_SHIFT, self._populated_end(end))
-        if not pages.populate(self.buffer, low, high):
-            pages.read_through(self._descriptor(), self.path, start & -mmap.PAGESIZE, end)
-        elif isinstance(self.known, bytearray):
-            self.known[first : last + 1] = b"\x01" * (last + 1 - first)
+        for ahead in (_CHUNKS_AHEAD, 1) if first and known[first - 1] else (1,):
+            low, high = first << CHUNK_SHIFT, min((last + 1 + ahead) << CHUNK_SHIFT, self._populated_end(end))
+            if pages.populate(self.buffer, low, high):
+                if isinstance(self.known, bytearray):
+                    behind = max(last + 1, (high - 1) >> CHUNK_SHIFT)
+                    self.known[first:behind] = b"\x01" * (behind - first)
+                return
+        pages.read_through(self._descriptor(), self.path, start & -mmap.PAGESIZE, end)
 
     def _populated_end(self, end: int) -> int:
         """The end of the pages that are worth reading ahead for a read that ends at `end`."""
