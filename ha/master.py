@@ -147,9 +147,15 @@ class Master:
             )
 
     def on_placed(self) -> None:
-        """Send what was placed, before it is durable here."""
-        for link in list(self._links):
-            link.send()
+        """Send what was placed, before it is durable here. Where no sender waits for slaves, frames are 2 ms apart."""
+        if self._may_send_now:
+            for link in list(self._links):
+                link.send()
+            if self._links and not self._copies.are_waited_for:
+                self._tell_soon()
+            return
+        for link in self._links:
+            link.mark()
 
     def settle(self, local: int, flushed: int) -> Settlement:
         """See `Part`. The receipt has the smallest number of copies of the acknowledged records."""
@@ -158,9 +164,8 @@ class Master:
         received, durable = self._copies.copies_of(acknowledged)
         if confirmed > self._confirmed:
             self._confirmed = confirmed
-            if self._links and not self._is_telling:  # slaves learn it from the next frame, if one follows soon
-                self._is_telling = True
-                self._loop.call_later(_TELL_S, self._tell_confirmed)
+            if self._links:  # slaves learn it from the next frame, if one follows soon
+                self._tell_soon()
         shortfall = None
         if lacks_slaves:
             text = f"stored here; {self._copies.wanted} copies are wanted, and no slave is in sync"
@@ -291,9 +296,11 @@ class Master:
         self._judge()
 
     def reported(self, link: SlaveLink) -> None:
-        """A slave has reported more than before: settle the batches that this completes."""
+        """A slave has reported more than before: settle the batches that this completes; send what it has room for."""
         self._judge()
         self._settle_log()
+        if self._may_send_now:
+            link.send()
 
     def newer_epoch(self, link: SlaveLink) -> None:
         """See `SlaveLinkOwner`."""
@@ -332,10 +339,20 @@ class Master:
             _log.info(text + ", at %d; they are %d", *self._where(copy))
         self.on_judged()
 
-    def _tell_confirmed(self) -> None:
+    @property
+    def _may_send_now(self) -> bool:
+        return not self._is_telling or self._copies.are_waited_for
+
+    def _tell_soon(self) -> None:
+        if not self._is_telling:
+            self._is_telling = True
+            self._loop.call_later(_TELL_S, self._tell)
+
+    def _tell(self) -> None:
         self._is_telling = False
         for link in list(self._links):
-            link.send()
+            if link.send() and not self._copies.are_waited_for:
+                self._tell_soon()
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)

@@ -64,7 +64,7 @@ class SlaveLinkOwner(Protocol):
         """The handshake is done, and the stream begins."""
 
     def reported(self, link: "SlaveLink") -> None:
-        """The slave's report has changed its copy."""
+        """The slave's report has changed its copy: it may have room for more."""
 
     def newer_epoch(self, link: "SlaveLink") -> None:
         """The slave knows of a newer master from the controllers."""
@@ -174,27 +174,37 @@ class SlaveLink(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def send(self) -> None:
-        """Send bytes of the log as the window allows, or a new confirm offset; a bounded part in each turn."""
+    def mark(self) -> None:
+        """Note the end of the log and the time: the slave's lag is counted from here."""
+        copy, end, marks = self.copy, self._owner.queue.committed_offset, self._marks
+        if copy is not None and end > (marks[-1][0] if marks else copy.sent):
+            marks.append((end, self._loop.time()))
+
+    def send(self) -> bool:
+        """Send bytes of the log as the window allows, or a new confirm offset; a bounded part in each turn.
+
+        Returns:
+            Whether bytes of the log were sent.
+        """
         copy, transport = self.copy, self._transport
         if copy is None or transport is None or self._phase is not _Phase.STREAMING or self._is_restoring:
-            return
+            return False
         queue, budget = self._owner.queue, _TURN_BYTES
         end = queue.committed_offset
-        if copy.sent < end:
-            self._marks.append((end, self._loop.time()))
+        self.mark()
         try:
             while self._is_writable and budget > 0 and (size := copy.next_size(self._part_end(end), queue.file_size)):
                 self._write(transport, copy, queue.slice(copy.sent, size))
                 budget -= size
         except DiskReadError as error:
             self.close(error)
-            return
+            return False
         if budget <= 0 and not self._is_going_on:
             self._is_going_on = True
             self._loop.call_soon(self._go_on)
         if copy.sent == end and self._dialect.tells_confirmed and self._owner.confirm_offset > self._sent_confirm:
             self._write(transport, copy, memoryview(b""))
+        return budget < _TURN_BYTES
 
     def beat(self, now_s: float) -> None:
         """Send a heartbeat if nothing was sent for a while, and drop a slave that is stuck; call it regularly."""
@@ -408,7 +418,6 @@ class SlaveLink(asyncio.Protocol):
         while marks and marks[0][0] <= copy.received:
             self._owner.observe_lag(now_s - marks.popleft()[1])
         self._owner.reported(self)
-        self.send()
 
     def _crc_of(self, start: int, end: int) -> int | None:
         queue = self._owner.queue

@@ -179,6 +179,11 @@ class Copies:
         return self.rules.wanted
 
     @property
+    def are_waited_for(self) -> bool:
+        """Whether acknowledgements may have to wait for slaves."""
+        return self.rules.wanted > ALONE
+
+    @property
     def in_sync_count(self) -> int:
         """Number of copies that count, the own included."""
         return 1 + sum(copy.in_sync for copy in self.slaves.values())

@@ -135,6 +135,11 @@ class ElectedCopies(Copies):
         return len(self.counted)
 
     @property
+    def are_waited_for(self) -> bool:
+        """See `Copies.are_waited_for`."""
+        return True
+
+    @property
     def in_sync_count(self) -> int:
         """Number of members of the set."""
         return len(self.agreed)

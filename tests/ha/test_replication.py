@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ha.core.copies import CopyRules
+from ha.core.copies import Copy, CopyRules
 from ha.core.stream import Report
 from ha.log_ends import tail_of
 from ha.receiver import _Stream
@@ -125,6 +125,30 @@ async def test_a_promise_waits_for_the_slave_and_for_the_own_disk(tmp_path: Path
         assert {(receipt.copies, receipt.shortfall) for receipt in receipts(first)} == {(2, None)}
         assert receipts(first)[-1].durable_copies == 2, "the slave flushes for this master, though it is ASYNC_FLUSH"
         await copied(first, second)
+
+
+@pytest.mark.parametrize("rules", [CopyRules(), SYNC], ids=["nobody waits for the slave", "senders wait for it"])
+async def test_records_gather_for_a_slave_unless_senders_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: CopyRules
+) -> None:
+    monkeypatch.setattr("ha.master._TELL_S", 0.2)  # longer than a turn of the loop on any machine
+    async with master(tmp_path, rules) as first, slave(tmp_path, port(first)) as second:
+        await in_sync(first)
+        (link,) = first.part._links  # type: ignore[union-attr]
+        frames: list[int] = []
+        write = link._write
+
+        def noted(transport: asyncio.Transport, copy: Copy, data: memoryview) -> None:
+            frames.extend([len(data)] if data else [])
+            write(transport, copy, data)
+
+        monkeypatch.setattr(link, "_write", noted)
+        for _ in range(20):
+            first.put(10)
+            await asyncio.sleep(0)  # the turn that placed it ends
+        await copied(first, second)
+        assert len(frames) == 20 if rules is SYNC else len(frames) < 20
+        await eventually(lambda: not link._marks)  # the lag of each was counted
 
 
 async def test_a_slave_that_does_not_answer_makes_senders_wait_and_no_more(tmp_path: Path) -> None:
