@@ -178,7 +178,7 @@ async def _many_topics(clients: list[Client], count: int) -> Turn:
     """Make the topics and all their queues; then send to queues in random order."""
     for first in range(1, count, TURN_SENDS):
         await clients[0].ask([topic_frame(number) for number in range(first, min(first + TURN_SENDS, count))])
-    frames = [send_frame(queue, queue, topic=topic) for topic in range(count) for queue in range(QUEUES)]
+    frames = [send_frame(1000 + queue, queue, topic=topic) for topic in range(count) for queue in range(QUEUES)]
     choose = random.Random(count).choice
 
     async def turn(number: int) -> int:

@@ -86,12 +86,12 @@ class PlainSend:
     """What plain messages have in common whose headers fit one pattern of a connection.
 
     Attributes:
-        topic: None: they are not plain; a target is never known by it.
+        is_plain: False: they are not, and the rest means nothing.
         before, after: properties in front of the key and behind it, as they are stored.
         size: bytes that host and properties add to a record.
     """
 
-    topic: str | None
+    is_plain: bool
     before: bytes
     after: bytes
     size: int
@@ -358,9 +358,9 @@ class SendProcessor:
         like = command.pattern.derived
         if like is None:
             like = command.pattern.derived = self._plain_like(connection, command)
-        target = self._known.get((like.topic, command.queue_id))
+        target = self._known.get((command.topic, command.queue_id))
         body = command.body
-        if target is None or target.needs_key or not 0 < len(body) <= self._body_max:
+        if target is None or not like.is_plain or target.needs_key or not 0 < len(body) <= self._body_max:
             return False
         size = target.overhead + like.size + len(body)
         if size > self._record_max:
@@ -402,10 +402,8 @@ class SendProcessor:
             properties += b"\x02"
         properties += self._stamp
         before, _, after = properties.partition(_UNIQ_KEY + key)
-        topic = fields.get("b")
         is_plain = (
-            topic is not None
-            and not any(name in text for name in _NOT_PLAIN)
+            not any(name in text for name in _NOT_PLAIN)
             and not (before and before[-1] != 2)
             and after[:1] == b"\x02"
             and properties.count(_UNIQ_KEY) == 1
@@ -417,7 +415,7 @@ class SendProcessor:
         )
         at = properties.rfind(TAGS)
         return PlainSend(
-            topic=topic if is_plain else None,
+            is_plain=is_plain,
             before=before + _UNIQ_KEY,
             after=after,
             size=born.extra_size + self._store_extra + len(properties),

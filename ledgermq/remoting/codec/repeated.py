@@ -1,7 +1,7 @@
 """Headers of sends that repeat an earlier one of their connection but for a few values: read without JSON.
 
     {"code":310,"extFields":{"b":"T","e":"3","g":"1700000000000","i":"UNIQ_KEY.7F..  WAIT.true",..},"opaque":12,..}
-     ------- constant ---------------v--------vvvvvvvvvvvvv------------------vvvv---------------------------vv----
+     ------- constant -----------v---v--------vvvvvvvvvvvvv------------------vvvv---------------------------vv----
 
 A pattern is made of a header that was parsed as JSON, and only if headers of its length with other letters or digits
 at these places differ in these values alone: that is tried out once. What fits no pattern is parsed as ever.
@@ -28,13 +28,15 @@ _HEADER_MAX: Final = 1024
 """Bytes of a header that is kept: each connection may have `PATTERNS_MAX` of them before it has proved anything."""
 _OPAQUE_MAX: Final = 2**31 - 1
 _ZERO: Final = ord("0")
-_NAMES: Final = ("opaque", "queue_id", "born", "key")
+_NAMES: Final = ("opaque", "topic", "queue_id", "born", "key")
 _PLACES: Final = re.compile(
-    rb'"opaque":(?P<opaque>[1-9][0-9]{1,9})(?=[,}])|"e":"(?P<queue_id>[0-9]{1,5})"|"g":"(?P<born>[0-9]{1,15})"'
+    rb'"opaque":(?P<opaque>[1-9][0-9]{1,9})(?=[,}])|"b":"(?P<topic>[0-9A-Za-z_%-]{1,127})"'
+    rb'|"e":"(?P<queue_id>[0-9]{1,5})"|"g":"(?P<born>[0-9]{1,15})"'
     rb'|UNIQ_KEY\\u0001(?P<key>[0-9A-Za-z]{1,64})(?=\\u0002|")'
 )
 _ALL: Final = string.digits + string.ascii_letters
 _OTHER: Final = bytes.maketrans(_ALL.encode(), (_ALL[1:10] + "1" + _ALL[11:] + "a").encode())
+_TOPIC_SIGNS: Final = b"_%-"
 _LOWER: Final = bytes.maketrans(b"0123456789", b"1012345678")
 
 
@@ -55,6 +57,9 @@ class HeaderPattern:
         "_key_at",
         "_opaque_at",
         "_queue_id_at",
+        "_topic",
+        "_topic_at",
+        "_topic_text",
         "constants",
         "derived",
         "ext",
@@ -68,7 +73,11 @@ class HeaderPattern:
         layout = struct.Struct(">" + "".join(f"{size}s" for size in sizes))
         self.unpack_from = layout.unpack_from
         self.constants: tuple[bytes, ...] = layout.unpack(header)[::2]
-        self._opaque_at, self._queue_id_at, self._born_at, self._key_at = (2 * names.index(name) + 1 for name in _NAMES)
+        self._opaque_at, self._topic_at, self._queue_id_at, self._born_at, self._key_at = (
+            2 * names.index(name) + 1 for name in _NAMES
+        )
+        self._topic = b""  # of the last command, and as text
+        self._topic_text = ""
         self.flag, self.language, self.version = command.flag, command.language, command.version
         self.ext = command.ext
         key = layout.unpack(header)[self._key_at].decode()
@@ -84,12 +93,17 @@ class HeaderPattern:
         number = int(opaque)
         if number > _OPAQUE_MAX:
             return None
-        return RepeatedSend(self, number, body, queue_id.decode(), born, key)
+        topic = parts[self._topic_at]
+        if topic != self._topic:
+            if not topic.translate(None, _TOPIC_SIGNS).isalnum():
+                return None
+            self._topic, self._topic_text = topic, topic.decode()
+        return RepeatedSend(self, number, body, self._topic_text, queue_id.decode(), born, key)
 
-    def ext_of(self, queue_id: str, born: bytes, key: bytes) -> dict[str, str]:
+    def ext_of(self, topic: str, queue_id: str, born: bytes, key: bytes) -> dict[str, str]:
         """Return the header fields of a send with these values."""
         properties = f"{self._before}UNIQ_KEY\x01{key.decode()}{self._after}"
-        return self.ext | {"e": queue_id, "g": born.decode(), "i": properties}
+        return self.ext | {"b": topic, "e": queue_id, "g": born.decode(), "i": properties}
 
 
 class RepeatedSend(Command):
@@ -97,15 +111,23 @@ class RepeatedSend(Command):
 
     Attributes:
         pattern: the pattern.
+        topic: its name.
         queue_id: the number of the queue, as text.
         born: the time at the sender, digits.
         key: of the message.
     """
 
-    __slots__ = ("_ext", "born", "key", "pattern", "queue_id")
+    __slots__ = ("_ext", "born", "key", "pattern", "queue_id", "topic")
 
     def __init__(
-        self, pattern: HeaderPattern, opaque: int, body: bytes | memoryview, queue_id: str, born: bytes, key: bytes
+        self,
+        pattern: HeaderPattern,
+        opaque: int,
+        body: bytes | memoryview,
+        topic: str,
+        queue_id: str,
+        born: bytes,
+        key: bytes,
     ) -> None:
         self.code = RequestCode.SEND_MESSAGE_V2
         self.opaque = opaque
@@ -116,6 +138,7 @@ class RepeatedSend(Command):
         self.version = pattern.version
         self.header_type = 0
         self.pattern = pattern
+        self.topic = topic
         self.queue_id = queue_id
         self.born = born
         self.key = key
@@ -125,7 +148,7 @@ class RepeatedSend(Command):
     def ext(self) -> dict[str, str]:  # type: ignore[override]
         """The header fields."""
         if self._ext is None:
-            self._ext = self.pattern.ext_of(self.queue_id, self.born, self.key)
+            self._ext = self.pattern.ext_of(self.topic, self.queue_id, self.born, self.key)
         return self._ext
 
 
@@ -158,6 +181,6 @@ def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:
     return pattern if pattern.ext_of(*_values(pattern, header)) == command.ext else None
 
 
-def _values(pattern: HeaderPattern, header: bytes) -> tuple[str, bytes, bytes]:
+def _values(pattern: HeaderPattern, header: bytes) -> tuple[str, str, bytes, bytes]:
     command = pattern.command(pattern.unpack_from(header), b"")
-    return ("", b"", b"") if command is None else (command.queue_id, command.born, command.key)
+    return ("", "", b"", b"") if command is None else (command.topic, command.queue_id, command.born, command.key)

@@ -52,10 +52,11 @@ def one(parser: FrameParser, head: bytes) -> Command:
 @pytest.mark.parametrize("first", ["", "opaque", "flag"])
 def test_a_header_like_others_before_it_has_its_own_values(first: str) -> None:
     parser = learned(header(first=first))
-    head = header(9876, first, e="7", g="1712345678901", i=FIELDS["i"].replace("07F00A", "zZ9900"))
+    head = header(9876, first, b="U", e="7", g="1712345678901", i=FIELDS["i"].replace("07F00A", "zZ9900"))
     command = one(parser, head)
     assert type(command) is RepeatedSend
-    assert (command.opaque, command.queue_id, command.born, command.key) == (9876, "7", b"1712345678901", b"zZ9900")
+    assert (command.opaque, command.topic, command.queue_id) == (9876, "U", "7")
+    assert (command.born, command.key) == (b"1712345678901", b"zZ9900")
     assert parts(parser, head) == parts(FrameParser(), head)
 
 
