@@ -290,10 +290,8 @@ class RouteTable:
         source = (claim.address, claim.table.version)
         # With terms a follower may lag: it adds topics that a restarted nameserver lacks, and overwrites nothing.
         news = group.taken_version != source and (leads or claim.term == 0)
-        for topic, queue in claim.table.topics.items():
-            if news or group.name not in self.topics.queues(topic):
-                read_only = not leads and group.acting_master
-                self.topics.put(topic, replace(queue, perm=queue.perm & ~PERM_WRITE) if read_only else queue)
+        is_read_only = not leads and group.acting_master
+        self.topics.enter(group.name, claim.table.topics, is_news=news, is_read_only=is_read_only)
         if news:
             for topic in claim.table.removed if leads else ():
                 self.topics.remove(topic, [group.name])

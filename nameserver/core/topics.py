@@ -2,12 +2,14 @@
 
     topic -> broker name -> QueueData, and a revision per topic for those who wait for a change
     broker name -> its topics, so that the end of a broker costs only as much as it had topics
+    registration of many topics ... the rest of them, entered some at a time; one that is asked for, at once
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (topicQueueTable), 5.3.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from nameserver.core.model import PERM_READ, PERM_WRITE, QueueData, TopicTable
@@ -15,15 +17,32 @@ from nameserver.core.model import PERM_READ, PERM_WRITE, QueueData, TopicTable
 UNIT, UNIT_SUBSCRIPTION = 1, 2
 """Bits of `sys_flag`."""
 
+ENTERED_AT_ONCE = 1000
+"""Topics entered in one step, about a millisecond."""
+
+
+@dataclass(slots=True)
+class _Entering:
+    """Topics of one broker name that count, and are not all in the table yet.
+
+    Attributes:
+        left: those that are not.
+        is_news: they take the place of what the table has; else only those are entered that it lacks.
+        is_read_only: they are entered without the permission to write.
+    """
+
+    broker_name: str
+    topics: Mapping[str, QueueData]
+    left: Iterator[str]
+    is_news: bool
+    is_read_only: bool
+
 
 class TopicIndex:
     """The queues of topics. Changed only by `RouteTable`.
 
     Args:
         next_revision: returns a number larger than all before, for each change that clients can see.
-
-    Attributes:
-        entry_count: number of pairs of a topic and a broker name that has it.
     """
 
     def __init__(self, next_revision: Callable[[], int]) -> None:
@@ -32,16 +51,27 @@ class TopicIndex:
         self._of_broker: dict[str, dict[str, None]] = {}  # used as an ordered set
         self._revisions: dict[str, int] = {}
         self._mappings: dict[str, dict[str, Any]] = {}
-        self.entry_count = 0
+        self._entry_count = 0
+        self._entering: list[_Entering] = []
 
     def __len__(self) -> int:
+        """Return the number of topics in the table; those still to be entered do not count."""
         return len(self._queues)
 
     def __iter__(self) -> Iterator[str]:
+        self._enter_all()
         return iter(self._queues)
+
+    @property
+    def entry_count(self) -> int:
+        """Return the most pairs of a topic and a broker name that there are; exactly, while none is to be entered."""
+        return self._entry_count + sum(len(entering.topics) for entering in self._entering)
 
     def queues(self, topic: str) -> Mapping[str, QueueData]:
         """Return the queues by broker name; empty when the topic is unknown."""
+        for entering in self._entering:
+            if topic in entering.topics:
+                self._enter(entering, topic)
         return self._queues.get(topic, {})
 
     def revision(self, topic: str) -> int:
@@ -52,11 +82,53 @@ class TopicIndex:
         """Return a static topic's queue mappings by broker name, or None."""
         return self._mappings.get(topic)
 
+    def enter(self, broker_name: str, topics: Mapping[str, QueueData], *, is_news: bool, is_read_only: bool) -> None:
+        """Set the queues of topics on one broker name. All count at once; most of many are entered by `enter_some`.
+
+        Args:
+            broker_name: of all these queues.
+            topics: by name; not to be changed afterwards.
+            is_news: they take the place of what is known; else only topics are added that the broker name lacks.
+            is_read_only: they count without the permission to write.
+        """
+        self._enter_all()
+        self._entering.append(_Entering(broker_name, topics, iter(topics), is_news, is_read_only))
+        self.enter_some()
+
+    @property
+    def is_entering(self) -> bool:
+        """Return whether topics of a registration are still to be entered, by `enter_some`."""
+        return bool(self._entering)
+
+    def enter_some(self, count: int | None = ENTERED_AT_ONCE) -> None:
+        """Enter so many of the topics that are still to be entered; None: all."""
+        for entering in self._entering:
+            topics = list(islice(entering.left, count))
+            for topic in topics:
+                self._enter(entering, topic)
+            if count is not None and len(topics) == count:
+                return
+        self._entering.clear()
+
+    def _enter_all(self) -> None:
+        """Enter all, before the table changes otherwise or is gone through."""
+        if self._entering:
+            self.enter_some(None)
+
+    def _enter(self, entering: _Entering, topic: str) -> None:
+        if entering.is_news or entering.broker_name not in self._queues.get(topic, ()):
+            queue = entering.topics[topic]
+            self._put(topic, replace(queue, perm=queue.perm & ~PERM_WRITE) if entering.is_read_only else queue)
+
     def put(self, topic: str, queue: QueueData) -> None:
         """Set the topic's queues on one broker name."""
+        self._enter_all()
+        self._put(topic, queue)
+
+    def _put(self, topic: str, queue: QueueData) -> None:
         queues = self._queues.setdefault(topic, {})
         if queue.broker_name not in queues:
-            self.entry_count += 1
+            self._entry_count += 1
         if queues.get(queue.broker_name) != queue:
             queues[queue.broker_name] = queue
             self._of_broker.setdefault(queue.broker_name, {})[topic] = None
@@ -73,6 +145,7 @@ class TopicIndex:
 
     def remove(self, topic: str, broker_names: Iterable[str] | None = None) -> None:
         """Remove a topic from some broker names or (None) from all; unknown ones are ignored."""
+        self._enter_all()
         queues = self._queues.get(topic)
         if queues is None:
             return
@@ -80,7 +153,7 @@ class TopicIndex:
         for name in gone:
             del queues[name]
             del self._of_broker[name][topic]
-            self.entry_count -= 1
+            self._entry_count -= 1
         if not queues:
             del self._queues[topic], self._revisions[topic]
             self._mappings.pop(topic, None)
@@ -89,6 +162,7 @@ class TopicIndex:
 
     def remove_brokers(self, broker_names: set[str]) -> None:
         """Remove broker names whose last member has left."""
+        self._entering = [entering for entering in self._entering if entering.broker_name not in broker_names]
         for name in broker_names:
             for topic in self.of_broker(name):
                 self.remove(topic, broker_names)
@@ -96,6 +170,7 @@ class TopicIndex:
 
     def of_broker(self, broker_name: str) -> list[str]:
         """Return the topics with queues on that broker name."""
+        self._enter_all()
         return list(self._of_broker.get(broker_name, ()))
 
     def wipe_write(self, broker_name: str) -> int:
@@ -115,4 +190,5 @@ class TopicIndex:
 
     def with_flag(self, wanted: Callable[[int], bool]) -> list[str]:
         """Return the topics for whose `sys_flag`, on the first broker name that has them, `wanted` is true."""
+        self._enter_all()
         return [topic for topic, queues in self._queues.items() if wanted(next(iter(queues.values())).sys_flag)]

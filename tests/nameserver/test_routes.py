@@ -520,3 +520,45 @@ def test_another_brokers_change_leaves_a_topics_version_alone(table: RouteTable)
     version = table.version("Orders")
     table.register(claim("b:1", name="broker-b", topics={}), 0)
     assert table.version("Orders") == version
+
+
+@pytest.mark.parametrize("then", ["nothing", "delete", "new version", "same again", "leave"])
+def test_all_topics_of_a_large_registration_count_at_once_though_they_are_entered_some_at_a_time(
+    table: RouteTable, then: str
+) -> None:
+    topics = {f"topic-{number}": 6 for number in range(3500)}
+    table.register(claim("other:1", name="broker-b", topics={"topic-3499": 6, "topic-7": 6}), 0)
+    before = table.version("topic-3499")
+    table.register(claim("a:1", topics=topics), 0)
+    assert len(table.topics) < 3500
+    seen = table.version("topic-3499")
+    assert seen > before
+    assert set(table.topics.queues("topic-3499")) == {NAME, "broker-b"}
+    if then == "delete":
+        table.delete_topic("topic-3499")
+    elif then == "new version":
+        table.register(claim("a:1", topics=topics | {"topic-3499": 4}, version=2), 0)
+    elif then == "same again":
+        table.register(claim("a:1", topics=topics), 0)
+    elif then == "leave":
+        table.unregister([(CLUSTER, NAME, "a:1")], 0)
+    steps = 0
+    while table.topics.is_entering:
+        table.topics.enter_some()
+        steps += 1
+    assert steps <= 3
+    route = table.route("topic-3499")
+    if then == "delete":
+        assert route is None
+        assert len(table.topics) == table.topics.entry_count - 1 == 3499
+        return
+    assert route is not None
+    perms = {queue.broker_name: queue.perm for queue in route.queues}
+    if then == "leave":
+        assert perms == {"broker-b": 6}
+        assert set(table.topics) == {"topic-3499", "topic-7"}
+        return
+    assert perms == {"broker-b": 6, NAME: 4 if then == "new version" else 6}
+    assert (route.version > seen) == (then == "new version")
+    assert set(table.topics) == set(topics) == set(table.topics.of_broker(NAME))
+    assert table.topics.entry_count == 3502
