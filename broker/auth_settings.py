@@ -43,9 +43,9 @@ class AuthSettings:
     """By default no client has to sign.
 
     Attributes:
-        first_user: JSON with username and password: made, Super, when there is no such user.
-        inner_user: JSON with accessKey and secretKey: likewise.
-        old_acl: `aclEnable` was said.
+        first_user: JSON with username and password of a super user, who is created if there is no such user.
+        inner_user: the same with accessKey and secretKey; brokers sign requests to each other by it.
+        old_acl: `aclEnable` is set.
     """
 
     ORIGIN: ClassVar[str] = "AuthConfig"
@@ -62,7 +62,7 @@ class AuthSettings:
         BOOL,
         False,
         "Check what clients may do.",
-        note="What has no rule upstream needs the cluster's Update, or Get where it only shows.",
+        note="A request without a rule in RocketMQ needs Update on the cluster, or Get if it only reads.",
     )
     authentication_whitelist: frozenset[int] = key(
         "authenticationWhitelist", CODES, frozenset(), "Request codes that need no user."

@@ -1,4 +1,4 @@
-"""Shared by all subsystems: settings, clocks, the store, the replicated tables and the way into the log.
+"""What all subsystems share: settings, clocks, the store, the replicated tables and the way into the log.
 
 ReplicatedState <- Metadata, ConsumerOffsets                  the tables that are replicated by the log
 SendTargets, DraftMaker, Appender, SendAnswers                the way of messages into the log, and the answers
@@ -28,7 +28,7 @@ from store.message_store import MessageStore
 
 
 class BrokerContext:
-    """Shared by all subsystems.
+    """What all subsystems share.
 
     Args:
         state: the tables as loaded from disk.

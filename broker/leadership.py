@@ -6,7 +6,7 @@
 
 A slave that stands in for its absent master scans as well, then `stand_in` of every subsystem; `follow` ends that, too.
 
-A change of the leader elsewhere ends it again, which is harmless.
+`follow` is called again when another node leads than before, which is harmless.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Leadership:
         self._is_held = False
 
     def take(self, state: LogState) -> None:
-        """The log's state changed; `Role` knows it already."""
+        """React to a new state of the log, which `Role` has taken over already."""
         self.stand_back()
         self.changes += self._is_held != state.writable
         self._is_held = state.writable
@@ -74,7 +74,7 @@ class Leadership:
             self._deliveries.refresh()
 
     def stand_in(self, elsewhere: Elsewhere | None, then: Callable[[], None]) -> None:
-        """This slave does for its absent master what needs no record, until `stand_back`.
+        """Do, as a slave, for the absent master what needs no record, until `stand_back`.
 
         Args:
             elsewhere: where it delivers; None: nowhere.

@@ -37,10 +37,10 @@ class Announcer(Protocol):
     """Tells the nameservers what is true of this broker."""
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
-        """Without waiting."""
+        """Register without waiting; `changed` names the topics that changed, None means everything."""
 
     def announce(self) -> Awaitable[None]:
-        """And wait, not for long, until those that answer know."""
+        """Register, and wait until the nameservers that answer know, or for a second."""
 
 
 def replay(store: MessageStore, state: ReplicatedState) -> int:
@@ -178,7 +178,7 @@ class LogFollower:
             self._saver.write_durable()
 
     def needed_of_log(self) -> int:
-        """State records behind the tables on disk are replayed by the next start: the log must not lose them."""
+        """Return the offset from which the next start replays state records: the log must keep all behind it."""
         if self._parts is None or self._saver is None:
             return 0
         is_saved = self._saver.saved_offset == self._parts.context.state.applied_offset
@@ -208,7 +208,7 @@ class LogFollower:
         log.warning("the tables were replaced by the leader's, which hold up to %d", parts.context.state.applied_offset)
 
     def _cut(self, offset: int) -> None:
-        """Tables and timers as they were when the log ended at `offset`, where the store's queues are cut already.
+        """Set tables and timers back to where the log ended at `offset`; the store's queues are cut already.
 
         Durable on return. The tables are those on disk, or empty ones if the log has all records, and the records
         up to the cut. Queues of topics whose removal lay behind the cut are filled again from the log.

@@ -20,16 +20,16 @@ _ANSWER_MAX_BYTES: Final = (16 << 20) - (64 << 10)
 
 
 class AnswerParts:
-    """The parts of a long answer, which steps gather: at most what clients read, however wide the tables are.
+    """The parts of a long answer, gathered in steps; together at most as long as clients read.
 
-    They are joined as they come: kept apart, 60,000 that orjson has written would take 3 KB each.
+    Each part is joined at once: orjson gives a part 3 KB of memory, and an answer may have 60,000.
     """
 
     def __init__(self) -> None:
         self._joined = bytearray()
 
     def add(self, part: bytes) -> None:
-        """Gather one more.
+        """Append one part.
 
         Raises:
             Refusal: SYSTEM_ERROR, the answer is longer than clients read.
@@ -42,7 +42,7 @@ class AnswerParts:
             raise Refusal(Cause.SYSTEM_ERROR, text)
 
     def joined(self) -> bytes:
-        """All of them, with commas between."""
+        """Return all parts, joined by commas."""
         return bytes(self._joined)
 
 
@@ -87,10 +87,10 @@ class Subsystem:
         """The broker stops soon: deliver nothing more; what is under way is recorded if this node still may."""
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is removed."""
+        """Drop what belongs to a topic that is removed."""
 
     def forget_group(self, group: str) -> None:
-        """The consumer group is removed."""
+        """Drop what belongs to a consumer group that is removed."""
 
     async def drain(self) -> None:
         """Wait until the log has, or has refused, all that only this node knows; before another node leads."""

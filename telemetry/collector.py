@@ -14,7 +14,7 @@ _THRESHOLDS: Final = (50_000, 20, 100)
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Import many modules: nothing is collected meanwhile, and what they made is excluded from later collections.
+    """Suspend collections while modules are imported, and exclude what they made from later collections.
 
     Modules, classes and functions live as long as the process, so each collection during the imports would scan them in
     vain: a tenth of the processor time in which a broker starts.

@@ -2,8 +2,9 @@
 
     master, before its deliveries --STAND_BACK {from}--> slave: stands back, waits for its sends --> entries; again
 
-An entry counts if this log has a message of the same birth at its offset. RocketMQ's slave is asked for its progress
-(43, 45 and 60) instead; so does RocketMQ's master with a slave, ours included (`BrokerPreOnlineService`).
+An entry counts if this log has a message of the same birth at its offset. A slave of RocketMQ's does not know
+STAND_BACK: its progress (43, 45 and 60) is read instead. RocketMQ's master reads the progress of every slave, ours
+included (`BrokerPreOnlineService`).
 """
 
 import asyncio
@@ -66,13 +67,14 @@ class HandBack:
         self.client: RemotingClient | None = None
 
     def open(self, client: RemotingClient, secrets: Secrets) -> None:
-        """From now on slaves may be asked by this client, with the secrets of masters and slaves."""
+        """Set the client by which slaves are asked, and the secrets of masters and slaves."""
         self.client, self._secrets = client, secrets
 
     async def ask_slaves(self) -> None:
-        """Return when each living slave has said what it delivered, or after ten seconds.
+        """Ask each living slave what it delivered; return when all have answered, or after ten seconds.
 
-        A slave that does not answer delivers no more once it finds its master: a message may come twice.
+        A slave that has not answered stops its deliveries only when it finds its master: messages may be delivered
+        twice.
         """
         deadline, asked = self._loop.time() + _WAIT_S, set[str]()
         why = "no nameserver answers"
@@ -88,7 +90,7 @@ class HandBack:
             if groups and not slaves - asked:
                 return
             if self._loop.time() >= deadline:
-                _log.warning("delivers what waits without having heard what slaves delivered meanwhile: %s", why)
+                _log.warning("deliveries begin without the answer of every slave that delivered meanwhile: %s", why)
                 return
             await asyncio.sleep(_PAUSE_S)
 

@@ -2,9 +2,9 @@
 
     delivered elsewhere --> one line of `<store>/standInDeliveries` --> the master, when it is back, delivers it no more
 
-A slave writes no records, so its log cannot say it. Each entry names the message that waited by its physical offset,
-which is the same in the master's log, and by the time at which it was born, so that another message at that offset of
-another log is not taken for it. The file is not synced: after a power cut some messages may come twice.
+A slave writes no records, so its log does not tell what it delivered. Each entry names the message that waited by its
+physical offset, which is the same in the master's log, and by the time at which it was born, so that another message at
+that offset of another log is not taken for it. The file is not synced: after a power cut some messages may come twice.
 """
 
 import logging
@@ -17,7 +17,7 @@ import orjson
 from broker.delay.deliveries import Deliveries, DeliveryKind
 
 ENTRIES_MAX: Final = 500_000
-"""Beyond which a slave delivers nothing more until its log drops some of them: the rest waits for the master."""
+"""Most entries: with so many a slave delivers nothing more until its log deletes some; others wait for the master."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Journal:
         self.entries: list[Delivered] = []
 
     def make_room(self) -> bool:
-        """Drop, if it is full, what the log has dropped; return whether it takes another entry."""
+        """If it is full, drop entries of messages that the log has deleted; return whether there is room now."""
         if len(self.entries) >= ENTRIES_MAX and self._min_offset() > self._first:
             self.entries = self._not_dropped(self.entries)
             try:
@@ -102,7 +102,7 @@ class Journal:
             file.write(_line(entry))
 
     def cut(self, offset: int) -> None:
-        """The log was cut at `offset`: what follows there are other messages.
+        """Drop the entries from `offset` on, where the log was cut: other messages will be stored there.
 
         Raises:
             OSError: the disk refused.

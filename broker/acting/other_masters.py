@@ -46,7 +46,7 @@ class OtherMasters:
 
     Attributes:
         pause_s: seconds between two attempts.
-        client: for sends; None: nothing is sent.
+        client: sends to other masters; None: nothing is sent.
         stored: messages that other masters have stored.
         left: messages left to the own master.
     """
@@ -74,7 +74,7 @@ class OtherMasters:
         self.left = 0
 
     def open(self, deliveries: Deliveries) -> None:
-        """Take deliveries; what was delivered before counts as delivered."""
+        """Begin to take deliveries; those in the journal count as delivered already."""
         self._is_open = True
         for entry in self._journal.entries:
             entry.add_to(deliveries)

@@ -38,7 +38,7 @@ class ActingSubsystem(Subsystem):
     """Decides whether this slave stands in, and asks slaves when this node is a master that is back.
 
     Attributes:
-        leadership: which begins and ends it; set by `broker.parts`.
+        leadership: begins and ends the standing in; set by `broker.parts`.
     """
 
     leadership: Leadership
@@ -59,7 +59,7 @@ class ActingSubsystem(Subsystem):
     def open(
         self, client: RemotingClient, sending: RemotingClient, secrets: Secrets, address: str, ha_address: str
     ) -> None:
-        """Nameservers and other brokers may be asked.
+        """Set what is needed to ask nameservers and other brokers.
 
         Args:
             client: asks nameservers, master and slaves.
@@ -81,11 +81,11 @@ class ActingSubsystem(Subsystem):
         }
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Look whether the master is away."""
+        """Ask whether the master is away."""
         return ((self._config.members_interval_ms / 1000, self.look),) if self._config.slave_acting else ()
 
     def on_cut(self, offset: int) -> None:
-        """The log is cut: what was delivered from behind that is forgotten. Raises `OSError`."""
+        """Forget deliveries of messages at and above `offset`, where the log is cut. Raises `OSError`."""
         self._journal.cut(offset)
 
     def look(self) -> None:
@@ -126,7 +126,7 @@ class ActingSubsystem(Subsystem):
         self.leadership.stand_in(elsewhere, lambda: self.elsewhere.open(self._deliveries))
 
     async def before_deliveries(self) -> None:
-        """This node is master now: learn what slaves delivered meanwhile, and what itself did while it was a slave."""
+        """Learn, as the new master, what slaves delivered meanwhile, and this node itself while it was a slave."""
         with contextlib.suppress(OSError):
             self._journal.load()
         for entry in self._journal.entries:
@@ -136,16 +136,16 @@ class ActingSubsystem(Subsystem):
     # ---- what others say
 
     def min_broker_changed(self, connection: Connection, command: Command) -> None:
-        """905: look at once; the notice is not believed."""
+        """905: ask at once whether the master is away; the notice itself is not believed."""
         long(command.ext, "minBrokerId")
         text(command.ext, "brokerName")
         self.look()
         connection.respond(command, ResponseCode.SUCCESS)
 
     def exchange_ha_info(self, connection: Connection, command: Command) -> None:
-        """906: a master of RocketMQ's that is back says so, and waits until this slave copies its log; or a slave asks.
+        """906: RocketMQ's master is back, and waits until this slave copies its log; or a slave asks for the master.
 
-        The address that it names is not believed: the slave looks, and learns it from a nameserver.
+        The address in the request is not believed: the slave asks a nameserver for it.
         """
         if self._role.is_slave:
             self.look()

@@ -41,7 +41,7 @@ class MasterTables:
         state: the tables.
         apply: applies a change to them, and notifies the subsystems.
         spawn: runs a coroutine until the broker stops.
-        master: returns where the master serves clients, `host:port`; empty while there is none that is to be asked.
+        master: returns the `host:port` at which the master serves clients; empty while no master is to be asked.
     """
 
     def __init__(

@@ -63,7 +63,8 @@ class NameserverLinks:
         describe: returns the present state.
         ha_address: `host:port` at which this broker listens for slaves; empty if it does not.
         on_master: called with the addresses at which the master of the name serves clients and listens for slaves
-            (empty: nowhere), whenever a nameserver answers with them; returns whether no more needs to be known.
+            (empty: nowhere), whenever a nameserver answers with them; returns whether the slave now knows all that it
+            needs of its master.
 
     Raises:
         SecretFileError: the file of the nameservers' secret cannot be used.
@@ -200,7 +201,7 @@ class NameserverLinks:
 
     @property
     def register_seconds(self) -> float:
-        """Seconds between two whole registrations without a change; few at a slave that has not heard of its master."""
+        """Seconds between two whole registrations; as between heartbeats until a slave knows its master."""
         if self._role.is_slave and not self._has_master:
             return self.heartbeat_seconds
         return self._config.register_interval_ms / 1000

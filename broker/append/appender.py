@@ -28,13 +28,13 @@ _QUEUE_FILES_S: Final = 0.005
 """Longest time in which a turn makes files of queues; messages to further new queues wait for later turns."""
 
 _EARLY_DRAFTS: Final = 64
-"""So many are worth placing before the turn ends, where a slave can copy them meanwhile."""
+"""Number of drafts that are placed before the turn ends, if slaves copy the log: they copy while the turn goes on."""
 
 _PLACED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
 """Outcome for senders that wait only until their message is placed."""
 
 _LEADS_NO_MORE: Final = (Cause.NOT_LEADER, Cause.RECOVERING)
-"""Why a log places nothing that may be placed by another node, or later by this one."""
+"""Causes for which this log placed nothing, while another node, or this one later, may place it."""
 
 AnswerAll = Callable[[Sequence[Answer], AppendReceipt | Refusal], None]
 Settled = Callable[[Sequence[QueuedDraft], Sequence[Answer], AppendReceipt | Refusal, float], None]
@@ -55,8 +55,8 @@ class Appender:
         listeners: others that wait for it; each is called once with the outcome.
         unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
         has_slaves: slaves copy the log.
-        take_back: may take the senders of a batch of which nothing was placed, since this node ceased to lead in this
-            turn, and returns whether it did; None, or if it did not: they are refused.
+        take_back: called with the senders of a batch of which nothing was placed, since this node ceased to lead;
+            returns whether their requests are served elsewhere. If not, or if it is None, they are refused.
         on_change_refused: called whenever a change of the tables is refused.
     """
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def known_secrets(root: Path) -> Secrets:
-    """Return what the key file in the store's root holds, none without that file.
+    """Return the secrets in the key file of the store's root; none without that file.
 
     Raises:
         SecretFileError: it cannot be used.
@@ -31,9 +31,10 @@ def known_secrets(root: Path) -> Secrets:
 
 
 def made_secrets(without: WithoutSecret, root: Path) -> Callable[[], Secrets]:
-    """Return what gives the secrets when the first password is to be stored, and the broker has none.
+    """Return the function that the vault calls for secrets when it has none and a password is to be stored.
 
-    Where it makes a key, it may raise a `Refusal`: the disk refused; where it must not, it does.
+    By `without` the function returns none, makes the key file, or raises a `Refusal`; the latter also if the disk
+    fails.
     """
     return {WithoutSecret.PLAIN: tuple, WithoutSecret.REFUSE: _refuse}.get(without, partial(_make, root))
 

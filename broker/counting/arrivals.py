@@ -31,10 +31,10 @@ SETTLE_SECONDS: Final = 0.05
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 _SETTLE_MAX: Final = 1000
 _SIZES_WORTH: Final = 8
-"""Sizes that the tallies have on average when they are worth summing up."""
+"""Average number of sizes in a tally from which summing up is worth its cost."""
 
 _SIZES_MAX: Final = 1 << 16
-"""Sizes that wait, of all tallies, before some are summed up however few each has."""
+"""Number of sizes in all tallies from which some are summed up, however few each has."""
 
 _TICKS_OF_ALL: Final = 100
 """After so many ticks, 5 s, every tally is summed up."""

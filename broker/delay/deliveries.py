@@ -79,13 +79,13 @@ _MESSAGE_KINDS: Final = {
 
 
 class Elsewhere(Protocol):
-    """Where a slave delivers that stands in for its master, since it writes no records."""
+    """Takes the deliveries of a slave that stands in for its master: such a slave writes no records."""
 
     def deliver(self, kind: DeliveryKind, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
         """Store the drafts at masters of other names; `done(True)`, later, when nothing more can be done about them."""
 
     def stop(self) -> None:
-        """Begin no more of it: the master is back."""
+        """Begin no further delivery: the master is back."""
 
 
 class Deliveries:

@@ -96,7 +96,7 @@ class GroupRequests:
         self._role.check_writable()
         readable = boolean(fields, "readable")
         if not group:
-            answer(readable)  # as RocketMQ, which goes on giving to who names no group
+            answer(readable)  # as RocketMQ, which serves requests without a group all the same
             return
 
         def done(refusal: Refusal | None) -> None:

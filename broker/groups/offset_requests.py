@@ -45,8 +45,8 @@ class OffsetRequests:
     def update_consumer_offset(self, connection: Connection, command: Command) -> None:
         """15: set the offset up to which a group has consumed; one lower than before is accepted, too.
 
-        Who waits for the answer hears of success when the offset is committed, so that no failover takes it back. A
-        slave keeps it and tells the master as soon as that is there.
+        A request that waits for its answer gets success when the offset is committed, so that no failover takes it
+        back. A slave keeps the offset, and sends it to the master as soon as that is back.
         """
         fields = command.ext
         group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId")

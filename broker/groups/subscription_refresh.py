@@ -4,8 +4,8 @@ Java clients give a subscription a new version at every rebalance and send it wi
 heartbeats is under way they drop this one, and the next one comes 30 s later. Upstream refuses every pull until then. A
 client can be asked (307): its answer has its subscriptions with their versions, and the pull continues at once.
 
-A member of a replicated group that comes back knows no client before its next heartbeat, but the leader does: what it
-says of the client's group is lent for the time until then.
+A member of a replicated group that comes back knows no client before its next heartbeat, but the leader does: its
+answer about the client's group is used until then.
 
 Source: apache/rocketmq `client/.../impl/factory/MQClientInstance.java` (lockHeartbeat),
 `client/.../impl/ClientRemotingProcessor.java`.

@@ -37,7 +37,7 @@ from store.errors import StoreError
 from store.message_store import MessageStore
 
 FETCH_SECONDS: Final = 1.0
-"""Between two looks whether something is missing, and between two attempts."""
+"""Seconds between two looks whether something is missing, and between two attempts."""
 
 _PART_BYTES: Final = 64 << 10
 _WAIT_FOR_LOG_S: Final = 0.05
@@ -77,7 +77,7 @@ class KeptFetch:
         self._faults = SeldomLog(_log)
 
     def open(self, tls: ContextSource | None, secrets: Secrets) -> None:
-        """From now on other members may be asked; arguments as of `PassOn.open`."""
+        """Begin to ask other members; the arguments are those of `PassOn.open`."""
         self._client = RemotingClient(tls=tls)
         self._secrets = secrets
 

@@ -150,7 +150,7 @@ class _PassedOn:
             raise Refusal(Cause.BUSY, "[OVERLOAD]system busy, a quota of this client is used up", retry_after_ms=1000)
 
     def on_closed(self, connection: Connection) -> None:
-        """The clients behind the member are out of reach."""
+        """Remove the clients behind the member, which cannot be reached any more."""
         for address in list(self._clients):
             self._forget(address)
 

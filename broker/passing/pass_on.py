@@ -74,7 +74,7 @@ CODES: Final = (
 """Requests that are passed on."""
 
 TOLD_CODES: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
-"""Requests that are served here, and of which the leader is told, too."""
+"""Requests that are served here, and passed on to the leader as well."""
 
 HOLD_S: Final = 1.0
 """Longest time for which a request waits for a leader."""
@@ -242,7 +242,7 @@ class PassOn:
             self._tell(self._link, command, connection)
 
     def client_closed(self, connection: Connection) -> None:
-        """The connection of a client to this node has ended."""
+        """Tell the leader that the connection of a client to this node has ended."""
         is_known = HEARTBEAT in connection.attributes or _POPS in connection.attributes
         if self._link is not None and is_known and not connection.is_relayed:
             self._link.pass_on_oneway(Command(CLIENT_GONE), connection.address)
@@ -275,7 +275,7 @@ class PassOn:
                 self._tell(link, Command(CLIENT_GONE), connection)
 
     def _untold(self, told: Mapping[Connection, tuple[Command, ...]]) -> list[tuple[Connection, tuple[Command, ...]]]:
-        """The clients that beat, or unregistered, since they were told of; one that is in no group any more, too."""
+        """The clients whose last heartbeat, or departure from groups, the leader was not told of."""
         known = [one for one in self._clients.connections() | told.keys() if not one.is_relayed and not one.is_closed]
         beats = [(one, one.attributes.get(HEARTBEAT, ())) for one in known]
         return [(one, commands) for one, commands in beats if commands and told.get(one) is not commands]

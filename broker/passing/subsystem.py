@@ -25,11 +25,11 @@ _NOTHING: Final[Mapping[int, tuple[int, bytes]]] = {
     RequestCode.QUERY_CONSUME_TIME_SPAN: (ResponseCode.SUCCESS, b'{"consumeTimeSpanSet":[]}'),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (ResponseCode.SUCCESS, b'{"offsetTable":{}}'),
 }
-"""Requests that RocketMQ's tools make at every broker name of a route, adding up the answers; with what a follower
-answers, whose address is that of a name for producers, while the leader answers the rest."""
+"""Requests that RocketMQ's tools send to every broker name of a route, whose answers they add up; each with the empty
+answer of a follower, which tools reach by a name for producers. The leader gives the full one."""
 
 _NAMED_S: Final = 30.0
-"""So long a nameserver may name a node that leads no more: members tell it their roles again within that time."""
+"""Seconds for which a nameserver may still name a node that leads no more: members register again within that time."""
 
 
 class PassingSubsystem(Subsystem):

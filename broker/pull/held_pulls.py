@@ -19,9 +19,10 @@ from store.queues.consume_queue import ConsumeQueue
 
 SWEEP_SECONDS = 0.25
 OF_QUEUE_MAX = 10_000
-"""As many as there may be connections by default, each of a consumer that reads every queue."""
+"""Most held pulls of a queue: the default limit of connections, each of a consumer that reads every queue."""
 OF_CONNECTION_MAX = 1000
-"""Of one queue, too: a connection may have 16,384 requests in flight, and would leave no room to others."""
+"""Most held pulls of one connection at one queue: with its 16,384 requests in flight it would leave no room to
+others."""
 _THOROUGH_SWEEPS = 20
 _SLICE_SECONDS = 0.004
 _BLOCKED_SECONDS = 0.02
@@ -58,8 +59,8 @@ class HeldPulls:
     """All held pulls by queue, and by the time they end.
 
     Args:
-        clock: the one of their deadlines.
-        later: calls something after so many seconds.
+        clock: seconds, the clock of the deadlines.
+        later: calls a function after a number of seconds.
     """
 
     def __init__(self, clock: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
@@ -84,7 +85,7 @@ class HeldPulls:
         return self._clock()
 
     def check_room(self, pull: HeldPull) -> None:
-        """Pass when the pull's queue may have one more: each of its messages has all of them looked at.
+        """Check that the queue may hold one more pull: each new message has all held pulls of its queue tried.
 
         Raises:
             Refusal: BUSY.

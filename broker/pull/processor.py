@@ -52,8 +52,8 @@ _NO_NEWS: Final = frozenset({GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOU
 class Pull:
     """A pull that is being served: its request, queue, subscription, limits and the offset reached so far.
 
-    `is_pushed`: it is a push consumer's, which has told its subscription before: it goes where answers send it, and
-    nobody waits for the one answer.
+    `is_pushed`: it is of a push consumer, whose heartbeat has its subscription. Such a consumer follows
+    `suggestWhichBrokerId`, and no program waits for the single answer.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class PullProcessor:
     Attributes:
         messages_out, bytes_out: delivered so far.
         found, missed: pulls that found messages, and that found none.
-        refresh: finds out what a group subscribes to that has not told it here.
+        refresh: asks for the subscription of a group of which this node has no heartbeat.
     """
 
     def __init__(

@@ -18,10 +18,10 @@ from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import ReplicatedLog
 
 LOOK_SECONDS: Final = 0.25
-"""Between two looks at the members."""
+"""Seconds between two looks at the members."""
 
 MOVE_SECONDS: Final = 1.0
-"""Longest hold of a push consumer's pull that is to go elsewhere: it learns that by the answer."""
+"""Longest hold, in seconds, of a pull whose consumer is to read from another member: the answer tells it so."""
 
 _LEADER: Final = "0"
 _LEADERLESS_MAX_S: Final = 5.0

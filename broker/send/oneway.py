@@ -3,7 +3,7 @@
     placed -> counted for its connection -> above `UNSETTLED_MAX_BYTES`: nothing more is read from there
                                          -> committed or refused, below half of that: read on
 
-So what others send waits behind at most so much of each flood.
+So messages of other clients wait behind at most 2 MiB of each flood.
 """
 
 import asyncio

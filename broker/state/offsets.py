@@ -119,7 +119,7 @@ class ConsumerOffsets:
     def keep(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
         """Note progress at a slave, until the master has it: a higher offset than is known. Lower ones are ignored.
 
-        Ignored is also what comes while a reset waits for the group's pull, and what exceeds `KEPT_MAX` queues.
+        Progress is also ignored while a reset waits for the group's pull, and beyond `KEPT_MAX` queues.
         """
         key = offset_key(topic, group)
         pair = key, queue_id
@@ -131,7 +131,7 @@ class ConsumerOffsets:
             self._kept[pair] = self._state.offsets.get(key, {}).get(queue_id, 0)
 
     def on_applied(self, change: StateChange) -> None:
-        """The master's log has changed the tables: let go of kept progress that it has reset or taken back."""
+        """Drop kept progress that the master's log, which has changed the tables, has reset or taken back."""
         for key, queues in change.offsets.items() if self._kept else ():
             for queue_id, offset in (queues or {}).items():
                 if offset < self._kept.get((key, queue_id), 0):

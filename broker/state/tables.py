@@ -46,7 +46,7 @@ MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
 """The key of the marks of deliveries among the consumer offsets: physical offsets, by kind in place of a queue id."""
 
 TIMER_PROGRESS_KEY: Final = offset_key(TIMER_TOPIC, "CID_RMQ_SYS_LEDGERMQ_TIMER")
-"""The key of the progress of timers among them; what follows stands where queue ids stand."""
+"""The key of the progress of timers among the consumer offsets; the next two numbers stand in place of queue ids."""
 TIMER_OFFSET: Final = 0
 """A queue offset of the timer topic."""
 TIMER_READ_TIME: Final = 1
