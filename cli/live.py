@@ -91,11 +91,11 @@ class ScreenDisplay:
         stream.write(_ENTER)
 
     def event(self, text: str) -> None:
-        """The next picture has it."""
+        """Keep the event for the next picture."""
         self._events.append(f"{time.monotonic() - self._began_s:7.2f} s  {text}")
 
     def sampled(self, record: DrillRecord, view: ClusterView | None) -> None:
-        """Draw."""
+        """Redraw the screen with the new sample, at most twice a second."""
         now_s = time.monotonic()
         elapsed_s = now_s - self._began_s
         self._rates.append(record.second(now_s).acked)

@@ -5,7 +5,7 @@ from typing import TextIO
 
 
 def drop(stream: TextIO) -> None:
-    """Have what the stream still holds, and what is written to it from now on, go nowhere.
+    """Discard what the stream still buffers, and all that is written to it from now on.
 
     Without this the interpreter would fail to write the rest at its end.
     """

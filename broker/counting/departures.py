@@ -1,6 +1,6 @@
 """Counts messages delivered to consumers by topic, queue and group: once per answer.
 
-    pull -> Given of (topic, group, queue): counters of `Statistics`, sums for /metrics
+    pull -> PullCounter of (topic, group, queue): counters of `Statistics`, sums for /metrics
     POP  -> the same, but queues are not counted apart
 
 Source: apache/rocketmq `broker/.../processor/DefaultPullMessageResultHandler.java`, `PopMessageProcessor.java`,
@@ -21,7 +21,7 @@ from broker.counting.tallies import Counts, Key
 from broker.state import names
 
 
-class Given:
+class PullCounter:
     """Counts the messages that one group gets from one queue.
 
     Attributes:
@@ -70,21 +70,21 @@ class Departures:
     def __init__(self, statistics: Statistics, cluster: str, limit: int) -> None:
         self._statistics = statistics
         self._broker = statistics.counter(BROKER_GET_NUMS, cluster)
-        self._given: dict[tuple[str, str, int], Given] = {}
+        self._pull_counters: dict[tuple[str, str, int], PullCounter] = {}
         self.read_ms_max = 0
         self.pulled, self.pulled_bytes = Counts(limit), Counts(limit)
         self.popped, self.popped_bytes = Counts(limit), Counts(limit)
 
-    def given(self, topic: str, group: str, queue_id: int) -> Given:
+    def pull_counter(self, topic: str, group: str, queue_id: int) -> PullCounter:
         """Return the counter of pulls of one group from one queue."""
         place = topic, group, queue_id
-        found = self._given.get(place)
+        found = self._pull_counters.get(place)
         if found is None:
-            found = self._given[place] = Given(self, place)
+            found = self._pull_counters[place] = PullCounter(self, place)
         return found
 
     def counters(self, topic: str, group: str, queue_id: int) -> tuple[RateCounter, ...]:
-        """Return the counters of a `Given`: messages of the group and of the queue, their bytes, times of reads."""
+        """Return the counters behind a `PullCounter`: messages of group and queue, their bytes, times of reads."""
         counter = self._statistics.counter
         by_group, by_queue = f"{topic}@{group}", f"{topic}@{queue_id}@{group}"
         return (
@@ -97,7 +97,7 @@ class Departures:
 
     def pulled_to(self, topic: str, group: str, queue_id: int) -> int:
         """Return the queue offset after the last message delivered to a group; 0 if this process delivered none."""
-        found = self._given.get((topic, group, queue_id))
+        found = self._pull_counters.get((topic, group, queue_id))
         return found.next_offset if found is not None else 0
 
     def add_pulled(self, key: Key | None, count: int, size_bytes: int) -> None:
@@ -126,7 +126,7 @@ class Departures:
         self._forget(1, group)
 
     def _forget(self, position: int, name: str) -> None:
-        for place in [place for place in self._given if place[position] == name]:
-            del self._given[place]
+        for place in [place for place in self._pull_counters if place[position] == name]:
+            del self._pull_counters[place]
         for counts in (self.pulled, self.pulled_bytes, self.popped, self.popped_bytes):
             counts.forget(position, name)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.counting.departures import Given
+from broker.counting.departures import PullCounter
 from broker.groups.clients import BROADCASTING, ClientTable, ConsumerGroup
 from broker.groups.locks import GroupLocks
 from broker.groups.subscription import TAG, Subscription, asked_subscription, check_usable
@@ -62,9 +62,9 @@ class Pull:
         "command",
         "connection",
         "count_max",
+        "counter",
         "deadline",
         "fields",
-        "given",
         "is_held",
         "is_pushed",
         "offset",
@@ -83,13 +83,13 @@ class Pull:
         wanted: Subscription,
         limits: tuple[int, int],
         suggested: tuple[int, int] | None,
-        given: Given,
+        counter: PullCounter,
         *,
         is_pushed: bool,
     ) -> None:
         self._processor = processor
         self.is_pushed = is_pushed
-        self.given = given
+        self.counter = counter
         self.connection = connection
         self.command = command
         self.queue = queue
@@ -195,7 +195,7 @@ class PullProcessor:
             wanted,
             self._limits(fields),
             (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else None,
-            self._departures.given(topic_name, group_name, queue_id),
+            self._departures.pull_counter(topic_name, group_name, queue_id),
             is_pushed=not flags & SUBSCRIPTION,
         )
         if BULK in fields:
@@ -275,12 +275,12 @@ class PullProcessor:
             pull.connection.refuse(pull.command, refusal)
             return True
         status = result.status
-        pull.given.next_offset = result.next_offset
+        pull.counter.next_offset = result.next_offset
         if status is _FOUND:
             self.found += 1
             self.messages_out += result.count
             elapsed_ms = int(1000 * (time.monotonic() - since))
-            pull.given.add(result.count, result.size_bytes, result.next_offset, elapsed_ms)
+            pull.counter.add(result.count, result.size_bytes, result.next_offset, elapsed_ms)
             if self._config.slave_read or self._config.cold_data_control:
                 self._look_where(pull, result)
             self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)

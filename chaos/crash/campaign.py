@@ -40,7 +40,7 @@ class Workload(Protocol):
     """A kind of store: how it is run, and how an image of it is judged."""
 
     async def run(self, recorder: Recorder, dice: Random, number: int) -> None:
-        """Write below the recorder's root, with notes of what is written; `number` is a first one not used before."""
+        """Write below the recorder's root, and note what is written; `number` is the first unused message number."""
 
     async def judge(self, root: Path, ledger: Ledger, *, killed: bool, again: bool) -> None:
         """Recover the image at `root`, which may be changed; `killed`: the machine went on, its memory is not lost.
@@ -67,7 +67,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Tally:
-    """What was done. `per_chooser` counts images by what chose them."""
+    """Sums over the judged images. `per_chooser` counts them by the chooser that made them."""
 
     moments: int = 0
     images: int = 0
@@ -75,7 +75,7 @@ class Tally:
     verdicts: list[Verdict] = field(default_factory=list)
 
     def count(self, chooser: str) -> None:
-        """One image more."""
+        """Count one more image."""
         self.images += 1
         self.per_chooser[chooser] = self.per_chooser.get(chooser, 0) + 1
 
@@ -98,13 +98,13 @@ class Effort:
 
 
 def memory_directory() -> Path | None:
-    """Where directories cost least: in memory, if the machine has such a place."""
+    """Return the cheapest place for directories: in memory, if the machine has such a place."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() else None
 
 
 class Mode(Protocol):
-    """What a campaign is run on."""
+    """A kind of store on which a campaign runs its seeds."""
 
     def __call__(self, seed: int, effort: Effort, tally: Tally, only: int | None = None, /) -> None:
         """Run one seed; what is found goes into `tally`. `only` judges one image, by its number."""

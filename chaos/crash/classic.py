@@ -156,7 +156,7 @@ class ClassicRun:
         await self._settle()
 
     async def _put_while_syncing(self) -> None:
-        """What is placed while a sync runs is not covered by it."""
+        """Place a batch while a sync runs, which does not cover the batch."""
         gate = self._recorder.gate
         gate.is_closed = True
         self._place()
@@ -167,7 +167,7 @@ class ClassicRun:
         gate.open()
 
     async def _flush(self) -> None:
-        """What the timer of ASYNC_FLUSH does, at a time of our own."""
+        """Flush as the timer of ASYNC_FLUSH does, at a moment that the workload chooses."""
         if self._settings.flush_mode is FlushMode.ASYNC and self._log.local._flusher is not None:
             self._log.local._flusher.request(self._log.max_offset, lambda _: None)
         await self._settle()
@@ -221,7 +221,7 @@ class ClassicRun:
         return draft
 
     async def _settle(self) -> None:
-        """Let every sync and what follows from it come to an end."""
+        """Wait until every sync, and what follows from it, has ended."""
         while (
             self._log.local.flush_pending_since is not None or self._store.store.log.confirm_offset < self._expected()
         ):
@@ -246,12 +246,12 @@ def _damaged(log: CommitLog) -> Iterator[int]:
 
 
 def _encoded(draft: QueuedDraft) -> bytes:
-    """What lies in the log of a placed draft."""
+    """Return the bytes that the log holds for a placed draft."""
     return b"".join(draft.pieces(_HOST))
 
 
 async def judge_classic(root: Path, settings: ClassicSettings, ledger: Ledger, *, again: bool) -> int:
-    """Recover the image at `root` and compare it with what was written; the end of what was found.
+    """Recover the image at `root`, compare it with what was written, and return the end of the log found.
 
     `again`: also stop cleanly and start once more, which must change nothing.
 
@@ -286,7 +286,7 @@ async def _judge_again(root: Path, settings: ClassicSettings, found: dict[int, I
 
 
 def _judge_log(store: OpenStore, ledger: Ledger) -> dict[int, Item]:
-    """Records found, by offset, without those that are known to be damaged."""
+    """Return the records found, by offset, without those that are known to be damaged."""
     log = store.store.log
     found = dict(log.walk(log.min_offset, log.max_offset))
     if log.min_offset > ledger.start:

@@ -64,21 +64,21 @@ Image = dict[str, bytes | None]
 
 
 class Chooser:
-    """Decides what of a moment reached the disk: all of it (the process was killed, the machine goes on)."""
+    """Decides what of a moment reached the disk. This one: all of it (the process was killed, the machine goes on)."""
 
     name = "killed"
 
     def step_count(self, directory: DirectoryState) -> int:
-        """How many steps of a directory."""
+        """Return how many steps of a directory reached the disk."""
         return len(directory.steps)
 
     def content(self, file: FileState) -> bytes:
-        """What of a file."""
+        """Return the content of a file that reached the disk."""
         return file.versions[-1]
 
 
 class OnlySynced(Chooser):
-    """Nothing that was not synced."""
+    """Only what was synced reached the disk."""
 
     name = "synced"
 

@@ -9,7 +9,7 @@ Finding
 
 
 class Finding(Exception):
-    """Root of the tree."""
+    """Base class of the findings."""
 
 
 class LostError(Finding):

@@ -56,7 +56,7 @@ class _Recording:
         self.pasts: list[Past] = []
 
     def before_change(self) -> None:
-        """A node is about to change a file."""
+        """Take the past if the seed chose this moment; called before a node changes a file."""
         self._changes_left -= 1
         if self._changes_left < 0 and len(self.pasts) < self._moments:
             self._changes_left = self._dice.randrange(_CHANGES_BETWEEN)
@@ -122,7 +122,7 @@ def _record(plan: RunPlan, moments: int) -> list[Past]:
 
 
 def _chooser(name: str, dice: Random) -> Chooser:
-    """What one disk of an image keeps."""
+    """Return what decides what one disk of an image keeps."""
     if name == "mixed":
         return dice.choice((OnlySynced(), OnlyNames(), WholeFiles(dice), TornSectors(dice), TornSectors(dice)))
     return {"killed": Chooser(), "synced": OnlySynced(), "names": OnlyNames()}[name]

@@ -52,7 +52,7 @@ class Books:
             self.missing.add(place)
 
     def note_read(self, place: Place, number: int) -> None:
-        """A consumer got it there."""
+        """Note that a consumer read this message there."""
         self.missing.discard(place)
         if self.read.setdefault(place, number) != number or self.acknowledged.get(place, number) != number:
             acknowledged = self.acknowledged.get(place)
@@ -89,7 +89,7 @@ class BrokerProcess:
             self.namesrv = str(json.loads(described.readline())["namesrv"])
 
     def order(self, verb: str) -> None:
-        """As `ledgermq cluster VERB n0`, by the control socket."""
+        """Carry out `ledgermq cluster VERB n0`, over the control socket."""
         ask(self._directory, verb, "n0", limit_s=_LIMIT_S)
 
     def stop(self) -> None:
@@ -99,7 +99,7 @@ class BrokerProcess:
 
 
 async def run_loop(mode: str, rounds: int, directory: Path, dice: random.Random) -> dict[str, Any]:
-    """Do it; what was done.
+    """Run all rounds on a new broker; return the figures of what was done.
 
     Raises:
         Finding: something acknowledged is not there, or a queue contradicts it.
@@ -155,7 +155,7 @@ class _Loop:
         self._books.check_gaps()
 
     async def _read_again(self) -> None:
-        """Everything once more, from the first offset on, by a new group."""
+        """Read everything once more, from the first offset on, by a new group."""
         books = Books(dict(self._books.acknowledged), {}, set(self._books.acknowledged))
         async with Consumer(self._broker.namesrv, "readers", _TOPIC) as consumer:
             task = asyncio.create_task(_read_on(consumer, books))

@@ -77,7 +77,7 @@ class Installing:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """That is durable, or given up by a start that recovers."""
+    """The install is durable, or a start that recovers has given it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Replacing:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """That is durable."""
+    """The new content of the small file is durable."""
 
     name: str
     content: bytes
@@ -121,7 +121,7 @@ class Ledger:
         return self.items[-1].end if self.items else 0
 
     def take(self, note: object) -> None:
-        """One note more."""
+        """Take the next note of the workload into account."""
         match note:
             case Appended(items):
                 self.items += items

@@ -139,7 +139,7 @@ class RaftRun:
         await self._open()
 
     async def _kill(self) -> None:
-        """As SIGKILL while entries wait for their sync; the next start finds them in the page cache."""
+        """End the process as SIGKILL does, while entries wait for their sync; the page cache keeps them."""
         await self._settle()
         self._place(is_synced=False)
         self._flusher.abandon()
@@ -184,7 +184,7 @@ class RaftRun:
         await Checkpointer(self._directory, self._log, lambda: self._committed, _fail).write()
 
     async def _truncate(self) -> None:
-        """A leader has other entries behind what is committed."""
+        """Cut entries behind the committed ones, as for a leader that has others there."""
         await self._settle()
         last = self._dice.randint(max(self._committed, self._log.first_index - 1), self._log.last_index)
         end = self._log.end_position(last)
@@ -350,7 +350,7 @@ def _judge_install(root: Path, files: RaftFiles, ledger: Ledger) -> None:
 
 
 def entries_of(files: RaftFiles, first: int = 0) -> list[Item]:
-    """What an opened log holds, from entry `first` on; the key of each is its index and term.
+    """Return the entries of an opened log from `first` on; the key of each is its index and term.
 
     Raises:
         DisagreeError: the index lacks one.

@@ -133,13 +133,13 @@ class Recorder:
         self.moments.clear()
 
     def note(self, note: object) -> None:
-        """Something a judge of later moments must know."""
+        """Note something that the judge of later moments must know."""
         with self._lock:
             self.notes.append(note)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Record within."""
+        """Record all changes that are made inside the block."""
         with contextlib.ExitStack() as patches:
             for name in _CHANGES:
                 patches.enter_context(mock.patch.object(os, name, self._after(name, getattr(os, name))))
@@ -181,7 +181,7 @@ class Recorder:
         return sync
 
     def _sync_file_system(self, original: Callable[[int], None]) -> Callable[[int], None]:
-        """As `_sync`, of everything that is there."""
+        """Replace a sync of a whole file system, as `_sync` replaces that of a file."""
 
         def sync(descriptor: int) -> None:
             with self._lock:
@@ -198,7 +198,7 @@ class Recorder:
         return sync
 
     def _look(self, label: str, *, always: bool = False) -> None:
-        """Take in the tree as it is; a moment is kept if something changed."""
+        """Look at the whole tree, and keep a moment if something has changed."""
         with self._lock:
             nodes: dict[int, int] = {}
             root, is_changed = self._look_at_directory(str(self.root), self.root.stat().st_ino, nodes)

@@ -96,22 +96,22 @@ class _Broker:
         await _done(lambda done: self._follower.parts.context.metadata.put_topic(topic, done))
 
     async def remove_topic(self, name: str) -> None:
-        """And its offsets; as above."""
+        """Remove a topic and its offsets; returns when that is acknowledged."""
         await _done(lambda done: self._follower.parts.context.metadata.remove_topics([name], done))
 
     async def commit_offset(self, topic: str, offset: int) -> None:
-        """Of the one group; as above."""
+        """Commit an offset of the one group; returns when that is acknowledged."""
         offsets = self._follower.parts.context.offsets
         await _done(lambda done: offsets.commit_and_tell(topic, _GROUP, 0, offset, done))
 
     async def flush(self) -> None:
-        """What the timer of ASYNC_FLUSH does, at a time of our own; the log is durable on return."""
+        """Flush as the timer of ASYNC_FLUSH does; the log is durable on return."""
         flushed = asyncio.get_running_loop().create_future()
         self.log.local.sync(self.log.max_offset, flushed.set_result)
         await flushed
 
     def save_tables(self) -> None:
-        """What the timer of the tables does."""
+        """Save the tables, as their timer does."""
         self._follower.saver.save_soon()
 
     def told_by_the_log(self) -> ReplicatedState:
@@ -190,7 +190,7 @@ async def _opened(root: Path) -> _Broker:
 
 
 async def _settled() -> None:
-    """Let what was begun come to an end: executors and syncs do their work at once."""
+    """Let tasks under way end: executors and syncs do their work at once."""
     for _ in range(10):
         await asyncio.sleep(0)
 

@@ -81,7 +81,7 @@ class Members:
                         raise
 
     async def _acknowledge(self, name: str, consumer: SimpleConsumer, messages: list[PoppedMessage]) -> None:
-        """A message whose acknowledgement fails is delivered again: nothing is told of it."""
+        """Acknowledge a message; if that fails, nothing is recorded, since the message is delivered again."""
         outcomes = await asyncio.gather(*(consumer.ack(message) for message in messages), return_exceptions=True)
         for message, outcome in zip(messages, outcomes, strict=True):
             if outcome is None and (number := number_of(message.body)) is not None:

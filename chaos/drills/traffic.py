@@ -38,7 +38,7 @@ READ_LIMIT_S = 60.0
 _TRIES_UNKNOWN = 255
 """A transaction does not tell how often its message was tried; each try that was stored is committed."""
 _TIMER_SLOT_S = 1.0
-"""RocketMQ delivers the messages of one slot of its timers together, some of them so much earlier."""
+"""Seconds by which RocketMQ may deliver a timer early: it delivers the messages of one slot together."""
 WAITING_MAX = 3000
 """Most sends without an answer, below the producer's own limit: what is due beyond them is not sent, and has failed."""
 

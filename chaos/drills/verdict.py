@@ -21,11 +21,11 @@ from ledgermq.history import Outcome
 
 _RTO_WINDOW_S = 15.0
 _STALL_SPARE_S = 0.1
-"""By so much a stall may be longer than wanted, and is no reason: a heartbeat before it and this fit into 1.2 s."""
+"""Seconds by which a stall may exceed the drill's without excusing an election: with a heartbeat it fits into 1.2 s."""
 _STALL_SEEN_S = 1.0
-"""So long after a stall samples may show the election that it caused: the next stall begins no earlier."""
+"""Seconds after a stall within which samples may show the election that it caused; the next stall begins later."""
 _LEAST_SHARE = 0.5
-"""Of the sends before the first fault, so many must have been acknowledged: else the run proves nothing."""
+"""Share of the sends before the first fault that must have been acknowledged: with fewer the run proves nothing."""
 
 
 class Verdict(enum.Enum):
@@ -265,7 +265,7 @@ def _longest_gap_ms(times_s: Sequence[float], one: Injection, next_s: float) -> 
 
 
 def _without_election(record: DrillRecord) -> Check:
-    """A stall that the machine made longer than the drill wanted is a reason for an election, others are none."""
+    """Check that no election had another reason than a stall that the machine made longer than the drill wanted."""
     stalls = [(stall, one.hold_s) for one in record.injections for stall in one.stalls()]
     long = [(begin_s, end_s) for (begin_s, end_s), hold_s in stalls if end_s - begin_s > hold_s + _STALL_SPARE_S]
     changes = _changes_of_term(record)

@@ -131,7 +131,7 @@ class SimBroker:
         self._paused_until_s = max(self._paused_until_s, self._network.now_s + seconds)
 
     def arrive(self, life: int, action: Callable[[], None]) -> None:
-        """Something has arrived for the process of this life; it waits while the process is paused."""
+        """Take a message for the process of this life; it waits while the process is paused."""
         wait_s = self._paused_until_s - self._network.now_s
         if wait_s > 0:
             self._network.at(wait_s, lambda: self.arrive(life, action))
@@ -139,7 +139,7 @@ class SimBroker:
             action()
 
     def put(self) -> None:
-        """A client sends a record; whoever does not lead refuses it."""
+        """Take a record of a client; a broker that does not lead refuses it."""
         if self._is_up and self._is_open and self._paused_until_s <= self._network.now_s:
             self.log.append(f"{self._epoch}/{self._network.random.getrandbits(40)}")
 
@@ -182,7 +182,7 @@ class SimBroker:
             self._ask(self._network.random.choice(self._controllers.names))
 
     def _call(self, name: str, question: Callable[[], Callable[[], None] | None]) -> None:
-        """Ask the controller of this name; what `question` returns there happens here, with the answer."""
+        """Run `question` at the controller of this name, and what that returns here, with the answer."""
         life, network = self._life, self._network
 
         def asked() -> None:
@@ -287,7 +287,7 @@ class SimBroker:
         )
 
     def on_report(self, broker_id: int, number: int, end: int) -> None:
-        """A slave has so much."""
+        """Take a slave's report of how much of the log it has."""
         copy = self._copies.slaves.get(f"b/{broker_id}")
         if not self._is_master or copy is None or self._numbers[broker_id] != number:
             return

@@ -23,7 +23,7 @@ Answered = Callable[[CommandOutcome], None]
 
 
 class _One:
-    """What one controller has of its own."""
+    """The state that each controller has for itself."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -49,24 +49,24 @@ class SimControllers:
         self._number = 0
 
     def start(self) -> None:
-        """Ids are given, and one leads."""
+        """Assign the ids of the brokers, and let one controller lead."""
         for broker_id in (1, 2, 3):
             self._apply(GrantId(name=NAME, cluster="c", broker_id=broker_id, check_code=f"b{broker_id};0"))
         self._lead("c1")
         self._look()
 
     def change_leader(self) -> None:
-        """Another one is elected; the present one does not know."""
+        """Elect another controller, of which the present leader does not learn."""
         others = [name for name in self.names if name != self._leader]
         self._lead(self._network.random.choice(others))
 
     @property
     def group(self) -> Group:
-        """As agreed."""
+        """Return the state of the group on which the controllers agree."""
         return self._machine.groups[NAME]
 
     def _view(self, one: _One) -> Group:
-        """As this controller knows it: a deposed one hears of nothing that was agreed since."""
+        """Return that state as one controller knows it: a deposed one hears of nothing that was agreed since."""
         return one.last_view or self.group
 
     # ---- what brokers ask

@@ -120,12 +120,12 @@ class Network:
         return action
 
     def at(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Run it after so many seconds."""
+        """Run `action` after `delay_s` seconds."""
         self._count += 1
         heapq.heappush(self._events, (self.now_s + delay_s, self._count, action))
 
     def send(self, sender: str, receiver: str, action: Callable[[], None]) -> None:
-        """A message: it arrives later, behind those sent before, if the two reach each other then and now."""
+        """Send a message: `action` runs when it arrives, in order, if the two reach each other now and then."""
         pair = frozenset((sender, receiver))
         if pair not in self._cut:
             delay_s = self.random.uniform(*_DELAY_S) * (20 if self.random.random() < 0.01 else 1)
@@ -134,11 +134,11 @@ class Network:
             self.at(arrives_s - self.now_s, lambda: None if pair in self._cut else action())
 
     def cut(self, one: str, other: str) -> None:
-        """Let these two not reach each other."""
+        """Cut the connection of these two, both ways."""
         self._cut.add(frozenset((one, other)))
 
     def heal(self) -> None:
-        """All reach each other again."""
+        """Undo all cuts."""
         self._cut.clear()
 
     def isolate(self, name: str) -> None:

@@ -28,7 +28,7 @@ KINDS: Final = (
 
 
 class ElectionSimulation:
-    """Everything. `run` it.
+    """The whole simulation of one seed; `run` runs it.
 
     Args:
         faults: rules that are broken on purpose.
@@ -62,7 +62,7 @@ class ElectionSimulation:
         return network.seen
 
     def _put(self) -> None:
-        """A client: sends to whoever takes it."""
+        """Send a record as a client does, to a broker that takes it."""
         for broker in self._brokers.values():
             broker.put()
         self._network.at(self._network.random.uniform(0.001, 0.01), self._put)
@@ -103,7 +103,10 @@ class ElectionSimulation:
             self._controllers.change_leader()
 
     def _cut_power(self, broker: SimBroker) -> None:
-        """Of a slave, while another member of the set has everything: what all lose is lost without a fault of ours."""
+        """Cut the power of a slave, while another member of the set has everything.
+
+        What is lost at all members is lost without a fault of the brokers.
+        """
         others = self._controllers.group.in_sync - {broker.broker_id}
         if not broker.is_master and any(self._brokers[other].doubt.epoch is None for other in others):
             broker.cut_power()

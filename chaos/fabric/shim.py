@@ -84,7 +84,7 @@ class Shim:
         return f"its clock was {ahead_s:+} s off {count} times"
 
     def heal(self) -> None:
-        """Let syncs take their time and show the clock as it is."""
+        """End the delay of syncs, and show the true clock again."""
         self._set(_DELAY, 0)
         self._set(_AHEAD, 0)
 

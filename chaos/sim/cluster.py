@@ -28,21 +28,21 @@ class Kit(Protocol):
         """A new, empty disk."""
 
     def ask_any(self, cluster: ClusterContext) -> None:
-        """Clients that ask any member have their turn."""
+        """Let the clients that ask any member make their next requests."""
 
     def ask_each(self, cluster: ClusterContext) -> Callable[[], str]:
-        """Each of them asks each member; return what tells who has no answer yet, or nothing."""
+        """Have each of these clients ask each member; return a function that names those without an answer."""
 
     def process(self, cluster: ClusterContext, name: str, number: int, disk: Any) -> Process:
         """A start on a disk.
 
         Raises:
             ProcessDiesError: it died before it was up.
-            StoreError: it found its disk so that it will not start, and says so.
+            StoreError: it refused to start because of what it found on its disk.
         """
 
     def close(self) -> None:
-        """The run is over."""
+        """End the run."""
 
 
 class Cluster:
@@ -86,7 +86,7 @@ class Cluster:
         return int(self.rng.random() * limit)
 
     def hello_of(self, name: str) -> Any:
-        """What a running process sends when it connects; None when it has ended or sends nothing."""
+        """Return what a running process sends when it connects; None when it has ended or sends nothing."""
         transport = getattr(self.processes.get(name), "transport", None)
         return None if transport is None else transport.hello
 
@@ -290,7 +290,7 @@ class Cluster:
         self.run(process, f"propose {count}", lambda: process.propose(count))
 
     def ask_any(self) -> None:
-        """Clients that do not look for the leader have their turn."""
+        """Let the clients that ask any member make their next requests."""
         self._kit.ask_any(self)
 
     def ask_each(self) -> Callable[[], str]:

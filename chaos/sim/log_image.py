@@ -41,7 +41,7 @@ class LogImage(Generic[Payload]):
 
     @property
     def last_term(self) -> int:
-        """Its term."""
+        """Term of the newest written entry."""
         return self.entries[-1][0] if self.entries else self.prev_term
 
     @property
@@ -51,7 +51,7 @@ class LogImage(Generic[Payload]):
 
     @property
     def hard_state(self) -> HardState | None:
-        """The durable one; None on a new disk."""
+        """The durable hard state; None on a new disk."""
         raise NotImplementedError
 
     def why_tables_lack(self) -> str | None:
@@ -59,7 +59,7 @@ class LogImage(Generic[Payload]):
         raise NotImplementedError
 
     def payload_at(self, index: int) -> Payload:
-        """Of an entry that is here."""
+        """Payload of an entry that this log holds."""
         return self.entries[index - self.first_index][1]
 
     def chain_at(self, index: int) -> int | None:

@@ -117,7 +117,7 @@ class Process:
     # -- for the subclass
 
     def start(self) -> None:
-        """What goes on by itself begins."""
+        """Begin what the process does by itself."""
         raise NotImplementedError
 
     def start_flushing(self) -> None:
@@ -184,7 +184,7 @@ class Process:
         self.node.on_peer_lost(peer)
 
     def note_lost(self, peer: str) -> None:
-        """Of a lost leader no lease is held."""
+        """End the lease of a leader to which the connection is lost."""
         if self.heard_from == peer:
             self.heard_from = ""
 
@@ -411,7 +411,7 @@ class CoreKit:
         return CoreProcess(cluster, self._queue, name, number, disk)
 
     def ask_any(self, _cluster: ClusterContext) -> None:
-        """Nothing: nodes without brokers have no sockets."""
+        """Do nothing: nodes without brokers have no sockets."""
 
     def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
         """Nobody asks."""

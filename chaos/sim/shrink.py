@@ -29,7 +29,7 @@ class Failure:
 
     @property
     def numbers(self) -> Sequence[int]:
-        """Those of the faults."""
+        """Numbers of the faults that struck."""
         return [strike.number for strike in self.strikes]
 
     def is_like(self, other: "Failure") -> bool:

@@ -57,7 +57,7 @@ async def ask_first(client: RemotingClient, nameservers: Sequence[str], *, timeo
     """Return the table of the first nameserver that answers, asked one after the other.
 
     Raises:
-        CommandError: none is named, or none answers; it tells of the last one.
+        CommandError: none is named, or none answers; the text has the error of the last one.
     """
     failure = CommandError("no nameserver is named")
     for namesrv in nameservers:
@@ -70,7 +70,7 @@ async def ask_first(client: RemotingClient, nameservers: Sequence[str], *, timeo
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """A slave as its master reports it: whether it counts, and how many bytes of the log it lacks."""
+    """A slave as its master reports it: whether it is in sync, and how many bytes of the log it lacks."""
 
     in_sync: bool
     lag_bytes: int
@@ -110,7 +110,7 @@ async def ask_controllers(
     """Ask the controllers for the status of broker name `name`.
 
     Raises:
-        CommandError: none of them answers that leads.
+        CommandError: no controller that leads answers.
     """
     error = CommandError("there are no controllers")
     body = json.dumps([name]).encode()
@@ -125,7 +125,7 @@ async def ask_controllers(
         except CommandError as failure:
             error = failure
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
-            error = CommandError(f"controller {address} answered what cannot be read: {failure!r}")
+            error = CommandError(f"the answer of controller {address} cannot be read: {failure!r}")
     raise error
 
 

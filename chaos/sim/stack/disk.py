@@ -95,7 +95,7 @@ class StoreDisk(Machine[bytes]):
     # -- file calls of the process
 
     def step(self) -> None:
-        """A call that changes something is about to be made: perhaps it is not.
+        """Let a call that changes a file happen, or end the process before it.
 
         Raises:
             ProcessDiesError: the process ends here.
@@ -108,7 +108,7 @@ class StoreDisk(Machine[bytes]):
         self._before_change()
 
     def needs_room(self) -> None:
-        """A call needs blocks.
+        """Let a call take blocks of the disk.
 
         Raises:
             OSError: there are none.
@@ -179,7 +179,7 @@ class StoreDisk(Machine[bytes]):
         self.boot += is_cut
 
     def _begin_with(self, moment: Moment, chooser: Chooser) -> None:
-        """A new directory has what is left of a moment."""
+        """Write what is left of a moment into a new directory."""
         old = self.root
         self._directory_count += 1
         self.root = self._base / f"{old.name.rsplit('-', 1)[0]}-{self._directory_count}"

@@ -92,7 +92,7 @@ class StackKit:
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
 
     def ask_any(self, _cluster: ClusterContext) -> None:
-        """The callers have their turn."""
+        """Let the callers make their next requests."""
         for caller in self._callers:
             caller.act()
 
@@ -102,7 +102,7 @@ class StackKit:
         return lambda: ", ".join(name for calls in open_calls for name in calls)
 
     def close(self) -> None:
-        """The run is over: remove what it wrote."""
+        """End the run, and remove what it wrote."""
         with contextlib.suppress(OSError):
             gc.collect()  # what unwinds late must still meet what replaces the system
         for caller in self._callers:

@@ -127,7 +127,7 @@ class SimLoop:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """What is called within finds this loop running."""
+        """Make this the running loop inside the block."""
         events._set_running_loop(self.as_loop)
         try:
             yield

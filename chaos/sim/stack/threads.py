@@ -32,10 +32,10 @@ class ThreadHost(Protocol):
         """Run an event of this process later."""
 
     def disk_asked(self) -> dict[int, bytes]:
-        """A sync starts now, though its effects are seen later: what it covers."""
+        """Return what a sync covers that starts now and takes effect later."""
 
     def disk_answers(self, covered: dict[int, bytes], work: Callable[[], None]) -> None:
-        """Do work whose syncs cover that."""
+        """Do work whose syncs cover what `disk_asked` returned."""
 
     def later_us(self) -> int:
         """How long a thread sleeps that asked to be woken after a time-out."""
@@ -52,7 +52,7 @@ class SimEvent:
         self._is_set = False
 
     def set(self) -> None:
-        """Wake who waits."""
+        """Wake the jobs that wait."""
         self._is_set = True
 
     def is_set(self) -> bool:
@@ -102,7 +102,7 @@ class Lane:
             self._run_next()
 
     def do_now(self) -> bool:
-        """Run the next job; whether there was one."""
+        """Run the next job; return whether there was one."""
         if self._jobs:
             self._run_next()
             return True
@@ -159,12 +159,12 @@ class SimWorker:
         """Nothing: there is no thread."""
 
     def close(self) -> None:
-        """Do now what waits."""
+        """Do the waiting work now."""
         while self._begun:
             self._do()
 
     def do_now(self) -> bool:
-        """Do what was begun; whether there was something."""
+        """Do the work that was begun; return whether there was any."""
         if self._begun:
             self._do()
             return True

@@ -95,7 +95,7 @@ def test_a_topics_counters_go_with_it() -> None:
 def test_a_groups_counters_go_with_it() -> None:
     counting = Counting("c", 10, Clock())
     for group in ("g", "h"):
-        counting.departures.given("T", group, 3).add(2, 20, 5, 1)
+        counting.departures.pull_counter("T", group, 3).add(2, 20, 5, 1)
         counting.departures.add_popped("T", group, 1, 10, is_retry=False)
     counting.forget_group("g")
     assert counting.statistics.keys(GROUP_GET_NUMS) == ["T@h"]
@@ -109,7 +109,7 @@ def test_a_groups_counters_go_with_it() -> None:
 
 def test_pulls_that_find_nothing_make_no_counters() -> None:
     counting = Counting("c", 10, Clock())
-    counting.departures.given("T", "g", 0)
+    counting.departures.pull_counter("T", "g", 0)
     assert counting.statistics.keys(QUEUE_GET_NUMS) == []
 
 
