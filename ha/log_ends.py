@@ -1,4 +1,4 @@
-"""Where a log of files ends: its last bytes, and its last whole record; and where a record in it begins."""
+"""Finds in a log's files its last bytes, its last whole record, and the start of a record."""
 
 from ha.core.handshake import TAIL_BYTES, Tail
 from ha.core.record_ends import last_record_end, record_start

@@ -2,9 +2,8 @@
 
     broker dead, or a look at all masters -> stop its leases -> wait until they are over -> Elect -> tell the brokers
 
-A controller leads once a command of its own was applied in its term; what it knows of the state is then as new as
-what any controller before it decided. A broker that this controller has never heard counts as dead only when the
-controller has run long enough to have heard it.
+A controller leads once a command of its own was applied in its term: its state then contains all earlier decisions. A
+broker from which this controller has no heartbeat counts as dead only after the time in which one had to arrive.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from ha.core.lease import Grants
 from ledgermq.remoting.refusal import Refusal
 
 _STOP_S: Final = 10.0
-"""Longest time for which a broker name is granted nothing while the fate of an election is not known."""
+"""Longest time in s without leases for a broker name while the outcome of an election is not known."""
 _HAND_OVER_S: Final = 1.5
 _HAND_OVER_LOOK_S: Final = 0.01
 
@@ -46,7 +45,7 @@ class ControllerLeadership:
         lease_s: length of every lease.
         now_ms: a clock that stands still while this process does not run.
         rules: the present configuration.
-        elected: told of each group that has got a new master.
+        elected: called with each group that has a new master.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class ControllerLeadership:
 
     @property
     def leads(self) -> bool:
-        """Whether this controller leads and knows all that was decided before."""
+        """Whether this controller leads and knows all earlier decisions."""
         status = self._quorum.status
         return status.is_leader and status.term == self._term
 
@@ -90,7 +89,7 @@ class ControllerLeadership:
             self._spawn(None, self._confirm())
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End the running tasks."""
         tasks = tuple(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -99,7 +98,7 @@ class ControllerLeadership:
     # ---- brokers
 
     def heard(self, beat: ReplicaHeartbeat, now_s: float) -> float:
-        """A heartbeat arrived; returns the lease that is granted to it, in seconds, 0.0 for none."""
+        """Handle a heartbeat; return the granted lease in seconds, 0.0 for none."""
         key = beat.name, beat.broker_id
         self._lost.discard(key)
         group = self._machine.groups.get(beat.name)
@@ -111,18 +110,19 @@ class ControllerLeadership:
             return 0.0
         self._without_lease.discard(key)
         if not self.leads or group.master_id != beat.broker_id or replica.address != beat.address:
-            return 0.0  # not led here, no master, or a second process with the master's id
+            # this controller does not lead, there is no master, or this is a second process with the master's id
+            return 0.0
         return self._grants.grant(beat.name, beat.broker_id, now_s, self._quorum.status.answered_s)
 
     def lost(self, beat: ReplicaHeartbeat) -> None:
-        """A broker is dead, by its connection or its silence."""
+        """Handle the death of a broker, by its connection or its silence."""
         group = self._machine.groups.get(beat.name)
         if group is not None and beat.broker_id in group.replicas:
             self._lost.add((beat.name, beat.broker_id))
             self._replace_if_lost(group)
 
     def look(self) -> None:
-        """Look at all masters, and whether all controllers know newer rules."""
+        """Check all masters, and whether all controllers know newer rules."""
         if self.leads and self._quorum.status.rules > self._machine.rules and None not in self._tasks:
             self._spawn(None, self._raise_rules(self._quorum.status.rules))
         self._grants.forget(time.monotonic())
@@ -145,15 +145,15 @@ class ControllerLeadership:
     # ---- elections
 
     def successor(self, name: str, master_id: int) -> int | None:
-        """The successor to which this broker is to hand over; None: there is none, or it is no master."""
+        """Return the successor to which this broker shall hand over; None if there is none, or it is not the master."""
         group = self._machine.groups.get(name)
         return self._successors.get(name) if group is not None and group.master_id == master_id else None
 
     async def hand_over(self, name: str, successor: int) -> CommandOutcome | None:
-        """Let the master hand over, so that no sender notices; its next heartbeat is answered with the wish.
+        """Ask the master, in the answer to its next heartbeat, to hand over, so that no send fails.
 
         Returns:
-            As `elect`; None where the master cannot, or has not in time: then it has to be replaced.
+            As `elect`; None if the master cannot hand over, or has not done so in time, and has to be replaced.
         """
         group, now_ms = self._machine.groups.get(name), self._now_ms()
         if group is None or group.master_id in (None, successor) or successor not in group.in_sync:
@@ -183,7 +183,7 @@ class ControllerLeadership:
     ) -> CommandOutcome:
         """Hold an election, see `Elect`; while a master could be deposed, only after its lease is over.
 
-        With `has_resigned` the master of `seen_epoch` asks for a successor, and uses no lease of that epoch any more.
+        With `has_resigned` the master of `seen_epoch` asks for a successor, and does not use its lease any more.
 
         Raises:
             Refusal: as `Quorum.submit`.
@@ -209,7 +209,7 @@ class ControllerLeadership:
         return outcome
 
     async def clean(self, name: str, ids: frozenset[int], *, even_living: bool) -> CommandOutcome:
-        """Forget replicas, or with no ids the whole group; a master only after its lease is over.
+        """Remove replicas, or without ids the whole group; a master only after its lease is over.
 
         Raises:
             Refusal: as `Quorum.submit`.
@@ -228,7 +228,7 @@ class ControllerLeadership:
         can_depose: Callable[[Group], bool],
         resigned_epoch: int | None = None,
     ) -> CommandOutcome:
-        """Submit what is decided on the state behind the wait; one decision a name at a time."""
+        """Wait, then submit a command that is made from the state after the wait; one at a time per broker name."""
         lock = self._locks.setdefault(name, asyncio.Lock())
         async with lock:
             group = self._machine.groups.get(name)
@@ -239,7 +239,7 @@ class ControllerLeadership:
                 else:
                     await self._wait_for_lease(group.name, group.master_id)
             outcome = await self._quorum.submit(command(self._machine.groups.get(name)))
-            self._grants.resume(name)  # not reached while the command may still take effect
+            self._grants.resume(name)  # not reached while the command may still be applied
         return outcome
 
     def _can_depose(self, group: Group, asker: int, designated: bool) -> bool:
@@ -289,4 +289,4 @@ class ControllerLeadership:
         elif error is not None:
             _log.error("%s failed", "the confirmation" if key is None else f"election of {key}", exc_info=error)
         if key is None:
-            self.changed()  # the term may be another by now
+            self.changed()  # the term may have changed

@@ -1,7 +1,7 @@
 """Requests of brokers and tools to a controller: 904 and 1001 to 1013.
 
-Heartbeats and questions about the controllers are answered by each controller, everything else by the leading one
-only; the others answer 2007, and whoever asked looks for the leader by 1005.
+Each controller answers heartbeats and questions about the controllers. The leading one alone answers all other
+requests; the others answer 2007, after which the caller finds the leader by 1005.
 
 Source: apache/rocketmq `controller/.../processor/ControllerRequestProcessor.java`, `impl/DLedgerController.java` (5.3).
 """
@@ -119,10 +119,10 @@ class ControllerRequests:
         return Answer(self._heartbeat_fields(beat, granted_s), remark="Heart beat success")
 
     def _heartbeat_fields(self, beat: ReplicaHeartbeat, granted_s: float) -> dict[str, str] | None:
-        """For a broker of ours: its lease in ms, the epochs that this controller knows, to whom it is to hand over.
+        """Fields for a LedgerMQ broker: its lease in ms, the epochs that this controller knows, the wanted successor.
 
-        A master learns, too, which brokers of its name have no room for messages.
-        It asks for news when an epoch is new to it. The lease is that of the master of this epoch.
+        A master also learns which brokers of its name have no room for messages. A broker asks for the decision if an
+        epoch is new to it. The lease is for the master of this epoch.
         """
         group = self._machine.groups.get(beat.name)
         if not beat.holds_lease or group is None:
@@ -168,7 +168,7 @@ class ControllerRequests:
         name, designated, asker = _name(ext, "brokerName"), boolean(ext, "designateElect"), long(ext, "brokerId")
         resigned_epoch = integer(ext, "resignedEpoch") if "resignedEpoch" in ext else None
         group, outcome = self._machine.groups.get(name), None
-        # only the master knows that it uses its lease no more: others who may elect are not believed in that
+        # only the master itself can know that it does not use its lease any more
         is_by_master = group is not None and self._live.speaks_on(connection, name, group.master_id)
         if designated and resigned_epoch is None:
             outcome = await self._leadership.hand_over(name, asker)

@@ -1,6 +1,6 @@
 """The controller process: one listener for brokers and tools, one member of the quorum, health beside them.
 
-frame -> signature, form of the header -> handler by code -> answer, at once or when the controllers agree
+frame -> signature, form of the header -> handler by code -> answer, at once or when the controllers have agreed
 connection closed, silence -> broker dead -> its name gets a new master, if it was one
 """
 
@@ -198,7 +198,7 @@ class Controller:
 
     def _quorum_changed(self) -> None:
         if self.quorum.failure is not None:
-            signal.raise_signal(signal.SIGTERM)  # `close` then tells why
+            signal.raise_signal(signal.SIGTERM)  # `close` then raises the error
             return
         status = self.quorum.status
         _log.info("controllers: %s leads, term %d", status.leader_id or "nobody", status.term)

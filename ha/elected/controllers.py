@@ -30,24 +30,24 @@ _DECIDED_AGAINST: Final = frozenset(
         *(Cause.CONTROLLER_INVALID_REPLICAS, Cause.CONTROLLER_BROKER_NOT_ALIVE, Cause.CONTROLLER_ALTER_FAILED),
     )
 )
-"""Codes of answers that the controllers' state machine gives: what was asked for was not, and will not be done."""
+"""Codes of the controllers' state machine: the request was not carried out, and will not be."""
 
 _log = SeldomLog(logging.getLogger(__name__))
 
 
 class NoControllerError(HaError):
-    """No controller that was reached leads."""
+    """No controller that could be reached leads."""
 
 
 class ControllerAnswer(NamedTuple):
-    """An answer; `is_alone`: no earlier attempt may have been carried out, too."""
+    """An answer. `is_alone`: no earlier attempt can have been carried out as well."""
 
     command: Command
     is_alone: bool
 
 
 class ProposalResult(NamedTuple):
-    """The result of a proposal: the set decided with its epoch; None: refused, or (`is_certain` False) not known."""
+    """Result of a proposal: the decided set with its epoch; None: refused, or, if not `is_certain`, not known."""
 
     ids: frozenset[int] | None
     set_epoch: int
@@ -70,10 +70,10 @@ class Controllers:
         self._leading = self.addresses[0]
 
     async def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> ControllerAnswer:
-        """The leading controller's answer, whatever its code.
+        """Return the leading controller's answer, whatever its code.
 
         Raises:
-            NoControllerError: none answers that leads.
+            NoControllerError: no leading controller answers.
         """
         ext = self._who | {name: str(value) for name, value in (fields or {}).items()}
         is_alone, trouble = True, ""
@@ -92,10 +92,10 @@ class Controllers:
         raise NoControllerError(f"no controller leads, the last one asked: {trouble}")
 
     async def enrol(self, files: IdentityFiles, address: str) -> ReplicaIdentity:
-        """This broker's identity: from its file, or a new one; asked for until the controllers give it.
+        """Return this broker's identity: from its file, or a new one, which is requested until the controllers give it.
 
         Args:
-            files: keep the identity, and what was asked for.
+            files: store the identity, and the requested one.
             address: `host:port` at which this broker serves clients.
 
         Raises:
@@ -134,10 +134,10 @@ class Controllers:
         return ReplicaIdentity(self._who["clusterName"], self._who["brokerName"], broker_id, check_code)
 
     async def register(self, broker_id: int, address: str) -> None:
-        """Tell that a process of this broker serves clients at `address`.
+        """Register the address at which this broker serves clients.
 
         Raises:
-            NoControllerError, HaProtocolError: they do not take it.
+            NoControllerError, HaProtocolError: the controllers do not accept it.
         """
         fields = {"brokerId": broker_id, "brokerAddress": address}
         _accepted((await self.ask(RequestCode.CONTROLLER_REGISTER_BROKER, fields)).command)
@@ -181,11 +181,11 @@ class Controllers:
         return ProposalResult(None, 0, is_certain=is_alone and answer.code in _DECIDED_AGAINST)
 
     async def leave(self) -> None:
-        """Close the connections, by which each controller holds this broker dead at once; nothing is asked any more."""
+        """Close the connections, after which each controller counts this broker as dead; stop asking."""
         await self._client.close()
 
     async def beat(self, address: str, fields: Mapping[str, object]) -> Mapping[str, str] | None:
-        """Send a heartbeat to one controller; the fields of its answer, None where there is no good answer."""
+        """Send a heartbeat to one controller; return the fields of its answer, None without a good answer."""
         ext = self._who | {name: str(value) for name, value in fields.items()}
         try:
             answer = await self._client.request(address, Command(RequestCode.BROKER_HEARTBEAT, ext=ext), _LIMIT_S)

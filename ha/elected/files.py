@@ -28,10 +28,10 @@ _FIRST_ID: Final = 1
 
 
 class EpochFile:
-    """The epochs of the log in `directory`, the store's root; empty before `load`.
+    """The file of the log's epochs in `directory`, the store's root; empty before `load`.
 
     Attributes:
-        newest: number of the newest epoch that the file had, also if all its records are gone; 0: none.
+        newest: number of the newest epoch that the file ever had, also if its records were lost or cut; 0: none.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -40,7 +40,7 @@ class EpochFile:
         self.newest = 0
 
     def load(self, end: int) -> None:
-        """Read the file; epochs that begin behind `end`, the end of the log, are of bytes that are gone.
+        """Read the file; drop epochs that begin behind `end`, the end of the log, whose records are lost.
 
         Raises:
             EpochFileError: it is damaged.
@@ -55,7 +55,7 @@ class EpochFile:
                 raise EpochFileError(f"{self._path}: {error}") from error
 
     def begin(self, number: int, start: int) -> None:
-        """Epoch `number` begins, in which this node is master, with a log that ends at `start`.
+        """Begin epoch `number` with this node as master and a log that ends at `start`; durable on return.
 
         Raises:
             ValueError: the log has this epoch or a newer one.
@@ -64,14 +64,14 @@ class EpochFile:
         self.take_over(begun(up_to(self.epochs, start), number, start))
 
     def take_over(self, epochs: Epochs) -> None:
-        """Replace them by those of the master's log. Raises `StoreError`, `OSError`: the disk refused."""
+        """Replace the epochs by those of the master's log. Raises `StoreError`, `OSError`: the disk refused."""
         if epochs != self.epochs:
             write_config(self._path, encode_file(epochs))
             self.epochs = epochs
 
 
 class BootFile:
-    """In which boot of the machine this replica last ran, and whether its log is in doubt, see `ha.core.doubt`.
+    """File with the boot of the machine in which this replica last ran, and the doubt of its log (`ha.core.doubt`).
 
     Args:
         directory: the store's root, not opened yet.
@@ -85,9 +85,9 @@ class BootFile:
         self._written = b""
 
     def has_lost_power(self) -> bool:
-        """Whether records that the run before had reported before they were durable may be missing.
+        """Whether records may be missing that the run before had reported before they were durable.
 
-        A file that cannot be read has not survived the end of the machine.
+        A file that cannot be read counts as damaged by a power cut.
         """
         if not self._path.exists():
             return False
@@ -99,7 +99,7 @@ class BootFile:
         return bool(in_doubt or (self._is_open and not was_durable and boot != self._boot))
 
     def write(self, *, is_durable: bool, in_doubt: bool) -> None:
-        """Note how this run reports records, and whether the log is in doubt. Raises `StoreError`, `OSError`."""
+        """Write how this run reports records, and whether the log is in doubt. Raises `StoreError`, `OSError`."""
         content = orjson.dumps({"boot": self._boot, "durable": is_durable, "doubt": in_doubt})
         if content != self._written:
             write_config(self._path, content)
@@ -107,13 +107,13 @@ class BootFile:
 
 
 def doubt_log(directory: Path) -> bool:
-    """Note that the log of a stopped replica may lack what was acknowledged, see `ha.core.doubt`.
+    """Mark the log of a stopped replica as in doubt, see `ha.core.doubt`.
 
     Args:
         directory: the store's root.
 
     Returns:
-        Whether this is the store of an elected replica; on another one nothing is noted.
+        Whether this is the store of an elected replica; other stores are not changed.
 
     Raises:
         StoreError, OSError: the disk refused.
@@ -125,7 +125,7 @@ def doubt_log(directory: Path) -> bool:
 
 
 class ReplicaIdentity(NamedTuple):
-    """This broker's name and id among its replicas; with the check code while the id is not confirmed."""
+    """This broker's name and its id among the replicas; with the check code until the id is confirmed."""
 
     cluster: str
     name: str
@@ -140,7 +140,7 @@ class IdentityFiles:
         self._path, self._candidate = directory / _IDENTITY, directory / _CANDIDATE
 
     def identity(self) -> ReplicaIdentity | None:
-        """The one that was confirmed; None when there is none.
+        """Return the confirmed identity; None if there is none.
 
         Raises:
             EpochFileError: the file is damaged.
@@ -148,15 +148,15 @@ class IdentityFiles:
         return _read(self._path, 3)
 
     def candidate(self) -> ReplicaIdentity | None:
-        """The one that was asked for last; None when there is none, or it was confirmed. Raises as `identity`."""
+        """Return the identity that was requested last; None if none, or if it is confirmed. Raises as `identity`."""
         return _read(self._candidate, 4)
 
     def ask(self, identity: ReplicaIdentity) -> None:
-        """Note what is about to be asked for. Raises `StoreError`, `OSError`."""
+        """Store the identity that will be requested. Raises `StoreError`, `OSError`."""
         write_config(self._candidate, "#".join(map(str, identity)).encode())
 
     def confirm(self, identity: ReplicaIdentity) -> None:
-        """The controllers have given the id. Raises `StoreError`, `OSError`."""
+        """Store that the controllers have given the id. Raises `StoreError`, `OSError`."""
         write_config(self._path, "#".join(map(str, identity[:3])).encode())
         self._candidate.unlink(missing_ok=True)
 

@@ -1,11 +1,11 @@
-"""The part of a replica whose master is elected: master now, slave then, and never without the controllers' word.
+"""The part of a replica whose master is elected: master or slave, as the controllers decide.
 
     heartbeats --> lease --.
     controllers' decisions --> ReplicaRole --> Master or Slave <-- CommitLog
     Master's slaves --> in-sync set proposed --> controllers --> in-sync set agreed
 
-A master confirms and acknowledges only while it has a lease: a successor is elected after the end of the lease. It
-takes records as soon as everything that it found in its log is confirmed.
+A master confirms and acknowledges only while it has a lease, since a successor is elected after the end of the lease.
+It accepts records once everything that was in its log at its election is confirmed.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ _HAND_OVER_S: Final = 0.7
 _HAND_OVER_LOOK_S: Final = 0.001
 _LOOK_S: Final = 0.5
 _FULL_LOOKS: Final = 4
-"""Looks at the disk that find no room, after which a master hands over: what is deleted makes room before that."""
+"""Number of checks without room on the disk after which a master hands over; deleted files may make room before."""
 
 _PATIENCE_S: Final = 1.0
-"""Time without a lease after which a master takes no more records; until then they wait for the lease."""
+"""Seconds without a lease after which a master refuses records; until then they wait for the lease."""
 
 _NO_LEASES: Final = "the controllers grant no leases, as RocketMQ's: this broker follows under them, and cannot lead"
 
@@ -82,7 +82,7 @@ class ElectedMember:
         self._boot = BootFile(config.root, boot)
         self._has_lost_power = self._boot.has_lost_power()
         if self._has_lost_power:
-            # before the store opens: a start that fails closes it in order, and the next one would not know
+            # before the store opens: a start that fails closes the store cleanly, and the next start would not know
             self._boot.write(is_durable=config.master.rules.counts_durable, in_doubt=True)
         self._doubt = Doubt()
         self.master = Master(config.master, loop, machine, self._copies)
@@ -94,18 +94,18 @@ class ElectedMember:
         self._own_hint = LeaderHint(f"{group.name}/{group.broker_id}", group.client_address)
         self._lease = Lease()
         self._grants_leases: bool | None = None  # whether the controllers do, by their answers to heartbeats
-        self._is_open = False  # as master: all that was in the log is confirmed, and records are taken
-        self._successor: int | None = None  # to whom this master is handing over
+        self._is_open = False  # as master: everything that was in the log is confirmed, and records are accepted
+        self._successor: int | None = None  # id of the successor to which this master is handing over
         self._why_full: Callable[[], str | None] = lambda: None
-        self._full: str | None = None  # as of the last look
-        self._without_room = frozenset[int]()  # brokers of this name, as the leading controller has heard
+        self._full: str | None = None  # at the last check
+        self._without_room = frozenset[int]()  # ids of brokers without room, by the leading controller's answer
         self._is_proposing = False
         self._log: CommitLog | None = None
         self._is_due = asyncio.Event()
         self._beats = {address: asyncio.Event() for address in controllers.addresses}
         self._tasks: set[asyncio.Task[None]] = set()
         self._trouble = SeldomLog(_log)
-        self._routed = ("", "")  # where a master serves clients, and where slaves, as a nameserver says
+        self._routed = ("", "")  # a master's addresses for clients and for slaves, from a nameserver
 
     def attach(self, log: CommitLog) -> None:
         """The log whose part this is."""
@@ -137,15 +137,15 @@ class ElectedMember:
         self._spawn(self._watch_room())
 
     def watch_room(self, why_full: Callable[[], str | None]) -> None:
-        """Hand over when this node is master and `why_full` says, for two seconds, why messages find no room."""
+        """Hand over if this node is master and `why_full` returns a reason for two seconds."""
         self._why_full = why_full
 
     def ask_controllers(self) -> None:
-        """The controllers may have decided something: ask them. Whoever says so need not be believed."""
+        """Ask the controllers for their decision, after a notice that need not be true."""
         self._is_due.set()
 
     def follow(self, ha_address: str, client_address: str) -> bool:
-        """See `Slave.follow`: RocketMQ's brokers tell nameservers where they listen to slaves, and no controller."""
+        """See `Slave.follow`: RocketMQ's brokers tell nameservers their address for slaves, not controllers."""
         self._routed = (client_address, ha_address)
         known = self._replica_role.known
         if self._acting is self.slave and self._replica_role.play is ReplicationPart.SLAVE:
@@ -170,7 +170,7 @@ class ElectedMember:
         return LogState(LogRole.MASTER, self.master.epoch, self._own_hint, refusal)
 
     def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
-        """See `Part`: as a slave, what was dispatched is confirmed."""
+        """See `Part`: as for a slave, dispatched records are confirmed."""
         return self.slave.recovered(end, checkpoint)
 
     def check(self) -> None:
@@ -241,8 +241,8 @@ class ElectedMember:
     def transfer(self, target: str | None) -> str:
         """See `Part`. A target is a broker id, or the address at which that broker serves clients.
 
-        It is a connected member of the in-sync set that has room for messages. When all that is in the log is
-        confirmed, and so on the target, this node gives up its lease and its epoch for good; then the successor is
+        The target is a connected member of the in-sync set with room for messages. When everything in the log is
+        confirmed, so that the target has it, this node gives up its lease and its epoch for good; the successor is then
         elected without waiting for a lease.
         """
         if self._acting is not self.master or not self._is_open:
@@ -260,7 +260,7 @@ class ElectedMember:
         return str(chosen)
 
     async def drain(self) -> None:
-        """See `Part`: ask the controllers no more, then as the present part does."""
+        """See `Part`: stop asking the controllers, then drain the present part."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -288,7 +288,7 @@ class ElectedMember:
                 self._take(await self._controllers.decided())
                 if self._successor is None and (election := self._replica_role.election()) is not None:
                     pause_s = _RETRY_S
-                    beat = self._heartbeat()  # not that of an earlier process is to be judged
+                    beat = self._heartbeat()  # an election of an earlier process does not count
                     await asyncio.gather(*(self._controllers.beat(address, beat) for address in self._beats))
                     await self._controllers.elect(group.broker_id, is_new_process=election is Election.NEW_PROCESS)
                     failures = 0
@@ -315,7 +315,7 @@ class ElectedMember:
                 async with asyncio.timeout(max(0.0, asked_s + pause_s - _now_s())):
                     await hurry.wait()
         self._lease.give_up()
-        await self._controllers.leave()  # another one is elected, which has a disk
+        await self._controllers.leave()  # another replica, whose disk works, is elected
 
     async def _watch_room(self) -> None:
         looks = 0
@@ -334,10 +334,12 @@ class ElectedMember:
     def _heartbeat(self) -> Mapping[str, object]:
         log, group, config = self._attached, self.config.master.group, self.config
         confirmed = self.slave.heard if self._acting is self.slave else None
-        start = self._history.epochs[-1].start if self._history.epochs else 0  # a new master has not confirmed so far
+        # a new master has not confirmed that much yet
+        start = self._history.epochs[-1].start if self._history.epochs else 0
         if confirmed is not None and self._doubt.heard(self.slave.epoch, max(confirmed, start), log.max_offset):
             _log.info("the log has what the master of epoch %d confirmed: no longer in doubt", self.slave.epoch)
-            with contextlib.suppress(StoreError, OSError):  # then the next process is in doubt, for a moment
+            # then the next process is in doubt until it has asked the master
+            with contextlib.suppress(StoreError, OSError):
                 self._note_doubt()
         doubt = {} if self._doubt.epoch is None else {"doubtEpoch": self._doubt.epoch}
         room = {} if self._full is None else {"withoutRoom": "true"}
@@ -358,12 +360,12 @@ class ElectedMember:
         )
 
     def _beaten(self, asked_s: float, answer: Mapping[str, str] | None) -> float:
-        """A controller has answered a heartbeat that was sent at `asked_s`, or not (None); the lease in s, or 0.0."""
+        """Handle a controller's answer (None: none) to a heartbeat sent at `asked_s`; return the lease in s, or 0.0."""
         if answer is None:
             return 0.0
         self._grants_leases = bool(self._grants_leases) or "masterEpoch" in answer
         if self.slave.is_learner == self._grants_leases:
-            self.slave.learn_only(not self._grants_leases)  # whoever cannot lead must not be elected
+            self.slave.learn_only(not self._grants_leases)  # a broker that cannot lead must not be elected
         if self._acting is self.master and not self._grants_leases:
             self._trouble.warning("elected master of epoch %d, and %s", self.master.epoch, _NO_LEASES)
         try:
@@ -456,7 +458,7 @@ class ElectedMember:
 
     async def _hand_over(self, successor: int) -> None:
         log, epoch = self._attached, self.master.epoch
-        log.tell_role()  # no more records: senders are held, or try again
+        log.tell_role()  # records are refused from now on: sends are held, or tried again
         began_s = self._loop.time()
         try:
             while log.confirm_offset < log.max_offset and self._loop.time() < began_s + _HAND_OVER_S:
@@ -476,7 +478,7 @@ class ElectedMember:
         finally:
             self._successor = None
             if self._acting is self.master:
-                log.settle()  # takes records again as soon as all that is in the log is confirmed
+                log.settle()  # accepts records again once everything in the log is confirmed
             self.ask_controllers()
 
     def _stop_leading(self) -> None:
@@ -492,7 +494,7 @@ class ElectedMember:
         log.stop_writing(Refusal(Cause.LEADER_CHANGED, f"{text} before the messages were acknowledged"))
 
     def _master_of(self, known: GroupDecision) -> tuple[str, LeaderHint | None, Dialect]:
-        """The master's address for slaves, its hint for clients, and what it speaks."""
+        """Return the master's address for slaves, its hint for clients, and its dialect."""
         if known.master_id is None or known.master_id == self._replica_role.own_id:
             return "", None, OURS
         hint = LeaderHint(f"{self.config.master.group.name}/{known.master_id}", known.master_address)
@@ -554,5 +556,5 @@ class ElectedMember:
 
 
 def _now_s() -> float:
-    """Seconds of a clock that never goes back and goes on while the machine sleeps, as other machines' clocks do."""
+    """Return seconds of a clock that never goes back and runs while the machine sleeps, as others' clocks do."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,10 +1,10 @@
-"""Commands, the entries of the controllers' log. Each is judged when it is applied, by its own group alone.
+"""Commands, the entries of the controllers' log. Each one is decided when it is applied, from its own group alone.
 
     Command.apply(group before, or None) -> group after, or None, and the outcome
 
-A command brings all it needs: the epochs on which it was decided, and who is alive by the leading controller's
-heartbeats. No clock, no chance and no setting of one controller has a part in it, so that every controller comes to
-the same state. Where RocketMQ's controller has a fault, the rule here is the better one; see each command.
+A command contains all that it needs: the epochs on which it was based, and which brokers are alive by the heartbeats of
+the leading controller. It depends on no clock, no random number and no setting of one controller, so that every
+controller gets the same state. Where RocketMQ's controller has a bug, the command here differs, as its docstring says.
 
 Source: apache/rocketmq `controller/.../impl/manager/ReplicasInfoManager.java`,
 `controller/.../elect/impl/DefaultElectPolicy.java` (5.3).
@@ -23,7 +23,7 @@ Applied = tuple[Group | None, CommandOutcome]
 
 FIRST_RULES: Final = 1
 BY_CONTROLLER: Final = -1
-"""The asker of an election that the controllers themselves begin."""
+"""Value of `Elect.asker` in an election that the controllers themselves begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class StateCommand(ABC):
 
     Attributes:
         name: of the group, the broker name.
-        rules: version of the rules by which it is judged, see `ha.controller.core.machine`.
+        rules: version of the rules by which it is applied, see `ha.controller.core.machine`.
     """
 
     KIND: ClassVar[str]
@@ -41,7 +41,7 @@ class StateCommand(ABC):
 
     @abstractmethod
     def apply(self, group: Group | None) -> Applied:
-        """The group as it is afterwards, and the outcome. A refused command changes nothing, unless it says so."""
+        """Return the new group, and the outcome. A refused command changes nothing unless its docstring says so."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields; sets are sorted, so that equal commands give equal bytes."""
@@ -52,7 +52,7 @@ class StateCommand(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm(StateCommand):
-    """Nothing; that it was applied proves that this controller leads, and has applied all before it."""
+    """Changes nothing. Once applied, it proves that this controller leads and has applied all commands before it."""
 
     KIND = "confirm"
 
@@ -118,10 +118,10 @@ class AlterSet(StateCommand):
     """A master proposes another in-sync set.
 
     Attributes:
-        set_epoch: of the set that the master knows. Whoever changed it meanwhile has made another epoch, so of two
-            proposals for one epoch only the first counts.
-        alive: who is alive by the leading controller's heartbeats.
-        renew: the set may be the present one; it gets another epoch, so that earlier proposals cannot be decided any
+        set_epoch: epoch of the set that the proposal replaces. Every change gives the set a new epoch, so of two
+            proposals for one epoch only the first can be accepted.
+        alive: ids of the brokers that are alive by the leading controller's heartbeats.
+        renew: the set may be the present one; it gets another epoch, so that earlier proposals cannot be accepted any
             more. RocketMQ's brokers never ask for that.
     """
 
@@ -141,11 +141,11 @@ class AlterSet(StateCommand):
             return group, CommandOutcome(*problem, group)
         group = replace(
             group, in_sync=self.wanted, set_epoch=group.set_epoch + 1, unbegun_epoch=0, former=frozenset()
-        )  # who proposes has begun
+        )  # a master that proposes has begun its epoch
         return group, CommandOutcome(group=group)
 
     def _problem(self, group: Group) -> tuple[Cause, str] | None:
-        """The first objection, in the order in which RocketMQ has them."""
+        """Return the first objection, in RocketMQ's order."""
         rejecting = "Rejecting alter syncStateSet request because"
         if group.in_sync == self.wanted and not self.renew:
             remark = "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
@@ -172,23 +172,23 @@ class AlterSet(StateCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elect(StateCommand):
-    """Appoint a master, if there is none that lives.
+    """Appoint a master, if none is alive.
 
     The first election of a group is won by the broker that asks. Later the candidates are the living members of the
-    in-sync set whose log is not in doubt; if it is everybody's, all of the set must live and have known its master.
-    Only with `unclean`, and when none of those is left, all living replicas are candidates. Of the candidates a
+    in-sync set whose log is not in doubt; if the logs of all of them are in doubt, all members of the set must be alive
+    and have known its master. If there is no such candidate, and only with `unclean`, all living replicas are
+    candidates. Of the candidates a
     designated one wins, else the present master, else the one of best rank.
 
     Attributes:
-        asker: id of the broker that asks, or that an administrator names; `BY_CONTROLLER` when neither does.
+        asker: id of the broker that asks, or that an administrator names; `BY_CONTROLLER` for neither.
         designated: only the asker may be elected.
         alive: the living replicas as their heartbeats described them.
-        unclean: whether replicas outside the in-sync set may win, which loses what they lack.
-        seen_epoch: master epoch on which the leading controller decided that the master is lost; an election in
-            between makes the decision void. None when a broker or an administrator asks.
-        new_process: the asker is master, and its process is not the one that was elected. It is a candidate like any
-            other then, since its log may have lost its end; whoever wins gets another epoch. RocketMQ's brokers never
-            ask so.
+        unclean: replicas outside the in-sync set may win; acknowledged records that they lack are lost.
+        seen_epoch: master epoch in which the leading controller found that the master is lost; an election in between
+            makes the command void. None when a broker or an administrator asks.
+        new_process: the asker is the master, but its process is not the elected one, so its log may have lost its end.
+            It is a candidate like the others, and the winner gets another epoch. RocketMQ's brokers never ask for that.
     """
 
     KIND = "elect"
@@ -216,7 +216,7 @@ class Elect(StateCommand):
             remark = f"The old master {chosen} is still alive, not need to elect new master for broker {self.name}"
             return group, CommandOutcome(Cause.CONTROLLER_MASTER_STILL_EXISTS, remark, group)
         unbegun_epoch, former = group.unbegun_epoch, group.former
-        # one in doubt is elected where all of the set are: the set before has nothing that it lacks
+        # if all of the set are in doubt, one of them is elected: the set before has no record that it lacks
         is_sound = all(one.doubt_epoch is None for one in self.alive if one.broker_id == chosen)
         if is_sound and (not unbegun_epoch or all(one.broker_id != chosen for one in self._trusted(group))):
             # before the first master nothing is acknowledged
@@ -252,10 +252,10 @@ class Elect(StateCommand):
         return None
 
     def _trusted(self, group: Group) -> Sequence[Candidate]:
-        """Return the living members of the in-sync set among whom is one with everything acknowledged.
+        """Return living members of the in-sync set of which at least one has everything acknowledged.
 
-        When the power of all of them was cut, no other has more. But one that was elected while it was down, and does
-        not know it, is alone in its set: its epoch never began, and the set before has everything. That may happen
+        If all of them lost power, no other replica has more. But a replica that was elected while it was down does not
+        know that, and is alone in its set: its epoch never began, and the set before has everything. That may happen
         several times in a row.
         """
         members = [one for one in self.alive if one.broker_id in group.in_sync]
@@ -267,7 +267,7 @@ class Elect(StateCommand):
         return [one for one in self.alive if one.broker_id in group.former and one.doubt_epoch is None]
 
     def _without_master(self, group: Group) -> Applied:
-        """Refuse: no replica can be appointed. The loss of the master is noted only if the controller asks for it."""
+        """Refuse, since no replica can be appointed. The group loses its master only if the controllers asked."""
         if self.asker != BY_CONTROLLER:
             return group, CommandOutcome(Cause.CONTROLLER_ELECTION_FAILED, "Failed to elect a new master", group)
         if group.master_id is not None and self.seen_epoch is not None:
@@ -278,15 +278,15 @@ class Elect(StateCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clean(StateCommand):
-    """Forget replicas, or a whole group.
+    """Remove replicas, or a whole group.
 
-    Unlike RocketMQ's: ids count also when living brokers may be cleaned, a set that shrinks gets a new epoch, and a
-    master that is forgotten is no master any more.
+    Differences from RocketMQ: ids are respected also if living brokers may be removed, a set that shrinks gets a new
+    epoch, and a removed master is not the master any more.
 
     Attributes:
         ids: of the replicas; empty for the whole group.
-        even_living: whether living replicas, and a group with a master, may be forgotten.
-        alive: who is alive by the leading controller's heartbeats.
+        even_living: whether living replicas, and a group with a master, may be removed.
+        alive: ids of the brokers that are alive by the leading controller's heartbeats.
     """
 
     KIND = "clean"
@@ -321,7 +321,7 @@ _SETS: Final = ("wanted", "alive", "ids")
 
 
 def command_from_json(kind: str, fields: Mapping[str, Any], rules: int = FIRST_RULES) -> StateCommand:
-    """The command whose kind, `to_json` and rules these are.
+    """Return the command of this kind, with these fields (as `to_json` wrote them) and rules.
 
     Raises:
         DamagedStateError: there is no such kind, or a field is missing, unknown or of another type.

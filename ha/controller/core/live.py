@@ -1,11 +1,9 @@
-"""Which broker processes are alive, by their heartbeats to this controller: its own view, which is not agreed on.
+"""Which brokers are alive by their heartbeats to this controller. Each controller has its own view.
 
-Each controller hears every broker, so that a new leader knows at once. A broker is dead when the connection of its
-last heartbeat closed, or after the silence that it named itself. The newest heartbeat counts in everything that it
-says: after a truncation a log is shorter.
-
-Times are milliseconds of a clock that stands still while this process does not run: a stall of ours is not the
-silence of a broker.
+Brokers send heartbeats to every controller, so that a new leading controller knows at once which brokers live. A broker
+counts as dead when the connection of its last heartbeat closes, or after the silence that it named. All fields of the
+newest heartbeat are used, also a shorter log, since a log may have been cut. Times are milliseconds of a clock that
+stands still while this process does not run, so that a stall of this process does not count as silence.
 
 Source: apache/rocketmq `controller/.../impl/heartbeat/DefaultBrokerHeartbeatManager.java` (5.3).
 """
@@ -17,7 +15,7 @@ from typing import Final
 from ha.controller.core.model import Candidate
 
 SILENCE_MS: Final = 10_000
-"""After which a broker is dead that did not name its own time."""
+"""Silence in ms after which a broker counts as dead that named none."""
 PRIORITY: Final = (1 << 31) - 1
 LIVE_MAX: Final = 65_536
 
@@ -27,13 +25,13 @@ class ReplicaHeartbeat:
     """A broker's heartbeat.
 
     Attributes:
-        silence_ms: after which it is dead.
-        epoch: of its last record; -1 when it did not say.
-        end_offset: end of its log; -1 likewise.
+        silence_ms: silence after which it counts as dead.
+        epoch: epoch of its last record; -1 if not sent.
+        end_offset: end of its log; -1 if not sent.
         holds_lease: whether it acknowledges only while it holds a lease. RocketMQ's own brokers do not.
-        ha_address: `host:port` at which it listens to slaves; empty when it did not say.
+        ha_address: `host:port` at which it listens to slaves; empty if not sent.
         doubt_epoch: see `Candidate`.
-        is_full: it has no room for messages: a master does not hand over to it.
+        is_full: it has no room for messages, so a master does not hand over to it.
     """
 
     name: str
@@ -67,7 +65,7 @@ class LiveBrokers:
         return len(self._entries)
 
     def hear(self, beat: ReplicaHeartbeat, now_ms: int, connection: object) -> bool:
-        """A heartbeat arrived; returns False when the table is full and the broker is not in it."""
+        """Note a heartbeat; return False if the table is full and the broker is not in it."""
         key = beat.name, beat.broker_id
         if key not in self._entries and len(self._entries) >= LIVE_MAX:
             return False
@@ -75,27 +73,27 @@ class LiveBrokers:
         return True
 
     def closed(self, connection: object) -> list[ReplicaHeartbeat]:
-        """A connection closed; returns who is dead by that."""
+        """Note a closed connection; return the brokers that count as dead because of it."""
         dead = [key for key, entry in self._entries.items() if entry.connection is connection]
         return [self._entries.pop(key).beat for key in dead]
 
     def expire(self, now_ms: int) -> list[tuple[ReplicaHeartbeat, object]]:
-        """Take out who was silent too long; returns them with their connections."""
+        """Remove the brokers that were silent for too long; return them with their connections."""
         dead = [key for key, entry in self._entries.items() if now_ms - entry.heard_ms > entry.beat.silence_ms]
         return [(entry.beat, entry.connection) for entry in map(self._entries.pop, dead)]
 
     def last(self, name: str, broker_id: int) -> ReplicaHeartbeat | None:
-        """The last heartbeat of a broker in the table."""
+        """Return the last heartbeat of a broker in the table."""
         entry = self._entries.get((name, broker_id))
         return None if entry is None else entry.beat
 
     def speaks_on(self, connection: object, name: str, broker_id: int | None) -> bool:
-        """Whether this connection brought the last heartbeat of a broker in the table; nobody has the id None."""
+        """Return whether this connection brought the broker's last heartbeat; False for the id None."""
         entry = None if broker_id is None else self._entries.get((name, broker_id))
         return entry is not None and entry.connection is connection
 
     def is_alive(self, name: str, broker_id: int | None, now_ms: int) -> bool:
-        """Whether this broker is alive; nobody has the id None."""
+        """Return whether this broker is alive; False for the id None."""
         entry = None if broker_id is None else self._entries.get((name, broker_id))
         return entry is not None and now_ms - entry.heard_ms <= entry.beat.silence_ms
 

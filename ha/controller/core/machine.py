@@ -1,13 +1,14 @@
 """The state machine of the controllers: groups by broker name, changed by commands in one order.
 
-A command travels with a key, `(who submitted it, number)`. Of a key that was applied already the first outcome is
-returned and nothing changes, so that a controller that lost its answer may submit the same again. The last outcomes
-are remembered, a fixed number of them; they are part of the state.
+A command travels with a key, `(who submitted it, number)`. If a command with the same key was applied already, its
+outcome is returned again and nothing changes, so that a controller that lost an answer may submit the command again. A
+fixed number of the last outcomes is kept, as part of the state.
 
-Bytes are JSON with the version of the rules by which commands are judged. A release that judges any command in another
-way than the one before has a new version, `RULES`, and judges by the older rules as well. The leading controller
-submits commands under new rules only when all controllers have said that they know them; from the first such command on
-they are part of the state. Newer rules than it knows end a controller: one that guessed would differ from the others.
+The bytes of a command are JSON with the version of the rules by which it is applied. A release that applies any command
+in another way than the release before has a new version, `RULES`, and knows the older rules as well. The leading
+controller submits commands with new rules only when all controllers have said that they know them; from the first such
+command on the new rules are part of the state. A controller that does not know the rules of a command ends, since its
+state would differ from that of the others.
 """
 
 from collections.abc import Mapping
@@ -27,11 +28,11 @@ which then asks for `rules`."""
 REMEMBERED_MAX: Final = 512
 
 Key = tuple[str, int]
-"""The submitter of a command (a name of one run of one controller), and the command's number there."""
+"""Key of a command: its submitter (a name for one run of one controller), and its number there."""
 
 
 def encode_command(key: Key, command: StateCommand) -> bytes:
-    """The command as the log holds it."""
+    """Return the command's bytes in the log."""
     return orjson.dumps({"v": command.rules, "key": key, "kind": command.KIND, "fields": command.to_json()})
 
 
@@ -54,11 +55,11 @@ class ControllerMachine:
     """Groups, and the last outcomes. One thread changes it; others may read `groups` at any time.
 
     Args:
-        known_rules: the newest that this controller knows.
+        known_rules: newest version of the rules that this controller knows.
 
     Attributes:
         groups: by broker name; replaced by each change, never changed in place.
-        rules: the newest that all controllers know; they never go back.
+        rules: newest version of the rules in use; it never falls.
     """
 
     def __init__(self, known_rules: int = RULES) -> None:
@@ -71,7 +72,7 @@ class ControllerMachine:
         """Apply one command.
 
         Raises:
-            DamagedStateError: it cannot be read; then this controller must not go on.
+            DamagedStateError: it cannot be read; this controller must stop.
         """
         key, command = decode_command(data, self.known_rules)
         self.rules = max(self.rules, command.rules)

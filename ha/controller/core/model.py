@@ -12,7 +12,7 @@ from typing import Any, Final
 FIRST_ID: Final = 1
 GROUPS_MAX: Final = 4096
 REPLICAS_MAX: Final = 64
-"""Of one group."""
+"""Most replicas of one group."""
 
 
 class DamagedStateError(Exception):
@@ -25,7 +25,7 @@ class RegisteredReplica:
 
     Attributes:
         address: `host:port` at which clients and other brokers reach it.
-        check_code: by which it proves that it is the one that was given the id.
+        check_code: proves that it is the process that was given the id.
     """
 
     address: str
@@ -37,14 +37,16 @@ class Group:
     """One broker name.
 
     Attributes:
-        replicas: by broker id, which begins at 1.
-        next_id: that the next replica is given.
+        replicas: by broker id, from 1 on.
+        next_id: broker id of the next replica.
         master_id: None while there is no master.
-        master_epoch: grows by one with each master, and when a master is lost; 0 before the first.
-        in_sync: ids of the replicas that hold everything acknowledged.
-        set_epoch: grows by one with each change of `in_sync`, so that no two sets have one epoch.
-        unbegun_epoch: of the first master since whose election no master is known to have begun; 0: one has.
-        former: `in_sync` before that election: if none began, it is these who hold everything acknowledged.
+        master_epoch: rises by one with each master, and when a master is lost; 0 before the first.
+        in_sync: ids of the replicas that have everything acknowledged.
+        set_epoch: rises by one with each change of `in_sync`, so no two sets have the same epoch.
+        unbegun_epoch: epoch of the first master in a row of masters of whom none is known to have begun its epoch; 0:
+            the present one has.
+        former: `in_sync` before the election of that master; if none of them began, these replicas have everything
+            acknowledged.
     """
 
     cluster: str
@@ -104,11 +106,11 @@ class Candidate:
     """A living replica as its heartbeat described it.
 
     Attributes:
-        epoch: of its last record.
+        epoch: epoch of its last record.
         end_offset: end of its log.
-        priority: smaller is preferred among equals.
-        doubt_epoch: newest epoch that it knew when a power cut may have taken the end of its log, of which it has not
-            got back yet what was acknowledged; None: no such doubt. See `ha.core.doubt`.
+        priority: the smaller one is preferred among equals.
+        doubt_epoch: newest epoch that it knew when a power cut may have taken the end of its log, as long as it has not
+            copied everything acknowledged again; None: its log is not in doubt. See `ha.core.doubt`.
     """
 
     broker_id: int
@@ -119,5 +121,5 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[int, int, int, int]:
-        """Smallest for the best candidate: newest epoch, longest log, priority, smallest id."""
+        """Sort key, smallest for the best candidate: newest epoch, longest log, priority, smallest id."""
         return -self.epoch, -self.end_offset, self.priority, self.broker_id

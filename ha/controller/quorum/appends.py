@@ -1,16 +1,16 @@
-"""Rules for the messages between leader and followers, by which PySyncObj keeps to Raft.
+"""Rules for the messages between leader and followers that make PySyncObj comply with Raft.
 
 The invariant: an entry that this member has acknowledged is never absent from its durable journal, or from the snapshot
 before it, unless the leader of a newer term has another entry at its place or before it.
 
-PySyncObj's follower deletes all that is behind `prevLogIdx` and adds what the message has. A leader sends entries again
-after each refusal, and a refusal may reach it twice: what was acknowledged in between is deleted, for a moment or, when
-the message ends earlier, until it is sent again. The same holds for a snapshot that comes twice. Raft deletes only what
-conflicts. `Appends` therefore changes the messages before PySyncObj sees them:
+PySyncObj's follower deletes all entries behind `prevLogIdx` and adds those of the message. A leader sends entries again
+after each refusal, and a refusal may reach it twice. Then entries that were acknowledged in between are deleted, for a
+moment, or until they are sent again if the message ends earlier. The same happens with a snapshot that comes twice.
+Raft deletes only entries that conflict. `Appends` therefore changes the messages before PySyncObj sees them:
 
-- Entries that are held are left out, and `prevLogIdx` moves forward. What remains begins where the journal ends, or
-  with a conflict. If nothing remains, `prevLogIdx` becomes the journal's end, so that nothing is deleted.
-- A snapshot that is held already becomes such an empty message.
+- Entries that the journal has are left out, and `prevLogIdx` moves forward. The remaining ones begin where the journal
+ends, or with a conflict. If none remains, `prevLogIdx` becomes the journal's end, so that nothing is deleted.
+- A snapshot that this member already has becomes such an empty message.
 - The commit index ends with the last entry that is known to equal the leader's, and so does the acknowledgement.
 
 Entries of one index and term are equal, because a leader never changes its log during its term. An entry before the
@@ -86,7 +86,7 @@ class Appends:
 
     def _snapshot_part(self, node: Any, message: Message) -> Message:
         part = message.get(_PART)
-        unverified = message | {"commit_index": 0}  # nothing tells whether this journal equals the leader's
+        unverified = message | {"commit_index": 0}  # it is not known whether this journal equals the leader's
         if part is None:  # the leader writes its snapshot at this moment, or is of an older version
             return unverified
         index, term, number = part

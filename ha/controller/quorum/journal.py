@@ -8,9 +8,9 @@ be torn; a damaged one further ahead ends the start. Trimming writes a new file.
 trimming behind it leaves more entries than needed: `Journal` drops them when it is opened, where PySyncObj's own
 journal would drop the newer ones.
 
-A member is sound when it holds all that it ever acknowledged. One that starts in an empty folder may have had another
-life: it is sound once it has applied an entry of the term of a leader that it follows. See `transport` for what an
-unsound member may do.
+A member is sound if it has everything that it ever acknowledged. A member that starts with an empty folder may have
+lost its disk: it is sound once it has applied an entry of the term of a leader that it follows. `transport` describes
+what an unsound member may do.
 
 The names of the methods are those that PySyncObj calls.
 """
@@ -174,15 +174,15 @@ class Journal:
 
     @property
     def is_sound(self) -> bool:
-        """Whether this member holds all that it ever acknowledged."""
+        """Whether this member has everything that it ever acknowledged."""
         return bool(self._vote["isSound"])
 
     def become_sound(self) -> None:
-        """It does; durable on return."""
+        """Note that this member is sound; durable on return."""
         self._save_vote(isSound=True)
 
     def setCurrentTerm(self, term: int, vote: str | None) -> None:
-        """Note the term, and who got this member's vote in it; durable on return."""
+        """Store the term, and this member's vote in it; durable on return."""
         self._save_vote(term=term, vote=vote)
 
     def getCurrentTerm(self) -> int:
@@ -200,14 +200,14 @@ class Journal:
     # ---- the rest of what PySyncObj calls
 
     def setRaftCommitIndex(self, index: int) -> None:
-        """Not kept: the leader tells it again."""
+        """Do nothing: after a restart the leader sends the commit index again."""
 
     def getRaftCommitIndex(self) -> int:
-        """The first entry: it is committed by definition."""
+        """Return the index of the first entry, which is committed."""
         return 1
 
     def onOneSecondTimer(self) -> None:
-        """Nothing waits to be saved."""
+        """Do nothing: nothing waits to be saved."""
 
     def _destroy(self) -> None:
         self._file.close()
@@ -228,7 +228,7 @@ def _write_all(descriptor: int, data: bytes, at: int) -> None:
 def _with_descriptors(action: Callable[[], _T]) -> _T:
     """Return the result of `action`, which may be repeated; wait for descriptors, a minute at most.
 
-    This member is silent meanwhile, so that others lead, and /livez tells it after a while.
+    This member sends nothing during that time, so that others lead, and /livez reports it after a while.
 
     Raises:
         OSError: as `action`.

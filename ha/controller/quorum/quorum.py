@@ -58,7 +58,7 @@ class QuorumSettings:
         self_id: which of them this one is.
         bind_host: address of this machine at which it listens.
         folder: for journal, vote and snapshot.
-        secrets: of the cluster; the first seals, each opens.
+        secrets: of the cluster; the first one encrypts, each decrypts.
         election_timeout_s: silence of the leader after which a member stands for election, twice as long at most.
         entries_max: of the journal, before a snapshot replaces the older ones.
     """
@@ -78,11 +78,11 @@ class QuorumStatus:
 
     Attributes:
         leader_id: of the leader, if one is known.
-        answered_s: when the newest thing was sent that a majority has answered, while this member leads.
-        ticked_s: when the quorum's thread was last seen alive.
+        answered_s: when this member, as the leader, sent the newest message that a majority has answered.
+        ticked_s: when the quorum's thread last ran.
         applied: index of the last command in the state.
         entries: in the journal.
-        rules: the newest that all members know, while this one leads.
+        rules: newest version of the rules that all members know, while this one leads.
     """
 
     is_leader: bool = False
@@ -114,8 +114,8 @@ class Quorum:
 
     Args:
         settings: see there.
-        machine: that commands are applied to.
-        on_change: called on the loop when who leads, or the term, changed, and when the quorum failed.
+        machine: the state machine to which commands are applied.
+        on_change: called on the loop when the leader or the term has changed, and when the quorum has failed.
     """
 
     def __init__(self, settings: QuorumSettings, machine: ControllerMachine, on_change: Callable[[], None]) -> None:
@@ -160,7 +160,7 @@ class Quorum:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Take part no more; commands that wait are refused. Does nothing when not started."""
+        """Leave the quorum; commands that wait are refused. Does nothing if not started."""
         self._stopping.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
@@ -171,11 +171,10 @@ class Quorum:
             self._lock = None
 
     async def submit(self, command: StateCommand, limit_s: float = SUBMIT_S) -> CommandOutcome:
-        """Have a command applied by all members; returns its outcome. It is durable on a majority then.
+        """Submit a command; return its outcome once it is applied, and so durable on a majority.
 
-        It is judged by the rules of the state, or by newer ones if it names them.
-
-        It is submitted again while its fate is unknown; its key makes sure that it counts once.
+        It is applied by the rules of the state, or by newer ones if it names them. It is submitted again while its
+        outcome is not known; its key makes sure that it counts once.
 
         Raises:
             Refusal: CONTROLLER_NOT_LEADER when this member does not lead, or leads no more: the command may have been
@@ -233,7 +232,7 @@ class Quorum:
             while not self._stopping.is_set():
                 self._sync.doTick(_TICK_S)
                 self._publish()
-        except Exception as error:  # whatever it is, this member must not go on
+        except Exception as error:  # whatever the error is, this member must stop
             _log.critical("the quorum of the controllers failed in this process", exc_info=True)
             self._fail(error)
         finally:
@@ -262,7 +261,7 @@ class Quorum:
             is_sound=self._journal.is_sound,
             rules=self._transport.rules if is_leader else FIRST_RULES,
         )
-        # an entry of the leader's own term is committed: so is all that was committed before, and this member has it
+        # an entry of the leader's own term is committed, so this member has everything that was committed before
         is_current = leader is not None and self._journal.term_of(sync.raftLastApplied) == sync.raftCurrentTerm
         if is_current and not self._journal.is_sound:
             self._journal.become_sound()
@@ -272,7 +271,7 @@ class Quorum:
     # ---- what PySyncObj is made of
 
     def _check_port(self) -> None:
-        """Find out what PySyncObj would not tell: why it cannot listen."""
+        """Check that the port can be listened at; PySyncObj would not report why it cannot."""
         host = self._settings.bind_host
         port = int(self._settings.members[self._settings.self_id].rsplit(":", 1)[1])
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -332,7 +331,7 @@ class Quorum:
         return snapshot
 
     def _write_snapshot(self, path: str, entries: tuple[Entry, Entry, Any]) -> None:
-        """PySyncObj gives the name of a temporary file, and renames that when we return."""
+        """Write a snapshot to the temporary file of PySyncObj, which renames it when this returns."""
         try:
             replace_durably(Path(path), encode_snapshot(Snapshot(self._machine.snapshot(), entries[1], entries[0])))
         except OSError as error:  # PySyncObj would log it and try again at each tick
@@ -340,7 +339,7 @@ class Quorum:
             raise
 
     def _load_snapshot(self, path: str) -> tuple[Entry, Entry, tuple[()]]:
-        """At the start, and when a leader sent a snapshot, which is not durable yet."""
+        """Load the snapshot, at the start, and after a leader sent one, which is not durable yet."""
         try:
             with Path(path).open("rb") as file:
                 os.fsync(file.fileno())

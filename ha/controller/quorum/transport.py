@@ -1,19 +1,20 @@
-"""The connections of the controllers: PySyncObj's, encrypted always, bounded, and honest about forgotten votes.
+"""The connections of the controllers: PySyncObj's, always encrypted, bounded, and safe against forgotten votes.
 
-Five things are added to what PySyncObj sends and receives:
+This module adds to PySyncObj's connections:
 
-- What a stranger sends is held up to `_STRANGER_BYTES`, what a controller sends up to `_PEER_BYTES`; strangers are
-  few and do not stay. Nothing is unpickled before its seal (Fernet: AES and HMAC-SHA-256) by the secret holds.
-- A vote is asked for with the word whether the candidate is sound (`journal`). Sound members vote for sound
-  candidates. The others vote for each other only, and such a candidate wins when all members voted for it: that is
-  the first start of a cluster. So whoever lost its disk helps nobody to become leader who lacks what it forgot, and
-  two that lost theirs cannot overrule a third that has everything.
-- What the leader sends has the time of sending, and the answer repeats it: the leader's authority is as old as the
-  newest that a majority has answered.
-- An answer names the term in which it was given, and counts in that term only: an entry acknowledged to a leader may
-  have been replaced when it leads again. What a leader sends passes through `appends`.
+- At most `_STRANGER_BYTES` of a stranger's input are kept, and `_PEER_BYTES` of a controller's; the number of strangers
+and their time are bounded. Nothing is unpickled before its seal (Fernet: AES and HMAC-SHA-256) by the secret is
+verified.
+- A request for a vote says whether the candidate is sound (`journal`). Sound members vote for sound candidates only.
+The others vote for each other only, and such a candidate wins if all members voted for it, which happens at the first
+start of a cluster. So a member that lost its disk helps no candidate that lacks what it forgot, and two such members
+cannot overrule a third that has everything.
+- Messages of the leader have the time of sending, which the answer repeats: the leader's authority is as old as the
+newest message that a majority has answered.
+- An answer names its term, and counts in that term only, since an entry that was acknowledged to a leader may have been
+replaced when the same leader leads again. Messages of a leader pass through `appends`.
 
-PySyncObj has no way to be given these parts, so four names in its modules are replaced when this module is imported.
+PySyncObj takes no such parts as arguments, so this module replaces four names in its modules when it is imported.
 """
 
 import base64
@@ -44,11 +45,11 @@ _RULES: Final = "rules"
 
 
 class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has no types
-    """A connection that closes when more arrives in part than its limit, or when nothing answers what it keeps sending.
+    """A connection that closes if an incomplete message exceeds its limit, or if it sends for long without an answer.
 
-    PySyncObj closes one from which it has read nothing for a while, before it sends or reads. Two followers send each
-    other nothing, so the first request for a vote after a leader's end was lost each time; and a process that stood
-    still closed all its connections before it read what had arrived.
+    PySyncObj itself closes a connection from which it has read nothing for a while, before it sends or reads. Two
+    followers send each other nothing, so the first request for a vote after a leader's end would be lost each time, and
+    a process that stood still would close all its connections before it reads what has arrived.
 
     Attributes:
         bytes_max: the limit.
@@ -60,7 +61,7 @@ class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has n
         self.since_s = time.monotonic()
         self._silence_s: float = named["timeout"]
         self._sent_s = float("-inf")  # when it sent last
-        self._asked_s: float | None = None  # since when it has been sending without a pause, and nothing arrived
+        self._asked_s: float | None = None  # since when it has been sending without a pause, without any input
         super().__init__(*arguments, **named)
 
     def send(self, message: Any) -> None:
@@ -105,7 +106,7 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
         super().__init__(*arguments)
 
     def answered_s(self, now_s: float) -> float:
-        """When the newest thing was sent that a majority, this controller included, has answered."""
+        """When the newest message was sent that a majority, this controller included, has answered."""
         others = len(self._nodes)
         newest = sorted(self._answered_s.values(), reverse=True)
         needed = (others + 1) // 2  # of the others
@@ -115,7 +116,7 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
 
     @property
     def rules(self) -> int:
-        """The newest rules that all members know, as far as they have answered to this one as their leader."""
+        """Newest version of the rules that all members know, by their answers to this one as the leader."""
         return min([self._known_rules, *(self._rules.get(node, FIRST_RULES) for node in self._nodes)])
 
     def send(self, node: Any, message: Any) -> bool:
@@ -156,7 +157,7 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
         super()._onMessageReceived(node, message)
 
     def _collect(self, node: Any, message: Any) -> None:
-        """Deliver the votes for an unsound candidate when all members voted."""
+        """Deliver the votes for an unsound candidate once all members have voted."""
         votes = self._votes.setdefault(message["term"], {})
         votes[node] = message
         self._votes = {message["term"]: votes}
@@ -183,7 +184,7 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
 
 
 def _encryptor(secrets: Secrets) -> MultiFernet:
-    """Seals by the first secret, opens by each: so that one can be replaced without a stop."""
+    """Encrypts by the first secret, decrypts by each, so that a secret can be replaced without a stop."""
     keys = (hmac.digest(secret, b"ledgermq controllers", "sha256") for secret in secrets)
     return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys])
 
