@@ -117,7 +117,7 @@ class CopyFetcher:
 
     def ask(self, peer_id: str) -> None:
         """Ask a peer for copies of the first damaged entries."""
-        for damage in self._log.care.damages[:_COPIES_AT_ONCE]:
+        for damage in self._log.integrity.damages[:_COPIES_AT_ONCE]:
             self._send(peer_id, CopyRequest(damage.index, damage.term))
 
     def on_request(self, peer_id: str, request: CopyRequest) -> None:
@@ -133,11 +133,11 @@ class CopyFetcher:
         """Write a peer's copy over the damaged entry and sync it. A copy that does not fit is logged and ignored."""
         if not response.entry or response.index in self._writing:
             return
-        damage = next((damage for damage in self._log.care.damages if damage.index == response.index), None)
+        damage = next((damage for damage in self._log.integrity.damages if damage.index == response.index), None)
         if damage is None:
             return
         try:
-            file = self._log.care.write_copy(response.index, response.term, memoryview(response.entry))
+            file = self._log.integrity.write_copy(response.index, response.term, memoryview(response.entry))
         except EntryFormatError as error:
             _log.warning("the copy that peer %s sent cannot be used: %s", peer_id, error)
             return
@@ -163,7 +163,7 @@ class CopyFetcher:
         finally:
             self._writing.discard(damage.index)
             file.unpin()
-        self._log.care.clear(damage.index)
+        self._log.integrity.clear(damage.index)
         _log.warning("repaired with a copy from peer %s: %s", peer_id, damage)
         self._on_repaired()
 
@@ -180,8 +180,8 @@ class Scrubber:
         if self._is_done:
             return
         log = self._log
-        self._is_done = log.care.scrub(log.first_index, _SCRUB_BYTES)
-        position = log.care.scrubbed_position
+        self._is_done = log.integrity.scrub(log.first_index, _SCRUB_BYTES)
+        position = log.integrity.scrubbed_position
         file = None if self._is_done else log.data.file_at(position)
         if file is not None:
             start = (position - file.start_offset) & ~(mmap.PAGESIZE - 1)

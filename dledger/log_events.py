@@ -13,7 +13,7 @@ from dledger.config import RaftConfig
 from dledger.core.roles import RaftRole, SoftState
 from dledger.log.entry_log import EntryLog
 from dledger.node import RaftNode
-from dledger.peers.book import PeerBook
+from dledger.peers.peer_book import PeerBook
 from dledger.refusals import leader_changed, not_leader
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.waiting_batches import WaitingBatches
@@ -67,7 +67,7 @@ class LogEvents:
     @property
     def is_writable(self) -> bool:
         """Whether this node leads, its term-start entry is committed and no entry to be served is damaged."""
-        return self.soft.writable and self.refusal is None and self._log.care.first_blocking is None
+        return self.soft.writable and self.refusal is None and self._log.integrity.first_blocking is None
 
     @property
     def state(self) -> LogState:
@@ -84,8 +84,8 @@ class LogEvents:
             return self.refusal
         if soft.role is not RaftRole.LEADER:
             return not_leader(self._self_id, soft.term, self._peers.hint(soft.leader_id))
-        if self._log.care.first_blocking is not None:
-            remark = f"waits for a peer's copy of {self._log.care.damages[0]}"
+        if self._log.integrity.first_blocking is not None:
+            remark = f"waits for a peer's copy of {self._log.integrity.damages[0]}"
         else:
             remark = f"{self._self_id} leads term {soft.term}, and waits until what lies in its log is committed"
         return Refusal(Cause.RECOVERING, remark, retry_after_ms=100)
@@ -164,5 +164,5 @@ class LogEvents:
         return AppendReceipt(self.soft.term, received, durable)
 
     def _confirmable(self) -> int:
-        index, blocking = self.node.commit_index, self._log.care.first_blocking
+        index, blocking = self.node.commit_index, self._log.integrity.first_blocking
         return self._log.end_position(index if blocking is None else min(index, blocking - 1))

@@ -12,7 +12,7 @@ from dledger.log.entry_log import EntryLog
 from dledger.log.store_clock import StoreClock
 from dledger.log_events import LogEvents
 from dledger.node import RaftNode
-from dledger.peers.book import PeerBook
+from dledger.peers.peer_book import PeerBook
 from dledger.refusals import not_leader, too_much_waits
 from ledgermq.message.draft import RecordDraft, singles_of
 from store.errors import DiskFailedError, StoreError

@@ -34,13 +34,13 @@ from dledger.log.term_start import term_start_draft
 from dledger.log_events import LogEvents
 from dledger.node import RaftNode
 from dledger.node_status import NodeStatus, metrics_of
-from dledger.peers.book import PeerBook
+from dledger.node_timers import TICK_S, NodeTimers, now_ms
 from dledger.peers.busy_notices import BusyNotices
 from dledger.peers.hello import PROTOCOL_VERSION, Hello
 from dledger.peers.inbox import PeerInbox
+from dledger.peers.peer_book import PeerBook
 from dledger.peers.transport import Transport
 from dledger.proposer import Proposer
-from dledger.pulse import TICK_S, Pulse, now_ms
 from dledger.refusals import no_quorum
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -130,7 +130,7 @@ class RaftLog:
         self._notices = BusyNotices(config.settings, self._transport.links, self._on_notice)
         self._copies = CopyFetcher(log, self._transport.send, self._on_repaired, self._on_disk_failed)
         self._checkpointer = Checkpointer(directory, log, lambda: self._node.commit_index, self._on_disk_failed)
-        self._pulse = Pulse(
+        self._timers = NodeTimers(
             config,
             node=self._node,
             log=log,
@@ -142,8 +142,8 @@ class RaftLog:
             notices=self._notices,
             no_quorum=self._no_quorum,
         )
-        inbox.attach(self._node, self._copies, self._pulse)
-        log.care.on_damage = self._on_damage
+        inbox.attach(self._node, self._copies, self._timers)
+        log.integrity.on_damage = self._on_damage
 
     def _on_notice(self, peer_id: str, notice: BusyNotice) -> None:
         with contextlib.suppress(ImplausibleMessageError):
@@ -162,7 +162,7 @@ class RaftLog:
         if config.flush_mode is FlushMode.ASYNC:
             self._flusher.flush_every(config.flush_interval_ms / 1000)
         self._events.begin()
-        self._pulse.start()
+        self._timers.start()
 
     async def close(self) -> None:
         """Wait for batches to be committed, hand leadership over, refuse the rest, flush and close."""
@@ -170,14 +170,14 @@ class RaftLog:
         is_clean = events.refusal is None or events.refusal.cause is Cause.RECOVERING
         events.refusal = Refusal(Cause.SHUTTING_DOWN, f"{self.config.self_id} is shutting down")
         events.tell_role()
-        if self._pulse.is_running:
+        if self._timers.is_running:
             await self._drain()
-            self._pulse.stop()
+            self._timers.stop()
             self._node.step_down()
             await asyncio.sleep(0)  # the message to the successor is sent at the end of this turn
         events.refuse_all(events.refusal)
         await self._transport.close()
-        await self._pulse.finish()
+        await self._timers.finish()
         await self._flusher.close()
         await self._removal.finish()
         await self._loop.run_in_executor(None, self._hard_states.close)
@@ -230,20 +230,20 @@ class RaftLog:
         """See `ReplicatedLog.read`; the CRC of bytes that this process did not write is checked first."""
         log, confirmed = self._entries, self._events.confirm_offset
         is_served = log.first_position <= physical_offset and physical_offset + size_bytes <= confirmed
-        if not is_served or (physical_offset < log.care.verified_position and not is_sound(log, physical_offset)):
+        if not is_served or (physical_offset < log.integrity.verified_position and not is_sound(log, physical_offset)):
             raise RecordUnavailableError(physical_offset, size_bytes, log.first_position, confirmed)
         return log.data.slice(physical_offset, size_bytes)
 
     def reader(self) -> Read:
         """See `ReplicatedLog.reader`; only bytes that this process wrote are read without a check."""
         log = self._entries
-        start = max(log.first_position, log.care.verified_position)
+        start = max(log.first_position, log.integrity.verified_position)
         return log.data.reader(start, self._events.confirm_offset, self.read)
 
     def span(self, physical_offset: int) -> LogSpan | None:
         """See `ReplicatedLog.span`; None for bytes that this process did not write."""
         log = self._entries
-        start = max(log.first_position, log.care.verified_position)
+        start = max(log.first_position, log.integrity.verified_position)
         return log.data.span(physical_offset, start, self._events.confirm_offset)
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
@@ -282,7 +282,7 @@ class RaftLog:
 
     def watch_room(self, why_full: Callable[[], str | None]) -> None:
         """Hand over when this node leads and `why_full` says, for two seconds, why there is no room for messages."""
-        self._pulse.why_full = why_full
+        self._timers.why_full = why_full
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
         """See `ReplicatedLog.set_reads_ahead`; refused, since a write into a fresh page would wait for the read."""
@@ -298,7 +298,7 @@ class RaftLog:
         soft = self._events.soft
         if self._events.refusal is not None:
             return Readiness(False, self._events.refusal.remark, is_level=False)
-        if self._pulse.is_stalled:
+        if self._timers.is_stalled:
             why = f"the disk has not answered for {self.config.disk_stall_ms} ms"
             return Readiness(False, why, is_level=False)
         if soft.recovering:
@@ -338,7 +338,7 @@ class RaftLog:
         explanation = "Connections at the Raft port refused (secret, cluster, group, ...) or closed for an error."
         yield Family("ledgermq_refused_peers_total", "counter", explanation, [((), self._transport.refused_count)])
 
-    # ---- for tests and the pulse of the group
+    # ---- for tests and the timers of the node
 
     @property
     def flush_pending_since(self) -> float | None:
@@ -348,7 +348,7 @@ class RaftLog:
     @property
     def damages(self) -> list[Damage]:
         """Damaged entries that wait for a copy from a peer."""
-        return self._entries.care.damages
+        return self._entries.integrity.damages
 
     @property
     def port(self) -> int:

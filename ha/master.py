@@ -18,8 +18,8 @@ from ha.core.copies import Copies, Copy
 from ha.core.epochs import Epochs
 from ha.errors import HaError
 from ha.sender import SlaveLink
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from store.directory.checkpoint import StoreCheckpoint
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.commit_log import CommitLog
@@ -82,7 +82,7 @@ class Master:
         self._is_closing = False
         self._lag_counts = [0] * (len(_LAG_BOUNDS_S) + 1)
         self._lag_sum_s = 0.0
-        self._strangers = SeldomLog(_log)
+        self._strangers = RateLimitedLog(_log)
         self._hint = LeaderHint(f"{config.group.name}/0", config.group.client_address)
 
     def attach(self, log: CommitLog) -> None:
@@ -334,7 +334,7 @@ class Master:
         return copy.name, copy.received, self._copies.in_sync_count
 
     def _judge(self) -> None:
-        for copy in self._copies.look(self.queue.committed_offset, self.confirm_offset, self._loop.time()):
+        for copy in self._copies.update_in_sync(self.queue.committed_offset, self.confirm_offset, self._loop.time()):
             text = "slave %s joins the copies in sync" if copy.in_sync else "slave %s falls behind and does not count"
             _log.info(text + ", at %d; they are %d", *self._where(copy))
         self.on_judged()

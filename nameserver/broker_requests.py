@@ -25,8 +25,8 @@ from ledgermq.remoting.codec.fields import address, filled, long, optional_boole
 from ledgermq.remoting.codec.java_json import java_json, standard_json
 from ledgermq.remoting.codec.lenient_json import bad_body, json_body
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.serving.answer import Answer, Handler
 from ledgermq.remoting.serving.authority import draw_challenge
 from ledgermq.remoting.signature import CHALLENGE
@@ -35,12 +35,12 @@ from nameserver.config import NameServerConfig
 from nameserver.core.election import RegistrationRefusedError
 from nameserver.core.model import LEADER_ID, Registration, TopicTable
 from nameserver.core.routes import RouteTable, UnknownBrokerError
-from nameserver.departures import LeavingBrokers
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from nameserver.leaving_brokers import LeavingBrokers
 from nameserver.register_body import parse_data_version, parse_queue_data, parse_register_body
 
 _log = logging.getLogger(__name__)
-_seldom = SeldomLog(_log)
+_seldom = RateLimitedLog(_log)
 _CRC_MASK = 0x7FFFFFFF
 
 
@@ -57,14 +57,14 @@ class BrokerRequests:
         kv: KvConfig,
         config: Callable[[], NameServerConfig],
         now_ms: Callable[[], int],
-        departures: LeavingBrokers,
+        leaving: LeavingBrokers,
         changed: Callable[[], None],
     ) -> None:
         self._table = table
         self._kv = kv
         self._config = config
         self._now_ms = now_ms
-        self._departures = departures
+        self._leaving = leaving
         self._changed = changed
         self._reading: dict[Connection, asyncio.Task[None]] = {}
         self._unread_bytes = 0
@@ -216,7 +216,7 @@ class BrokerRequests:
         if connection in self._reading:
             raise _busy("a registration of this connection is being read")
         cluster, name, where = (ext.get(field, "") for field in ("clusterName", "brokerName", "brokerAddr"))
-        self._departures.unregister(cluster, name, where)
+        self._leaving.unregister(cluster, name, where)
         return Answer()
 
     def _query_data_version(self, connection: Connection, command: Command) -> Answer:

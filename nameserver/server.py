@@ -31,10 +31,10 @@ from nameserver.config import NameServerConfig
 from nameserver.config_requests import ConfigRequests
 from nameserver.core.model import BrokerMember
 from nameserver.core.routes import RouteTable
-from nameserver.departures import LeavingBrokers
-from nameserver.figures import NameserverFigures
 from nameserver.header_forms import FORMS
 from nameserver.kv_config import KvConfig
+from nameserver.leaving_brokers import LeavingBrokers
+from nameserver.metrics import NameserverMetrics
 from nameserver.route_waiters import RouteWaiters
 from telemetry.collector import QuietCollector
 from telemetry.descriptors import DescriptorWatch
@@ -68,11 +68,11 @@ class NameServer:
         self._descriptors = DescriptorWatch(self.registry)
         self._collector = QuietCollector()
         self._waiters = RouteWaiters(self.table.version, self._is_led, self._answer_held)
-        self._departures = LeavingBrokers(self.table, self._unregister_capacity, self._now_ms, self._left)
+        self._leaving = LeavingBrokers(self.table, self._unregister_capacity, self._now_ms, self._left)
         self._notices: Notices | None = None
         self._config_requests: ConfigRequests | None = None
         self._broker_requests: BrokerRequests | None = None
-        self._figures = NameserverFigures(self.registry, self.table, lambda: len(self._waiters))
+        self._figures = NameserverMetrics(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry.page, self._ready)
         self._quotas = Quotas(config.quotas)
         register_quotas(self.registry, self._quotas)
@@ -118,7 +118,7 @@ class NameServer:
         self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters, self._is_led)
         self._config_requests = ConfigRequests(kv, self._settings)
         self._broker_requests = BrokerRequests(
-            self.table, kv, self._present, self._now_ms, self._departures, self._report_changes
+            self.table, kv, self._present, self._now_ms, self._leaving, self._report_changes
         )
         self._handlers = {
             **self._broker_requests.handlers,
@@ -170,13 +170,13 @@ class NameServer:
             connection.respond(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         else:
             if command.code != RequestCode.UNREGISTER_BROKER:
-                self._departures.settle()
+                self._leaving.settle()
             self._answer(connection, command, handler)
             self._report_changes()
 
     def on_closed(self, connection: Connection) -> None:
         self._waiters.forget(connection)
-        self._departures.closed(connection)
+        self._leaving.closed(connection)
 
     # ---- inside
 

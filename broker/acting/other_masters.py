@@ -27,7 +27,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
-from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from store.log.drafts import QueuedDraft
 from store.timer.timer_message import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
 
@@ -38,7 +38,7 @@ _STORED: Final = (ResponseCode.SUCCESS, *STORED_CODES)
 _WAITED: Final = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 """Properties by which the other master would let the message wait once more."""
 
-_log = SeldomLog(logging.getLogger(__name__))
+_log = RateLimitedLog(logging.getLogger(__name__))
 
 
 class OtherMasters:

@@ -24,14 +24,14 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import load_json
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from store.timer.checkpoint import TimerCheck
 
 POLL_SECONDS: Final = 3.0
 
 _V = TypeVar("_V")
-_log = SeldomLog(logging.getLogger(__name__))
+_log = RateLimitedLog(logging.getLogger(__name__))
 
 
 class MasterTables:

@@ -17,8 +17,8 @@ from broker.auth_settings import AuthSettings
 from broker.state.users import DISABLE, Acl, User, refused, subject_of
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, SIGNED_CODE, keyed_signature, signature, strict_key
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Guard:
         self._find_acl = find_acl
         self._topic_at = topic_at
         self._vault = vault
-        self._unreadable = SeldomLog(log)
+        self._unreadable = RateLimitedLog(log)
 
     @property
     def is_needed(self) -> bool:

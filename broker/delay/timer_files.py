@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config import BrokerConfig
-from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from store.errors import StoreError
 from store.message_store import MessageStore
 from store.timer.metrics import TopicCounts, write_counts
@@ -70,7 +70,7 @@ class DeliveryFiles:
         self._flushing: asyncio.Future[None] | None = None
         self._saving: asyncio.Future[None] | None = None
         self.failures = 0
-        self._refusals = SeldomLog(log)
+        self._refusals = RateLimitedLog(log)
 
     def flush_index(self) -> None:
         """Begin to flush the index, unless a flush is running."""

@@ -21,7 +21,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError, RemotingError
-from ledgermq.remoting.outgoing import Settle
+from ledgermq.remoting.outgoing_requests import Settle
 from ledgermq.remoting.refusal import Refusal
 
 ANSWER_SECONDS = 1.0

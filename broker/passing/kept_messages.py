@@ -29,8 +29,8 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import Secrets
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.tls import ContextSource
 from store.compaction.compaction_store import CompactionStore
 from store.errors import StoreError
@@ -74,7 +74,7 @@ class KeptFetch:
         self._client: RemotingClient | None = None
         self._secrets: Secrets = ()
         self._is_running = False
-        self._faults = SeldomLog(_log)
+        self._faults = RateLimitedLog(_log)
 
     def open(self, tls: ContextSource | None, secrets: Secrets) -> None:
         """Begin to ask other members; the arguments are those of `PassOn.open`."""

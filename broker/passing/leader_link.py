@@ -11,7 +11,7 @@ from ledgermq.remoting.codec.frame import PREFIX_LENGTH, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.outgoing import Settle
+from ledgermq.remoting.outgoing_requests import Settle
 from ledgermq.remoting.proof import Secrets, make_nonce
 from ledgermq.remoting.refusal import Cause, Refusal
 

@@ -31,7 +31,7 @@ from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.outgoing import Settle
+from ledgermq.remoting.outgoing_requests import Settle
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.tls import ContextSource

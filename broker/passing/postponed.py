@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.passing.relayed import RelayedClient
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 
 _COUNT_MAX: Final = 10_000
 _BYTES_MAX: Final = 16 << 20
@@ -31,7 +31,7 @@ class Postponed:
         self._waiting: dict[RelayedClient, deque[Command]] = {}
         self._count = 0
         self._bytes = 0
-        self._drops = SeldomLog(_log)
+        self._drops = RateLimitedLog(_log)
 
     def add(self, client: RelayedClient, command: Command) -> None:
         """Keep a request of a client that is throttled; drop it when too much is kept."""

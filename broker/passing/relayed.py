@@ -13,7 +13,7 @@ from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Buffer, Connection, RequestHandler
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.outgoing import Settle
+from ledgermq.remoting.outgoing_requests import Settle
 from ledgermq.remoting.quotas import address_block
 
 FOR_CLIENT: Final = 53004

@@ -4,9 +4,9 @@
                                                                      '- commit -> `append.answers`
 
 Per message: dict look-ups, a few searches in the properties' text (in bytes they cost several times as much), one
-draft, one tuple. No task, no future. A plain message whose header repeats an earlier one of its connection but for its
-own values (`ledgermq.remoting.codec.repeated`) is made of what was found out about that one. Code that a plain message
-does not need (retry topics, other spellings of the header) is in functions of its own.
+draft, one tuple. No task, no future. A plain message whose header differs from an earlier one of its connection only in
+its own values (`ledgermq.remoting.codec.repeated_headers`) takes all other fields from that one. Code that a plain
+message does not need (retry topics, other spellings of the header) is in functions of its own.
 
 Source: apache/rocketmq `broker/.../processor/SendMessageProcessor.java` (5.x).
 """
@@ -45,7 +45,7 @@ from ledgermq.message.properties import INNER_NUM, PROPERTIES_LENGTH_MAX, find_p
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.fields import I64_MAX, integer, long, text
-from ledgermq.remoting.codec.repeated import RepeatedSend
+from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.drafts import QueuedDraft

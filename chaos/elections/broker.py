@@ -260,7 +260,7 @@ class SimBroker:
                 self._copies.leave(copy)
         for copy in self._copies.slaves.values():
             self._send_frame(copy)
-        self._copies.look(len(self.log), self._confirmed, now_s)
+        self._copies.update_in_sync(len(self.log), self._confirmed, now_s)
         self._propose(now_s)
         self._settle()
 
@@ -295,7 +295,7 @@ class SimBroker:
             copy.on_report(Report(end, end), len(self.log), self._now_s)
         except HaProtocolError:
             self._copies.leave(copy)
-        self._copies.look(len(self.log), self._confirmed, self._now_s)
+        self._copies.update_in_sync(len(self.log), self._confirmed, self._now_s)
         self._propose(self._now_s)
         self._settle()
 

@@ -20,8 +20,8 @@ from typing import Protocol
 
 from dledger.core.messages import NO_TERM, Span, TermRun
 from dledger.log.entry import INDEX_UNIT_SIZE, check_span, read_header
+from dledger.log.integrity import LogIntegrity
 from dledger.log.opening import OpenedLog
-from dledger.log.scrub import LogCare
 from dledger.log.start_file import LogStart, save_start
 from dledger.log.writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
@@ -61,7 +61,7 @@ class EntryLog:
     Attributes:
         data: the data files, for the flusher.
         units: the index.
-        care: knows the damaged entries.
+        integrity: knows the damaged entries, and verifies entries that recovery did not read.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class EntryLog:
     ) -> None:
         self.data = opened.data
         self.units = opened.units
-        self.care = LogCare(
+        self.integrity = LogIntegrity(
             opened.data,
             opened.units,
             opened.found.damages,
@@ -113,7 +113,7 @@ class EntryLog:
     @property
     def durable_index(self) -> int:
         """Newest entry that a flush covers. A damaged entry, and all entries after it, do not count as held."""
-        damaged = self.care.first_blocking
+        damaged = self.integrity.first_blocking
         return self._flushed_index if damaged is None else min(self._flushed_index, damaged - 1)
 
     @property
@@ -156,7 +156,7 @@ class EntryLog:
             file = self.data.file_at(start)
             assert file is not None, f"entry {first_index} is kept, its file at {start} is not"
             last = self.units.last_ending_by(first_index, last, min(start + size_limit_bytes, file.end_offset))
-            last = self.care.sound_until(first_index, last)
+            last = self.integrity.sound_until(first_index, last)
             if last < first_index:
                 return None
             end = self.end_position(last)
@@ -164,7 +164,7 @@ class EntryLog:
         except NoDescriptorError:
             return None
         except DiskReadError:
-            self.care.examine(first_index, last)
+            self.integrity.examine(first_index, last)
             return None
 
     # ---- the leader writes
@@ -268,7 +268,7 @@ class EntryLog:
         end = self.end_position(last_index)
         self.data.cut(end)
         self.units.truncate_after(last_index)
-        self.care.forget_after(last_index)
+        self.integrity.forget_after(last_index)
         while self._term_runs and self._term_runs[-1].first_index > last_index:
             self._term_runs.pop()
         self._last_index = last_index
@@ -292,7 +292,7 @@ class EntryLog:
         save_start(self._directory, self._start)
         self.data.reset_to(start_position)
         self.units.reset(first_index)
-        self.care.forget_after(-1)
+        self.integrity.forget_after(-1)
         self._term_runs.clear()
         self._marks.clear()
         self._last_index = self._flushed_index = first_index - 1
@@ -333,13 +333,13 @@ class EntryLog:
             _log.warning("old files are deleted although the log's new start could not be saved: %s", error)
         self._start = start
         self._term_runs = [TermRun(self._term_runs[run].term, first), *self._term_runs[run + 1 :]]
-        self.care.forget_before(first)
+        self.integrity.forget_before(first)
         return DroppedFiles(self.data.take_before(kept.start_offset), self.units.take_before(first))
 
-    def look(self) -> None:
-        """Call it every few seconds: see `MappedFileQueue.look`."""
-        self.data.look()
-        self.units.look()
+    def release_idle(self) -> None:
+        """Call it every few seconds: see `MappedFileQueue.release_idle`."""
+        self.data.release_idle()
+        self.units.release_idle()
 
     def close(self) -> None:
         """Close the files without flushing them; the flusher does that."""

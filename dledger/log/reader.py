@@ -74,4 +74,4 @@ def is_sound(log: EntryLog, physical_offset: int) -> bool:
         return False
     index = read_header(file.view, offset).entry_index
     unit = log.units.find(index)
-    return unit is not None and unit[0] == position and log.care.is_sound(index)
+    return unit is not None and unit[0] == position and log.integrity.is_sound(index)

@@ -42,6 +42,6 @@ class StoreClock:
 
     def go_past(self, log: EntryLog) -> None:
         """Count the time of the last record in `log` as given; its leader's clock may be ahead of this one."""
-        if log.last_index >= log.first_index and not log.care.is_damaged(log.last_index):
+        if log.last_index >= log.first_index and not log.integrity.is_damaged(log.last_index):
             position, size, _ = log.units[log.last_index]
             self._last_ms = max(self._last_ms, dispatch_fields(log.data.slice(position, size), HEADER_SIZE)[5])

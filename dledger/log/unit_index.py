@@ -115,9 +115,9 @@ class UnitIndex:
         """Note that the units up to `entry_index` are durable."""
         self._queue.flushed_offset = max(self._queue.flushed_offset, (entry_index + 1) * INDEX_UNIT_SIZE)
 
-    def look(self) -> None:
-        """See `MappedFileQueue.look`."""
-        self._queue.look()
+    def release_idle(self) -> None:
+        """See `MappedFileQueue.release_idle`."""
+        self._queue.release_idle()
 
     def close(self) -> None:
         """Close the files."""

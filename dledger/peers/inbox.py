@@ -16,10 +16,10 @@ from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import RETRY_S
 from dledger.log_events import LogEvents
 from dledger.node import RaftNode
-from dledger.peers.book import PeerBook
+from dledger.node_timers import NodeTimers
 from dledger.peers.hello import Hello
+from dledger.peers.peer_book import PeerBook
 from dledger.peers.wire import CopyRequest, CopyResponse, PeerMessage
-from dledger.pulse import Pulse
 from store.errors import DiskFullError, StoreError
 
 _log = logging.getLogger(__name__)
@@ -43,11 +43,11 @@ class PeerInbox:
         self._events = events
         self._on_disk_failed = on_disk_failed
 
-    def attach(self, node: RaftNode, copies: CopyFetcher, pulse: Pulse) -> None:
+    def attach(self, node: RaftNode, copies: CopyFetcher, timers: NodeTimers) -> None:
         """Set the receivers of messages; called before the transport starts."""
         self._node = node
         self._copies = copies
-        self._pulse = pulse
+        self._timers = timers
 
     def on_message(self, peer_id: str, message: PeerMessage) -> None:
         """Handle a whole message of a peer; a span is checked before the core gets it.
@@ -75,7 +75,7 @@ class PeerInbox:
     def on_peer_joined(self, peer_id: str, hello: Hello) -> None:
         """Handle that connections to the peer stand in both directions."""
         if self._peers.greet(peer_id, hello):
-            self._pulse.spawn(self._save_peers())
+            self._timers.spawn(self._save_peers())
         self._copies.ask(peer_id)
         self._node.on_peer_joined(peer_id)
         self._events.tell_role()

@@ -22,7 +22,7 @@ from dledger.peers.hello import Hello
 from dledger.peers.link import Accepted, Dialed, PeerLink
 from dledger.peers.wire import Encoder, PeerMessage, decode
 from ledgermq.remoting.proof import Secrets
-from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 
 _UNKNOWN_MAX: Final = 64
 _UNKNOWN_PER_HOST_MAX: Final = 16
@@ -77,7 +77,7 @@ class Transport:
         self._server: asyncio.Server | None = None
         self._unknown: dict[Accepted, None] = {}  # accepted and not identified yet, the oldest first
         self._reported: set[str] = set()
-        self._of_strangers = SeldomLog(_log)
+        self._of_strangers = RateLimitedLog(_log)
         self.refused_count = 0
 
     async def start(self, host: str, port: int) -> None:

@@ -121,7 +121,7 @@ class ControllerLeadership:
             self._lost.add((beat.name, beat.broker_id))
             self._replace_if_lost(group)
 
-    def look(self) -> None:
+    def check_masters(self) -> None:
         """Check all masters, and whether all controllers know newer rules."""
         if self.leads and self._quorum.status.rules > self._machine.rules and None not in self._tasks:
             self._spawn(None, self._raise_rules(self._quorum.status.rules))

@@ -16,9 +16,9 @@ from ha.controller.config import ControllerConfig
 from ha.controller.core.live import LiveBrokers
 from ha.controller.core.machine import ControllerMachine
 from ha.controller.core.model import Group
-from ha.controller.figures import ControllerFigures
 from ha.controller.header_forms import FORMS
 from ha.controller.leadership import ControllerLeadership
+from ha.controller.metrics import ControllerMetrics
 from ha.controller.quorum.quorum import Quorum, QuorumSettings
 from ha.controller.requests import GUARDED, ControllerRequests, Quick, Slow
 from ledgermq.remoting.client import RemotingClient
@@ -75,7 +75,7 @@ class Controller:
         self._leadership = ControllerLeadership(
             self.quorum, self.machine, self._live, config.lease_ms / 1000, self._now_ms, self._present, self._elected
         )
-        self._figures = ControllerFigures(self.registry, self.quorum, self.machine, self._live, self._leadership.counts)
+        self._figures = ControllerMetrics(self.registry, self.quorum, self.machine, self._live, self._leadership.counts)
         self._health = HealthServer(self.registry.page, self._ready, self._is_live)
         self._server = RemotingServer(
             self, limits=config.limits, tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
@@ -230,7 +230,7 @@ class Controller:
         self._timers[1] = asyncio.get_running_loop().call_later(
             self._present().scan_master_interval_ms / 1000, self._look_at_masters
         )
-        self._leadership.look()
+        self._leadership.check_masters()
 
     def _on_settings(self, config: ControllerConfig) -> None:
         for timer in self._timers:

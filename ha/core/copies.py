@@ -156,7 +156,7 @@ class Copies:
         if self.slaves.get(copy.name) is copy:
             del self.slaves[copy.name]
 
-    def look(self, end: int, confirmed: int, now_s: float) -> list[Copy]:
+    def update_in_sync(self, end: int, confirmed: int, now_s: float) -> list[Copy]:
         """Decide again which slaves are in sync; return those that changed. Call it on reports and regularly.
 
         A slave comes into sync when it has everything confirmed and was at the master's end within `catch_up_s`; it

@@ -93,8 +93,8 @@ class ElectedCopies(Copies):
         asked = _NOBODY if self._asked is None else self._asked.ids
         return self.agreed | asked | self._doubtful | self._joining | {self.own_id}
 
-    def look(self, end: int, confirmed: int, now_s: float) -> list[Copy]:
-        """See `Copies.look`; a copy is in sync when it is in the set that the controllers have agreed to."""
+    def update_in_sync(self, end: int, confirmed: int, now_s: float) -> list[Copy]:
+        """See `Copies.update_in_sync`; a copy is in sync when it is in the set that the controllers have agreed to."""
         members = {id_of(copy): copy for copy in self.slaves.values()}
         self._joining = frozenset(
             broker_id

@@ -18,8 +18,8 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import ConnectError, RemotingError
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause
-from ledgermq.remoting.seldom import SeldomLog
 
 _LIMIT_S: Final = 1.0
 _PAUSE_S: Final = 0.3
@@ -32,7 +32,7 @@ _DECIDED_AGAINST: Final = frozenset(
 )
 """Codes of the controllers' state machine: the request was not carried out, and will not be."""
 
-_log = SeldomLog(logging.getLogger(__name__))
+_log = RateLimitedLog(logging.getLogger(__name__))
 
 
 class NoControllerError(HaError):

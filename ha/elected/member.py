@@ -28,8 +28,8 @@ from ha.elected.files import BootFile, EpochFile
 from ha.errors import HaError, HaProtocolError
 from ha.master import Master
 from ha.slave import Slave
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from store.directory.checkpoint import StoreCheckpoint
 from store.errors import StoreError
 from store.log.commit_log import CommitLog
@@ -104,7 +104,7 @@ class ElectedMember:
         self._is_due = asyncio.Event()
         self._beats = {address: asyncio.Event() for address in controllers.addresses}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._trouble = SeldomLog(_log)
+        self._trouble = RateLimitedLog(_log)
         self._routed = ("", "")  # a master's addresses for clients and for slaves, from a nameserver
 
     def attach(self, log: CommitLog) -> None:

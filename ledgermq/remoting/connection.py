@@ -24,7 +24,7 @@ from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits, OutputBudget
-from ledgermq.remoting.outgoing import OutgoingRequests, Settle
+from ledgermq.remoting.outgoing_requests import OutgoingRequests, Settle
 from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.refusal import Cause, Refusal
 

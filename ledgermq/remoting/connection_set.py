@@ -10,7 +10,7 @@ from typing import Final
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits, OutputBudget
 from ledgermq.remoting.quotas import address_block
-from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 
 _log: Final = logging.getLogger(__name__)
 _CLOSE_GRACE_S: Final = 1.0
@@ -31,7 +31,7 @@ class ConnectionSet:
         self._limits = limits
         self.unfinished_bytes = 0
         self.output = OutputBudget(limits.output_all_bytes)
-        self._refusals = SeldomLog(_log)
+        self._refusals = RateLimitedLog(_log)
         self._open: set[Connection] = set()
         self._of_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, Protocol
 
 from ledgermq.remoting.codec.frame import FIELDS_MAX, FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
 from ledgermq.remoting.config_key import NETTY, NETWORKS, OURS, POSITIVE, SECONDS, Network, key
-from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 
 _log: Final = logging.getLogger(__name__)
 _SAMPLE_S: Final = 0.05
@@ -123,7 +123,7 @@ class OutputBudget:
         self._turn_bytes = 0
         self._over_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._refusals = SeldomLog(_log)
+        self._refusals = RateLimitedLog(_log)
         self.spent_bytes = 0
         self.closed_count = 0
 

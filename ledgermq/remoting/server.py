@@ -9,10 +9,10 @@ from typing import Final
 from ledgermq.message.hosts import Host
 from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.connection_set import ConnectionSet
-from ledgermq.remoting.front_door import FrontDoor
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.tls import ContextSource
+from ledgermq.remoting.tls_listener import TlsListener
 
 _BACKLOG: Final = 1024
 _ACCEPT_TURNS: Final = 3
@@ -53,7 +53,7 @@ class RemotingServer:
         self._takes_plain = takes_plain
         self._quotas = quotas
         self._server: asyncio.Server | None = None
-        self._door: FrontDoor | None = None
+        self._door: TlsListener | None = None
 
     async def start(self, host: str, port: int) -> None:
         """Listen on `host` (empty: every interface). Port 0 takes any free one, see `port`.
@@ -62,7 +62,7 @@ class RemotingServer:
             OSError: the address cannot be bound.
         """
         if self._tls is not None or self._limits.proxies:
-            self._door = FrontDoor(
+            self._door = TlsListener(
                 self._make_connection,
                 self._tls,
                 self._limits,

@@ -2,7 +2,7 @@
 
     dispatched messages --copy--> segment, segment, [segment being written]      `compaction_log`, `segment`
                                      '------ compact, off the loop ------'       `compactor`
-                                     '------ replace, crash-safe --------'       `replacing`
+                                     '------ replace, crash-safe --------'       `segment_replacement`
     pull --> copied, compacted segments --> what is not copied yet: the queue itself
 
 Files and folders are RocketMQ's:

@@ -21,8 +21,8 @@ from ledgermq.message.properties import find_property
 from ledgermq.message.record import dispatch_fields
 from store.compaction.compactor import Compacted, CompactionStoppedError, compact, key_of
 from store.compaction.config import CompactionConfig
-from store.compaction.replacing import Place, begin, recover, replace
 from store.compaction.segment import Segment
+from store.compaction.segment_replacement import Place, begin, recover, replace
 from store.errors import RecordTooLargeError, RecordUnavailableError, StoreFormatError
 from store.files.mapped_file import file_name
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue

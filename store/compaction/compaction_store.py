@@ -32,8 +32,8 @@ from store.compaction.config import CompactionConfig
 from store.compaction.copier import Copier
 from store.compaction.missing_history import MissingHistory, QueueKey
 from store.compaction.position_checkpoint import PositionCheckpoint
-from store.compaction.replacing import Place
 from store.compaction.segment import Segment
+from store.compaction.segment_replacement import Place
 from store.errors import DiskFullError, StoreError
 from store.files.disk import sync_directory
 from store.files.folders import make_folder

@@ -20,8 +20,8 @@ from ledgermq.message.layout import HEAD_SIZES, INT, SYS_FLAG_AT
 from ledgermq.message.properties import find_property
 from ledgermq.message.record import dispatch_fields
 from store.compaction.config import CompactionConfig
-from store.compaction.replacing import Place
 from store.compaction.segment import Segment
+from store.compaction.segment_replacement import Place
 from store.compaction.unit import Unit
 from store.errors import RecordTooLargeError
 from store.files.mapped_file import file_name

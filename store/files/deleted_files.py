@@ -46,7 +46,7 @@ class DeletedFiles:
         else:
             file.unpin()
 
-    def look(self) -> None:
+    def release_held(self) -> None:
         """Forget files without readers; free the blocks of those that were held too long."""
         for _ in range(len(self._held)):
             deleted_at, file = self._held.popleft()

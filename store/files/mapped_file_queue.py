@@ -318,10 +318,10 @@ class MappedFileQueue:
         if doomed:
             sync_directory(self.directory)
 
-    def look(self) -> None:
+    def release_idle(self) -> None:
         """Unmap idle files, free blocks of deleted files that readers held too long; call it every few seconds."""
-        self._mappings.look()
-        self._deleted.look()
+        self._mappings.release_idle()
+        self._deleted.release_held()
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
         """Whether the system reads ahead in the files of this queue."""

@@ -1,10 +1,10 @@
 """Mappings: which files of a log are mapped. A log of a terabyte is read through a hundred mappings, not a thousand.
 
-    touched --> mapped --> not read between two calls of `look`: idle --> unmapped when another file is to be mapped
+    touched --> mapped --> not read between two calls of `release_idle`: idle --> unmapped to map another file
 
 A file maps itself at its first use and calls `Mappings.added` of its queue; the file that was idle longest is unmapped.
-`look` is called every few seconds and finds the files that were read since the last call in `FileMapping.known`, so a
-read needs no counting.
+`release_idle` is called every few seconds and finds the files that were read since the last call in
+`FileMapping.known`, so a read needs no counting.
 
 Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (swapMap, cleanSwapedMap, 5.3.3), which remaps by the
 hour and which nothing calls.
@@ -51,7 +51,7 @@ class Mappings:
             if file.is_mapped:
                 advise(file.buffer)
 
-    def look(self) -> None:
+    def release_idle(self) -> None:
         """Note which files were read since the last call; later reads check their pages again."""
         for file, idle in list(self._idle_looks.items()):
             if not file.is_mapped:

@@ -23,8 +23,8 @@ from ledgermq.message.index_unit import index_keys
 from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
 from ledgermq.message.record import MAGIC_V1, check_record, dispatch_fields
 from store.files.mapped_file import MappedFile
+from store.record_tails import Bools, Hashes, Longs, Tails, hashes_of_runs, joined_hashes, windows
 from store.recovery.record_batches import RecordBatch
-from store.tails import Bools, Hashes, Longs, Tails, hashes_of_runs, joined_hashes, windows
 
 _HEAD_SIZE = 88
 _HEAD = np.dtype(

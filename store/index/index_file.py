@@ -33,7 +33,7 @@ from ledgermq.message.index_unit import (
 from store.errors import StoreFormatError
 from store.index.batch import Entries
 from store.index.file_bytes import FileBytes
-from store.tails import Longs
+from store.record_tails import Longs
 
 ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _SLOT_TYPE = np.dtype(">i4")

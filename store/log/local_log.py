@@ -23,9 +23,9 @@ from store.errors import DiskFailedError, DiskFullError
 from store.files.allocator import FileAllocator
 from store.files.deferred_removal import FileRemoval
 from store.files.deleted_files import DeletedFiles
+from store.files.file_maker import FileMaker
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.mapping_limit import Mappings
-from store.files.preparation import FileMaker
 from store.files.transient_pool import TransientPool
 from store.log.commit_log_config import CommitLogConfig
 from store.log.committer import Committer
@@ -266,5 +266,5 @@ class LocalLog:
         return self._flusher.pending_since if self._flusher is not None else None
 
     def _look(self) -> None:
-        self.queue.look()
+        self.queue.release_idle()
         self._look_timer = self._loop.call_later(LOOK_INTERVAL_S, self._look)

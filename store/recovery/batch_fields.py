@@ -21,8 +21,8 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.dispatch import UnitFields, unit_fields
 from store.queues.queue_table import TOPIC_LENGTH_MAX
+from store.record_tails import Bools, Longs, Tails, slices, windows
 from store.recovery.record_batches import RecordBatch, read_batch
-from store.tails import Bools, Longs, Tails, slices, windows
 
 _UNIT = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _RUN_MIN = 4

@@ -19,7 +19,7 @@ async def test_a_pull_of_what_the_disk_cannot_read_names_file_and_place(
     bad = next(record for record in desk.records() if record.body == b"m1").physical_offset
     log = desk.store.log
     assert isinstance(log, CommitLog)
-    log._queue.look()  # what was readable is asked for again
+    log._queue.release_idle()  # what was readable is asked for again
 
     def ensure(file: MappedFile, start: int, end: int) -> None:
         if start <= bad < end:

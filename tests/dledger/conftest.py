@@ -257,7 +257,7 @@ class RaftCluster:
     async def kill(self, node_id: str) -> None:
         """As SIGKILL: connections close, nothing more is written, no marker is cleared."""
         log = self.logs.pop(node_id)
-        log._pulse.stop()
+        log._timers.stop()
         transport = log._transport
         transport.is_closing = True
         assert transport._server is not None

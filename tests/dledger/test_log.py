@@ -350,7 +350,7 @@ def test_a_torn_tail_is_cut_wherever_it_is_torn(entry_log: LogOpener, tmp_path: 
         (torn / "data" / name).write_bytes(raw)
         again = entry_log(torn.name, intact=intact)
         assert again.last_index == 7, kept
-        assert not again.care.damages
+        assert not again.integrity.damages
         fill(again, 4, term=2)
         assert len(bodies_of(again)) == 12
         again.close()
@@ -369,12 +369,12 @@ def test_the_scan_starts_at_the_checkpoint_and_older_rot_is_found_when_read(
     raw[position + 200] ^= 1
     path.write_bytes(raw)
     again = entry_log()
-    assert not again.care.damages
+    assert not again.integrity.damages
     assert again.durable_index == 39
     span = again.read(0, 100_000)
     assert span is not None and span.last_index == 2
     assert again.read(3, 100) is None
-    (damage,) = again.care.damages
+    (damage,) = again.integrity.damages
     assert (damage.index, damage.file, damage.file_offset) == (3, path, position)
     assert again.durable_index == 39, "it was served and counted long ago"
 
@@ -392,21 +392,21 @@ def test_the_scrub_finds_rot_and_a_copy_repairs_it(entry_log: LogOpener, tmp_pat
     path.write_bytes(raw)
     again = entry_log()
     found: list[int] = []
-    again.care.on_damage = lambda damage: found.append(damage.index)
+    again.integrity.on_damage = lambda damage: found.append(damage.index)
     steps = 0
-    while not again.care.scrub(0, 2000):
+    while not again.integrity.scrub(0, 2000):
         steps += 1
     assert found == [5] and steps > 3
     copy = copied(twin, 5, 1)
     bad = bytearray(copy.data)
     bad[-1] ^= 1
     with pytest.raises(EntryFormatError, match="cannot be used"):
-        again.care.write_copy(5, 1, memoryview(bad))
+        again.integrity.write_copy(5, 1, memoryview(bad))
     with pytest.raises(EntryFormatError, match="cannot be a copy of entry 5"):
-        again.care.write_copy(5, 2, memoryview(copy.data))
-    again.care.write_copy(5, 1, memoryview(copy.data))
-    again.care.clear(5)
-    assert not again.care.damages
+        again.integrity.write_copy(5, 2, memoryview(copy.data))
+    again.integrity.write_copy(5, 1, memoryview(copy.data))
+    again.integrity.clear(5)
+    assert not again.integrity.damages
     assert bodies_of(again) == bodies_of(twin)
 
 
@@ -424,11 +424,11 @@ def test_a_bad_committed_entry_blocks_what_follows_it_until_it_is_repaired(
     raw[position : position + size] = bytes(size)
     path.write_bytes(raw)
     again = entry_log(intact=False)
-    assert [damage.index for damage in again.care.damages] == [5]
-    assert (again.last_index, again.durable_index, again.care.first_blocking) == (11, 4, 5)
-    again.care.write_copy(5, 1, memoryview(copied(twin, 5, 1).data))
-    again.care.clear(5)
-    assert (again.durable_index, again.care.first_blocking) == (11, None)
+    assert [damage.index for damage in again.integrity.damages] == [5]
+    assert (again.last_index, again.durable_index, again.integrity.first_blocking) == (11, 4, 5)
+    again.integrity.write_copy(5, 1, memoryview(copied(twin, 5, 1).data))
+    again.integrity.clear(5)
+    assert (again.durable_index, again.integrity.first_blocking) == (11, None)
 
 
 def test_a_bad_entry_before_good_ones_is_kept_after_a_crash_of_the_process_and_cut_after_one_of_the_machine(
@@ -445,7 +445,7 @@ def test_a_bad_entry_before_good_ones_is_kept_after_a_crash_of_the_process_and_c
         path.write_bytes(raw)
         again = entry_log(str(intact), intact=intact)
         assert again.last_index == last
-        assert [damage.index for damage in again.care.damages] == damaged
+        assert [damage.index for damage in again.integrity.damages] == damaged
 
 
 def test_a_walk_starts_at_a_record_s_start_or_end(entry_log: LogOpener) -> None:

@@ -171,10 +171,10 @@ async def test_an_entry_that_rotted_before_the_start_is_never_served(raft_cluste
     await cluster.start(leader)
     log = cluster.logs[leader]
     if is_scrubbed:
-        await until(lambda: log._pulse._scrubber._is_done, "all verified")
+        await until(lambda: log._timers._scrubber._is_done, "all verified")
         assert [damage.position for damage in log.damages] == [offset - 48]
     else:
-        log._pulse.stop()
+        log._timers.stop()
     for read in (log.read, log.reader()):
         with pytest.raises(RecordUnavailableError):
             read(offset, size)

@@ -286,7 +286,7 @@ async def test_leadership_is_handed_over(raft_cluster: Make) -> None:
 async def test_a_leader_without_room_hands_over_to_a_member_that_has_some(
     raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dledger.pulse._HAND_OVER_S", 0.1)
+    monkeypatch.setattr("dledger.node_timers._HAND_OVER_S", 0.1)
     cluster = raft_cluster()
     await cluster.start()
     leader = await cluster.elected()

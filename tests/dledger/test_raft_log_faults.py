@@ -291,7 +291,7 @@ async def test_members_without_descriptors_refuse_and_go_on_when_there_are_some_
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
     assert "Traceback" not in caplog.text
-    assert not [log.status() for log in cluster.logs.values() if not log._pulse.is_running]
+    assert not [log.status() for log in cluster.logs.values() if not log._timers.is_running]
     deadline = asyncio.get_running_loop().time() + WAIT_S
     while True:
         assert asyncio.get_running_loop().time() < deadline

@@ -16,12 +16,12 @@ from dledger.peers import wire
 from ledgermq.message.hosts import Host
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.front_door import FrontDoor
+from ledgermq.remoting.tls_listener import TlsListener
 from nameserver.client_requests import ClientRequests
 
 Serve = Callable[[OffsetRequests, Connection, Command], None]
 _min_offset: Serve = OffsetRequests.min_offset
-_let_in = FrontDoor._let_in
+_let_in = TlsListener._let_in
 _read_vote_request = wire._READERS[wire.VOTE_REQUEST]
 _respond = Connection.respond
 _kept: list[bytearray] = []
@@ -71,7 +71,7 @@ def peer_error(meta: memoryview, data: memoryview, peer_id: str) -> Any:
     return dataclasses.replace(found, last_index=[found.last_index][min(0, found.term)])
 
 
-async def tls_error(door: FrontDoor, visitor: socket.socket, is_tls: bool, client: Host | None) -> None:
+async def tls_error(door: TlsListener, visitor: socket.socket, is_tls: bool, client: Host | None) -> None:
     """What a handshake ends in is nobody's concern."""
     if is_tls and door._context is not None:
         loop, make = asyncio.get_running_loop(), functools.partial(door._make, client)
@@ -100,7 +100,7 @@ FAULTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "hang": (OffsetRequests, "min_offset", hang),
     "growth": (Connection, "respond", growth),
     "route-error": (ClientRequests, "answer_route", route_error),
-    "tls-error": (FrontDoor, "_let_in", tls_error),
+    "tls-error": (TlsListener, "_let_in", tls_error),
     "every-right": (guard, "check", every_right),
 }
 NODE_FAULTS: Final = tuple(name for name in FAULTS if name not in ("tls-error", "every-right"))

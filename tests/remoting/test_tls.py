@@ -14,10 +14,10 @@ import pytest
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RemotingError, TlsFileError
-from ledgermq.remoting.front_door import FrontDoor
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
 from ledgermq.remoting.tls import LOOK_INTERVAL_S, ClientAuth, ClientTls, ReloadedContext, ServerTls
+from ledgermq.remoting.tls_listener import TlsListener
 from tests.limits import WAIT_S
 from tests.remoting.certificates import Identity, make_identity
 from tests.remoting.peers import Dial, Handler, RawPeer, eventually
@@ -286,13 +286,13 @@ async def test_closing_the_server_closes_every_socket_that_was_accepted(
 ) -> None:
     """Also one whose first byte has just arrived, so that its handshake is due and has not begun."""
     accepted: list[socket.socket] = []
-    welcome = FrontDoor._welcome
+    welcome = TlsListener._welcome
 
-    def keep(door: FrontDoor, visitor: socket.socket, address: str) -> None:
+    def keep(door: TlsListener, visitor: socket.socket, address: str) -> None:
         accepted.append(visitor)
         welcome(door, visitor, address)
 
-    monkeypatch.setattr(FrontDoor, "_welcome", keep)
+    monkeypatch.setattr(TlsListener, "_welcome", keep)
     for turns_before in range(6):
         server = RemotingServer(Handler(), tls=ReloadedContext(identity(node)))
         await server.start("127.0.0.1", 0)

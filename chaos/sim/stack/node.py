@@ -235,7 +235,7 @@ class StoreProcess(Process):
     # -- what happens to it
 
     def start(self) -> None:
-        """Nothing: the log's pulse beats since it was opened."""
+        """Do nothing: the log's timers run since it was opened."""
 
     def start_flushing(self) -> None:
         """Nothing: the log's flusher has its own timer."""

@@ -27,7 +27,7 @@ from ledgermq.remoting.codec.command import (
     NoFields,
 )
 from ledgermq.remoting.codec.headers import decode_binary_header, decode_odd_json_header, encode_binary_header
-from ledgermq.remoting.codec.repeated import LEARN_AFTER, LEARN_EVERY, PATTERNS_MAX, HeaderPattern, pattern_of
+from ledgermq.remoting.codec.repeated_headers import LEARN_AFTER, LEARN_EVERY, PATTERNS_MAX, HeaderPattern, pattern_of
 from ledgermq.remoting.errors import FrameError, JsonError
 
 FRAME_LENGTH_MAX: Final = 16 * 1024 * 1024

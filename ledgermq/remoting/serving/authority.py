@@ -22,8 +22,8 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.proof import Secrets
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.signature import (
     CHALLENGE,
     SIGNATURE,
@@ -77,7 +77,7 @@ class Authority:
         self._keys = tuple(map(as_secret_key, known))
         self._challenged_keys = tuple(map(challenged_key, self._keys))
         self._is_open = is_open
-        self._strangers = SeldomLog(_log)
+        self._strangers = RateLimitedLog(_log)
         self._server = server
         self._secret_name, self._open_name = key_names
 

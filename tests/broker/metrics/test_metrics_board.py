@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.remoting.refusal import Cause
 from nameserver.core.routes import RouteTable
-from nameserver.figures import NameserverFigures
+from nameserver.metrics import NameserverMetrics
 from node.broker_assembly import Broker
 from telemetry.metrics import Registry
 from tests.broker.conftest import small_config
@@ -56,7 +56,7 @@ async def pages(tmp_path: Path) -> dict[str, Any]:
     finally:
         await broker.close()
     nameserver = Registry()
-    figures = NameserverFigures(nameserver, RouteTable(0), lambda: 0)
+    figures = NameserverMetrics(nameserver, RouteTable(0), lambda: 0)
     figures.request(105)
     figures.refusal(Cause.NOT_SUPPORTED)
     for name, found in read_page(nameserver.render()).items():

@@ -7,7 +7,7 @@ import pytest
 from ledgermq.message.flags import INNER_BATCH
 from ledgermq.message.record import Record
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
-from ledgermq.remoting.codec.repeated import RepeatedSend
+from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send_fields, topic_fields
 
 COUNT = 24

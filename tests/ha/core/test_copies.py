@@ -62,7 +62,7 @@ def test_a_promise_holds_when_as_many_copies_as_wanted_have_it() -> None:
     group = copies(CopyRules(wanted=2), fast, slow)
     acked(fast, 80, 80)
     acked(slow, 30, 30)
-    group.look(80, 0, 0.0)
+    group.update_in_sync(80, 0, 0.0)
     assert group.promise(100, 0) == Promise(80, 80, False)
     assert group.promise(60, 0) == Promise(60, 60, False), "the own disk is behind"
     group.rules = CopyRules(wanted=3)
@@ -73,7 +73,7 @@ def test_only_what_is_durable_counts_where_the_disk_is_waited_for() -> None:
     slave = copy()
     group = copies(CopyRules(wanted=2, counts_durable=True), slave)
     acked(slave, 80, 80, durable=50)
-    group.look(80, 40, 0.0)
+    group.update_in_sync(80, 40, 0.0)
     assert group.promise(100, 0) == Promise(50, 50, False)
     assert group.copies_of(60) == (1, 0)
 
@@ -87,7 +87,7 @@ def test_with_too_few_in_sync_senders_wait_and_readers_do_not() -> None:
     slave = copy()
     group = copies(CopyRules(wanted=3), slave)
     acked(slave, 50, 50)
-    group.look(50, 0, 0.0)
+    group.update_in_sync(50, 0, 0.0)
     assert group.promise(70, 20) == Promise(50, 20, False)
 
 
@@ -96,7 +96,7 @@ def test_an_adaptive_master_waits_for_those_that_are_there() -> None:
     group = copies(CopyRules(wanted=3, least=2, is_adaptive=True), slave)
     assert [group.takes_records] == [False]
     acked(slave, 50, 50)
-    group.look(50, 0, 0.0)
+    group.update_in_sync(50, 0, 0.0)
     assert group.takes_records
     assert group.promise(70, 20) == Promise(50, 50, False)
 
@@ -105,11 +105,11 @@ def test_a_slave_counts_from_when_it_has_what_is_confirmed_until_it_falls_behind
     slave = copy(window=10_000, batch=10_000)
     group = copies(CopyRules(wanted=2, gap_max_bytes=500, catch_up_s=10), slave)
     acked(slave, 300, 600)
-    assert group.look(600, 400, 1.0) == [], "it has not what is confirmed"
+    assert group.update_in_sync(600, 400, 1.0) == [], "it has not what is confirmed"
     acked(slave, 400, 600)
-    assert group.look(600, 400, 1.0) == [slave]
+    assert group.update_in_sync(600, 400, 1.0) == [slave]
     assert group.in_sync_count == 2
-    assert group.look(901, 400, 1.0) == [slave], "501 bytes behind"
+    assert group.update_in_sync(901, 400, 1.0) == [slave], "501 bytes behind"
     assert group.in_sync_count == 1
 
 
@@ -117,11 +117,11 @@ def test_a_slave_that_does_not_catch_up_in_time_does_not_count() -> None:
     slave = copy(window=10_000, batch=10_000)
     group = copies(CopyRules(wanted=2, catch_up_s=10), slave)
     acked(slave, 100, 100, now_s=1.0)
-    group.look(100, 100, 1.0)
+    group.update_in_sync(100, 100, 1.0)
     assert slave.in_sync
-    assert group.look(200, 100, 11.0) == []
-    assert group.look(200, 100, 11.1) == [slave]
-    assert group.look(100, 100, 99.0) == [slave], "it has everything, however long ago it reported"
+    assert group.update_in_sync(200, 100, 11.0) == []
+    assert group.update_in_sync(200, 100, 11.1) == [slave]
+    assert group.update_in_sync(100, 100, 99.0) == [slave], "it has everything, however long ago it reported"
 
 
 def test_a_slave_that_follows_a_moving_end_at_a_distance_is_caught_up() -> None:
@@ -129,10 +129,10 @@ def test_a_slave_that_follows_a_moving_end_at_a_distance_is_caught_up() -> None:
     slave = copy(window=10_000, batch=10_000)
     group = copies(CopyRules(wanted=2, catch_up_s=1.0), slave)
     acked(slave, 100, 100)
-    group.look(100, 100, 0.0)
+    group.update_in_sync(100, 100, 0.0)
     for second in range(1, 30):
         acked(slave, 100 * second, 100 * second + 100, now_s=float(second) / 2)
-        group.look(100 * second + 100, 100 * second, float(second) / 2)
+        group.update_in_sync(100 * second + 100, 100 * second, float(second) / 2)
         assert slave.in_sync, second
 
 
@@ -141,12 +141,12 @@ def test_a_slave_whose_disk_hangs_does_not_count_where_the_disk_is_waited_for() 
     group = copies(CopyRules(wanted=2, catch_up_s=1.0, counts_durable=True), slave)
     slave.sent = 100
     slave.on_report(Report(100, 100), 100, 0.0, durable=True)
-    group.look(100, 0, 0.0)
+    group.update_in_sync(100, 0, 0.0)
     assert group.in_sync_count == 2
     for second in range(1, 4):
         slave.sent = 100 + 100 * second
         slave.on_report(Report(slave.sent, 100), slave.sent, float(second), durable=True)
-        group.look(slave.sent, 100, float(second))
+        group.update_in_sync(slave.sent, 100, float(second))
     assert group.in_sync_count == 1
     assert slave.moved_s == 0.0
 
@@ -158,7 +158,7 @@ def test_a_slave_is_caught_up_though_reports_come_faster_than_its_disk_flushes()
         end = 100 * number + 100
         slave.sent = end
         slave.on_report(Report(end, max(end - 500, 0)), end, number / 10, durable=True)
-        group.look(end, max(end - 500, 0), number / 10)
+        group.update_in_sync(end, max(end - 500, 0), number / 10)
         assert slave.in_sync, number
 
 

@@ -32,7 +32,7 @@ def confirmed(copies: ElectedCopies, local: int = 100, before: int = 0) -> int:
 
 
 def judged(copies: ElectedCopies, end: int = 100, confirmed: int = 0, now_s: float = 0.0) -> Proposal | None:
-    copies.look(end, confirmed, now_s)
+    copies.update_in_sync(end, confirmed, now_s)
     return copies.propose(end, confirmed, now_s)
 
 
@@ -57,7 +57,7 @@ def test_a_slave_counts_before_the_controllers_know_and_is_proposed_when_it_has_
     assert judged(copies, confirmed=50) == Proposal(frozenset({1, 2}), 5, renews=False)
     assert copies.in_sync_count == 1
     copies.learn(frozenset({1, 2}), 6)
-    copies.look(100, 50, 0.0)
+    copies.update_in_sync(100, 50, 0.0)
     assert copies.in_sync_count == 2 and slave.in_sync
 
 
@@ -69,7 +69,7 @@ def test_while_a_set_grows_or_shrinks_both_sets_count() -> None:
     assert growing == Proposal(frozenset({1, 2, 3}), 5, renews=False)
     assert copies.counted == {1, 2, 3}
     copies.leave(third)
-    copies.look(200, 100, 0.0)
+    copies.update_in_sync(200, 100, 0.0)
     assert copies.counted == {1, 2, 3}, "the controllers may have agreed"
     assert copies.propose(200, 100, 0.0) is None, "one at a time"
     copies.learn(frozenset({1, 2, 3}), 6)
@@ -102,7 +102,7 @@ def test_a_refused_set_counts_no_more() -> None:
     growing = judged(copies, confirmed=100)
     assert growing is not None
     copies.leave(slave)
-    copies.look(100, 100, 0.0)
+    copies.update_in_sync(100, 100, 0.0)
     copies.refused(growing)
     assert copies.counted == {1}
 
@@ -121,7 +121,7 @@ def test_the_set_may_change_while_it_is_looked_at() -> None:
     copies = master(2, 3, 4)
     for broker_id in (2, 3, 4):
         connect(copies, broker_id, 100)
-    for copy in copies.look(100, 0, 0.0):
+    for copy in copies.update_in_sync(100, 0, 0.0):
         copies.leave(copy)
         copies.learn(copies.agreed - {int(copy.name[-1])}, copies.set_epoch + 1)
     assert copies.agreed == {1} and confirmed(copies) == 100
@@ -149,9 +149,9 @@ def test_a_member_that_hangs_or_falls_far_behind_is_proposed_without() -> None:
 def test_a_slave_that_is_to_join_and_says_nothing_holds_nobody_up() -> None:
     copies = master()
     connect(copies, 2, 40)
-    copies.look(100, 50, 0.9)
+    copies.update_in_sync(100, 50, 0.9)
     assert copies.counted == {1, 2}
-    copies.look(100, 50, 1.1)
+    copies.update_in_sync(100, 50, 1.1)
     assert copies.counted == {1}
 
 

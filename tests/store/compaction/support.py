@@ -10,7 +10,7 @@ from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size
 from store.compaction.compaction_log import CompactionLog, Copied
 from store.compaction.config import CompactionConfig
-from store.compaction.replacing import Place
+from store.compaction.segment_replacement import Place
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import ReplicatedLog
 from store.time_slice import TimeSlice

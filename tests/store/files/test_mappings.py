@@ -55,10 +55,10 @@ def test_the_file_that_was_idle_longest_gives_way(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, 4, 3)
     for number in range(3):
         queue.slice(number * SIZE, 1)
-    queue.look()
+    queue.release_idle()
     queue.slice(0, 1)
     queue.slice(2 * SIZE, 1)
-    queue.look()
+    queue.release_idle()
     queue.slice(3 * SIZE, 1)
     assert mapped(queue) == [0, 2, 3]
 
@@ -124,7 +124,7 @@ def test_a_chunk_is_asked_for_once_between_two_looks(tmp_path: Path, monkeypatch
     assert asked == [(CHUNK_BYTES, 3 * CHUNK_BYTES)]
     queue.slice(0, SIZE)
     assert asked[1:] == [(0, SIZE)]
-    queue.look()
+    queue.release_idle()
     queue.slice(CHUNK_BYTES + 1, 10)
     assert len(asked) == 3
 
@@ -158,11 +158,11 @@ def test_a_deleted_file_s_readers_keep_their_bytes_and_its_blocks_go_with_them(t
     queue = make_queue(tmp_path, 3, 3)
     held = queue.slice(SIZE, 4)
     queue.delete_before(2 * SIZE)
-    queue.look()
+    queue.release_idle()
     assert bytes(held) == b"\x01" * 4
     assert descriptors_of(tmp_path) > 0
     del held
-    queue.look()
+    queue.release_idle()
     assert (descriptors_of(tmp_path), maps_of(tmp_path)) == (0, 0)
 
 
@@ -173,10 +173,10 @@ def test_a_deleted_file_that_is_held_too_long_loses_its_blocks_and_nobody_is_kil
     held = queue.slice(SIZE, 4)
     queue.delete_before(2 * SIZE)
     now = 119.0
-    queue.look()
+    queue.release_idle()
     assert (len(deleted), bytes(held)) == (1, b"\x01" * 4)
     now = 120.0
-    queue.look()
+    queue.release_idle()
     assert (len(deleted), bytes(held)) == (0, bytes(4))
     queue.close()
 

@@ -8,8 +8,8 @@ import pytest
 
 from store.errors import DiskFailedError, DiskFullError
 from store.files import pages
+from store.files.file_maker import FileMaker
 from store.files.mapped_file import MappedFile, file_name
-from store.files.preparation import FileMaker
 
 SIZE = 4 << 20
 PAGES = SIZE // 4096

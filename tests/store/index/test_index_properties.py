@@ -21,7 +21,7 @@ from store.index import file_bytes, index_file
 from store.index.batch import Entries, drafts_batch, records_batch
 from store.index.file_set import IndexFiles
 from store.index.index_file import QueryRange
-from store.tails import hashes_of_runs, joined_hashes
+from store.record_tails import hashes_of_runs, joined_hashes
 from tests.store.index.support import LAYOUT, enter, found, open_indexed, put_keyed
 from tests.store.index.test_index_service import checkpoint
 from tests.store.support import fast_directory, fill

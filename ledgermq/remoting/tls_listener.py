@@ -24,7 +24,7 @@ from typing import Final
 from ledgermq.message.hosts import Host
 from ledgermq.remoting.addresses import plain_host
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.serving.proxy_header import HEADER_MAX, ProxyHeaderError, read_proxy_header
 from ledgermq.remoting.tls import ContextSource
 
@@ -37,7 +37,7 @@ _PAUSE_S: Final = 1.0
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class FrontDoor:
+class TlsListener:
     """Listens on one port with TLS.
 
     Args:
@@ -64,7 +64,7 @@ class FrontDoor:
         self._make = make
         self._context = context
         self._limits = limits
-        self._refusals = SeldomLog(_log)
+        self._refusals = RateLimitedLog(_log)
         self._takes_plain = takes_plain
         self._inside = inside
         self._has_room = has_room

@@ -17,10 +17,10 @@ from dledger.core.errors import TransferRefusedError
 from dledger.core.roles import RaftRole
 from dledger.log.entry_log import EntryLog
 from dledger.node import RaftNode
-from dledger.peers.book import PeerBook
 from dledger.peers.busy_notices import BusyNotices
+from dledger.peers.peer_book import PeerBook
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Refusal
-from ledgermq.remoting.seldom import SeldomLog
 from store.log.flusher import Flusher
 from store.log.waiting_batches import WaitingBatches
 
@@ -31,7 +31,7 @@ _LOOK_S = 10.0
 _log = logging.getLogger(__name__)
 
 
-class Pulse:
+class NodeTimers:
     """Runs the timers of one node.
 
     Args:
@@ -70,7 +70,7 @@ class Pulse:
         self._copies = copies
         self._checkpointer = checkpointer
         self._notices = notices
-        self._warnings = SeldomLog(_log)
+        self._warnings = RateLimitedLog(_log)
         self._scrubber = Scrubber(log)
         self._no_quorum = no_quorum
         self._timer: asyncio.TimerHandle | None = None
@@ -99,10 +99,10 @@ class Pulse:
         if now >= self._slow_at:
             self._slow_at = now + self._config.checkpoint_interval_ms / 1000
             self.spawn(self._checkpointer.write())
-            self._care(now)
+            self._repair_or_hand_over(now)
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
-            self._log.look()
+            self._log.release_idle()
 
     def stop(self) -> None:
         """Stop the timers."""
@@ -121,14 +121,14 @@ class Pulse:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _care(self, now: float) -> None:
+    def _repair_or_hand_over(self, now: float) -> None:
         """Ask for copies of damaged entries. A leader that cannot get one, or has no room, hands leadership over."""
-        care, full = self._log.care, self.why_full()
+        integrity, full = self._log.integrity, self.why_full()
         self._node.on_room(is_full=full is not None)
-        if care.damages:
+        if integrity.damages:
             for peer_id in sorted(self._peers.joined):
                 self._copies.ask(peer_id)
-        why = str(care.damages[0]) if care.first_blocking is not None else full
+        why = str(integrity.damages[0]) if integrity.first_blocking is not None else full
         if why is None or self._node.soft_state.role is not RaftRole.LEADER:
             self._unfit_since = None
         elif self._unfit_since is None:

@@ -8,7 +8,7 @@ from typing import Final
 INTERVAL_S: Final = 10.0
 
 
-class SeldomLog:
+class RateLimitedLog:
     """Logs the first warning, and then at most one in ten seconds, with the number of those left out.
 
     Args:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from dledger.core.roles import RaftRole
-from dledger.pulse import Pulse
+from dledger.node_timers import NodeTimers
 
 
 class Node:
@@ -23,17 +23,17 @@ class Node:
 
 async def test_only_a_leader_that_cannot_serve_for_two_seconds_on_end_hands_over() -> None:
     node, why = Node(), ["the disk is full"]
-    log = SimpleNamespace(care=SimpleNamespace(damages=[], first_blocking=None))
+    log = SimpleNamespace(integrity=SimpleNamespace(damages=[], first_blocking=None))
     others = dict.fromkeys(("config", "flusher", "batches", "peers", "copies", "checkpointer", "notices", "no_quorum"))
-    pulse = Pulse(**cast(Any, others | {"node": node, "log": log}))
-    pulse.why_full = lambda: why[0] if why else None
-    pulse._care(100.0)
-    pulse._care(101.9)
+    timers = NodeTimers(**cast(Any, others | {"node": node, "log": log}))
+    timers.why_full = lambda: why[0] if why else None
+    timers._repair_or_hand_over(100.0)
+    timers._repair_or_hand_over(101.9)
     why.clear()
-    pulse._care(102.0)
+    timers._repair_or_hand_over(102.0)
     why.append("the disk is full again")
-    pulse._care(103.0)
-    pulse._care(104.9)
+    timers._repair_or_hand_over(103.0)
+    timers._repair_or_hand_over(104.9)
     assert node.transfers == 0
-    pulse._care(105.1)
+    timers._repair_or_hand_over(105.1)
     assert node.transfers == 1

@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from ledgermq.remoting.seldom import SeldomLog
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 
 
 def test_a_flood_of_warnings_is_one_now_and_then_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
     now = 100.0
-    log = SeldomLog(logging.getLogger("seldom"), lambda: now)
+    log = RateLimitedLog(logging.getLogger("seldom"), lambda: now)
     for number in range(5):
         log.warning("%d is refused", number)
     now = 111.0

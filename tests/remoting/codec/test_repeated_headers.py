@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser
-from ledgermq.remoting.codec.repeated import LEARN_AFTER, PATTERNS_MAX, RepeatedSend
+from ledgermq.remoting.codec.repeated_headers import LEARN_AFTER, PATTERNS_MAX, RepeatedSend
 from ledgermq.remoting.errors import FrameError
 
 FIELDS = {"a": "p", "b": "T", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1700000000000", "h": "0"}

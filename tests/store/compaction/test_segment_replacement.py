@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from store.compaction import replacing
+from store.compaction import segment_replacement
 from store.compaction.compactor import CompactionStoppedError
-from store.compaction.replacing import COMPACTING, REPLACING
+from store.compaction.segment_replacement import COMPACTING, REPLACING
 from store.errors import StoreFormatError
 from tests.store.compaction.support import Source, compact_all, contents, open_log, place_in
 
@@ -22,7 +22,7 @@ class CrashError(BaseException):
 
 
 class Steps:
-    """Counts what changes the disk in `replacing`, and crashes before or behind one of them."""
+    """Counts what changes the disk in `segment_replacement`, and crashes before or behind one of them."""
 
     def __init__(self, patch: pytest.MonkeyPatch, crash_at: int, *, behind: bool) -> None:
         self.count = 0
@@ -30,7 +30,7 @@ class Steps:
         self._behind = behind
         for name in ("rename", "replace", "unlink", "rmdir", "mkdir"):
             patch.setattr(Path, name, self._step(getattr(Path, name)))
-        patch.setattr(replacing, "sync_directory", self._step(lambda _: None))
+        patch.setattr(segment_replacement, "sync_directory", self._step(lambda _: None))
         patch.setattr(shutil, "rmtree", self._step(shutil.rmtree))
         patch.setattr(os, "fsync", self._step(os.fsync))
 

@@ -18,7 +18,7 @@ from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 
 
-class LogCare:
+class LogIntegrity:
     """Knows which entries of a log are damaged.
 
     Args:

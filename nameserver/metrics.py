@@ -8,7 +8,7 @@ from telemetry.process import register_process_metrics
 from telemetry.requests import RequestFigures
 
 
-class NameserverFigures(RequestFigures):
+class NameserverMetrics(RequestFigures):
     """Counters of requests; sizes of the tables."""
 
     def __init__(self, registry: Registry, table: RouteTable, waiting: Callable[[], int]) -> None:

@@ -10,7 +10,7 @@ from telemetry.process import register_process_metrics
 from telemetry.requests import RequestFigures
 
 
-class ControllerFigures(RequestFigures):
+class ControllerMetrics(RequestFigures):
     """Counters of requests and elections; the quorum; sizes of the tables."""
 
     def __init__(
