@@ -22,6 +22,7 @@ from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
 from broker.passing.member_requests import CLIENT_GONE, GROUP, not_leader
 from broker.role import Role
+from broker.send.oneway import RECORD_BYTES, Unsettled
 from broker.subsystem import Serve
 from broker.timers import Spawn
 from ledgermq.remoting.client import RemotingClient
@@ -106,6 +107,11 @@ _HELD_MAX_S: Final = 60.0
 _UNSENT_MAX_BYTES: Final = 8 << 20
 """Requests are held while more than this waits to be sent to the leader."""
 
+_CROWDED_BYTES: Final = 512 << 10
+_CROWDED_S: Final = 0.02
+"""While more than so much waits to be sent to the leader, nothing is read from a client for so long behind each of its
+one-way requests without a body, of which the leader says nothing."""
+
 _RETRY_S: Final = 0.05
 """Seconds between two attempts to reach the leader, or to pass on what a node refused that did not lead."""
 
@@ -183,6 +189,7 @@ class PassOn:
         self._number = 0
         self._in_flight = 0  # without POP
         self._pops = 0
+        self._oneway = Unsettled()
         self._is_stopped = False
         self.passed = 0
         self.unanswered = 0
@@ -289,8 +296,10 @@ class PassOn:
     def _pass(self, link: LeaderLink, waiting: Waiting) -> None:
         connection, command = waiting.connection, waiting.command
         try:
-            if command.flag & ONEWAY_FLAG:
+            if command.flag & ONEWAY_FLAG and not command.body:
                 link.pass_on_oneway(command, connection.address)
+                if link.connection.held_bytes > _CROWDED_BYTES:
+                    connection.throttle(_CROWDED_S)
             elif command.code == RequestCode.POP_MESSAGE:
                 if self._pops >= min(_POPS_MAX, self._half_in_flight // 2):
                     connection.respond(command, ResponseCode.POLLING_FULL)
@@ -300,8 +309,11 @@ class PassOn:
                 self._pops += 1
                 connection.attributes[_POPS] = True
             else:
+                # a one-way message is answered all the same, which tells when its client may send more
                 link.pass_on(command, connection.address, partial(self._answered, link, waiting))
                 self._in_flight += 1
+                if command.flag & ONEWAY_FLAG:
+                    self._oneway.add(connection, RECORD_BYTES + len(command.body))
             self.passed += 1
         except Refusal as refusal:
             connection.refuse(command, refusal)
@@ -317,6 +329,8 @@ class PassOn:
 
     def _answered(self, link: LeaderLink, waiting: Waiting, outcome: Command | RemotingError) -> None:
         self._in_flight -= 1
+        if waiting.command.flag & ONEWAY_FLAG:
+            self._oneway.settle(waiting.connection, RECORD_BYTES + len(waiting.command.body))
         if isinstance(outcome, Command):
             self._serve_answer(link, waiting, outcome)
         else:

@@ -1,9 +1,10 @@
 """One-way messages: nobody waits for their answers, so a client may send them faster than the log takes them.
 
-    placed -> counted for its connection -> above `UNSETTLED_MAX_BYTES`: nothing more is read from there
+    placed -> counted for its connection -> above its share: nothing more is read from there
                                          -> committed or refused, below half of that: read on
 
-So messages of other clients wait behind at most 2 MiB of each flood.
+All connections share `UNSETTLED_MAX_BYTES` equally. So messages of other clients wait behind at most 1 MiB of a flood,
+however many connections it has.
 """
 
 import asyncio
@@ -14,7 +15,34 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import AppendReceipt
 
-UNSETTLED_MAX_BYTES: Final = 2 << 20
+UNSETTLED_MAX_BYTES: Final = 1 << 20
+RECORD_BYTES: Final = 256
+"""What a message counts beside its body."""
+
+
+class Unsettled:
+    """Bytes of the one-way messages of each connection that are not in the log yet."""
+
+    def __init__(self) -> None:
+        self._of: dict[Connection, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many connections have any."""
+        return len(self._of)
+
+    def add(self, connection: Connection, size: int) -> None:
+        """Count bytes; nothing more is read from a connection that has more than its share."""
+        self._of[connection] = unsettled = self._of.get(connection, 0) + size
+        if unsettled > UNSETTLED_MAX_BYTES // len(self._of):
+            connection.hold_back()
+
+    def settle(self, connection: Connection, size: int) -> None:
+        """Count bytes no more: they are in the log, or will not be."""
+        left = self._of.pop(connection) - size
+        if left:
+            self._of[connection] = left
+        if not left or left <= UNSETTLED_MAX_BYTES // len(self._of) // 2:
+            connection.go_on()
 
 
 class OnewayMessages:
@@ -24,18 +52,17 @@ class OnewayMessages:
         self._appender = appender
         self._loop = loop
         self._batch: dict[Connection, int] = {}  # those of this turn
-        self._unsettled: dict[Connection, int] = {}
+        self.unsettled = Unsettled()
 
     def placed(self, connection: Connection, size: int) -> None:
-        """A message of `size` bytes was put into this turn's batch, which has begun."""
+        """A message with a body of `size` bytes was put into this turn's batch, which has begun."""
         if not self._batch:
             batch = self._batch
             self._appender.listeners.append(lambda outcome: self._settle(batch, outcome))
             self._loop.call_soon(self._end_batch)  # runs when the batch is placed
+        size += RECORD_BYTES
         self._batch[connection] = self._batch.get(connection, 0) + size
-        self._unsettled[connection] = unsettled = self._unsettled.get(connection, 0) + size
-        if unsettled > UNSETTLED_MAX_BYTES:
-            connection.hold_back()
+        self.unsettled.add(connection, size)
 
     def _end_batch(self) -> None:
         self._batch = {}
@@ -44,8 +71,4 @@ class OnewayMessages:
         if batch is self._batch:  # refused before the turn has ended: what follows is of another batch
             self._batch = {}
         for connection, size in batch.items():
-            left = self._unsettled.pop(connection, 0) - size  # one without a body, which removes its key, counts 0
-            if left:
-                self._unsettled[connection] = left
-            if left <= UNSETTLED_MAX_BYTES // 2:
-                connection.go_on()
+            self.unsettled.settle(connection, size)

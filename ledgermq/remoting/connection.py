@@ -6,7 +6,8 @@
 
 Back-pressure: while more than the output high-water mark is unsent, nothing is read or served, so that a peer that does
 not read cannot cause work; above the hard limit the connection is closed. Nothing is read either while a quota is used
-up (`ledgermq.remoting.quotas`). Use it on the loop's thread only.
+up (`ledgermq.remoting.quotas`), or while requests that came at once wait in line (`ledgermq.remoting.serving.line`).
+Use it on the loop's thread only.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from ledgermq.remoting.limits import Limits, OutputBudget
 from ledgermq.remoting.outgoing_requests import OutgoingRequests, Settle
 from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.serving.line import FEW, LARGE_READ_BYTES, ServingLine
 
 _log: Final = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class Connection(asyncio.Protocol):
         unfinished: Callable[[int], None] | None = None,
         budget: OutputBudget | None = None,
         quotas: Quotas | None = None,
+        line: ServingLine | None = None,
     ) -> None:
         """Make one end; `connection_made` brings the transport.
 
@@ -110,6 +113,7 @@ class Connection(asyncio.Protocol):
             unfinished: called with the change, in bytes, of the unfinished frame beyond what is free.
             budget: counts what is unsent, with that of other connections.
             quotas: count what is received and sent, with that of other connections.
+            line: where many requests that come at once wait; None: all are served at once.
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
@@ -131,6 +135,7 @@ class Connection(asyncio.Protocol):
         self._unfinished = unfinished
         self._budget = budget
         self._quotas = quotas
+        self._line = line
         self._throttle: asyncio.Handle | None = None  # runs while nothing is read because of a quota
         self._throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
         self._unfinished_bytes = 0  # as `unfinished` knows them
@@ -138,7 +143,7 @@ class Connection(asyncio.Protocol):
         self._queued_bytes = 0  # in `_out`
         self._high_water = limits.output_high_water_bytes
         self._serve_below = min(self._high_water, UNFINISHED_FREE_BYTES)  # no further test with less in `_out`
-        self._backlog: list[Command] = []  # received and not served yet, because too much is unsent
+        self._backlog: list[Command] = []  # received and not served yet: too much is unsent, or it waits in line
         self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
         self._transport: asyncio.Transport | None = None
         self._admitted = self._closed = self._is_write_paused = False
@@ -312,7 +317,7 @@ class Connection(asyncio.Protocol):
         return self._throttled_until
 
     def hold_back(self) -> None:
-        """Read nothing until `go_on`: what was received is not in the log yet. What was received before is served."""
+        """Read nothing until `go_on`, and serve nothing that waits in line: what was served is not in the log yet."""
         if not self._is_held_back:
             self._is_held_back = True
             self._pause_reading()
@@ -322,7 +327,7 @@ class Connection(asyncio.Protocol):
         if self._is_held_back:
             self._is_held_back = False
             self._last_move = self._loop.time()
-            self._read_on()
+            self._serve_on()
 
     def leave_quotas(self) -> None:
         """Count nothing more on this connection: the other end has proved to be a server of this cluster."""
@@ -422,6 +427,11 @@ class Connection(asyncio.Protocol):
             commands, error = caught.parsed, caught
         if self._backlog:  # reading was paused just now
             self._backlog += commands
+        elif self._line is not None and (len(commands) > FEW or len(data) > LARGE_READ_BYTES):
+            self._backlog = commands[FEW:]
+            self._take(commands[:FEW])
+            self._pause_reading()
+            self._line.join(self)
         else:
             self._take(commands)
         if error is not None:
@@ -445,6 +455,20 @@ class Connection(asyncio.Protocol):
         self._is_write_paused = False
         self._last_move = self._loop.time()
         self._serve_on()
+
+    def serve_some(self) -> bool:
+        """Serve a few of the requests that wait in line, and read again behind the last one.
+
+        Returns:
+            Whether there are more that can be served now. If not, those that are left join the line again later.
+        """
+        if self._is_held_back or self._is_write_paused or (self._backlog and self._is_to_pause()):
+            return False
+        few, self._backlog = self._backlog[:FEW], self._backlog[FEW:]
+        self._take(few)
+        if not self._backlog:
+            self._read_on()
+        return bool(self._backlog)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, and tell the owner and the handler. Does nothing the second time, or if never connected."""
@@ -478,7 +502,7 @@ class Connection(asyncio.Protocol):
             elif not self._closed:
                 self._serve(command)
                 if self._queued_bytes > self._serve_below and self._is_to_pause():
-                    self._backlog = list(rest)  # which ends the loop
+                    self._backlog = [*rest, *self._backlog]  # which ends the loop
                     if self._backlog:
                         self._pause_reading()
 
@@ -489,7 +513,10 @@ class Connection(asyncio.Protocol):
         return self._budget is not None and self._budget.is_over and self._queued_bytes > UNFINISHED_FREE_BYTES
 
     def _serve_on(self) -> None:
-        """Serve the commands that were postponed, then read again."""
+        """Serve the commands that were postponed, in line or at once, then read again."""
+        if self._backlog and self._line is not None:
+            self._line.join(self)
+            return
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
         self._read_on()

@@ -11,6 +11,7 @@ from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.connection_set import ConnectionSet
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.quotas import Quotas, address_block
+from ledgermq.remoting.serving.line import ServingLine
 from ledgermq.remoting.tls import ContextSource
 from ledgermq.remoting.tls_listener import TlsListener
 
@@ -52,6 +53,7 @@ class RemotingServer:
         self._tls = tls
         self._takes_plain = takes_plain
         self._quotas = quotas
+        self._line = ServingLine()
         self._server: asyncio.Server | None = None
         self._door: TlsListener | None = None
 
@@ -123,6 +125,7 @@ class RemotingServer:
             unfinished=self.connections.count_unfinished,
             budget=self.connections.output,
             quotas=self._quotas,
+            line=self._line,
         )
         connection.told_peer = client
         return connection

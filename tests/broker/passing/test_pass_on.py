@@ -16,6 +16,7 @@ from broker.passing.leader_link import LeaderLink
 from broker.passing.member_requests import CLIENT_GONE, GREETING
 from broker.passing.pass_on import PassOn
 from broker.role import Role
+from broker.send.oneway import UNSETTLED_MAX_BYTES
 from broker.timers import Timers
 from ledgermq.remoting.client import NoRequests
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
@@ -521,4 +522,24 @@ async def test_a_lost_answer_is_told_when_the_members_know_of_the_leaders_end(
     follower.send(1)
     assert await follower.answered(1) == [(1, 14, "leader-changed")]
     assert pauses == [0.1]
+    await leader.server.close()
+
+
+async def test_a_client_is_not_read_while_the_leader_has_too_many_of_its_oneway_messages(follower: Follower) -> None:
+    waiting: list[tuple[Connection, Command]] = []
+    leader = Leader(lambda connection, command: waiting.append((connection, command)))
+    follower.leads(await leader.start())
+    await eventually(lambda: follower.pass_on._link is not None)
+    held = []
+    for opaque in range(5):
+        body = bytes(UNSETTLED_MAX_BYTES // 4)
+        follower.pass_on.take(follower.client, Command(310, opaque, flag=ONEWAY_FLAG, body=body))
+        held.append(follower.client._is_held_back)
+    assert held == [False, False, False, True, True]
+    await eventually(lambda: len(waiting) == 5)
+    assert not any(command.is_oneway for _, command in waiting)
+    for one in waiting:
+        accept(*one)
+    await eventually(lambda: not follower.client._is_held_back)
+    assert not follower.pass_on._oneway
     await leader.server.close()

@@ -1,0 +1,79 @@
+"""Connections that send much at once are served in turns with others, on both event loops."""
+
+import pytest
+
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.serving import line
+from ledgermq.remoting.serving.line import FEW, LARGE_READ_BYTES
+from tests.remoting.peers import Dial, Serve, eventually, turns
+
+_MANY = 20 * FEW
+
+
+async def test_others_are_served_between_the_requests_that_one_sent_at_once(
+    serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_SLICE_S", 0.0)
+    monkeypatch.setattr(line, "_TURN_S", 0.0)
+    server, handler = await serve()
+    flood, other = await dial(server), await dial(server)
+    other.send(Command(7, _MANY))
+    await other.receive()
+    handler.requests.clear()
+
+    def serve_one(_: Connection, command: Command) -> None:
+        if command.opaque == 0:
+            other.send(Command(7, _MANY, flag=ONEWAY_FLAG))  # it is there when this turn of the loop ends
+
+    handler.serve = serve_one
+    flood.send(*(Command(7, number, flag=ONEWAY_FLAG) for number in range(_MANY)))
+    await eventually(lambda: len(handler.requests) == _MANY + 1)
+    served = [command.opaque for _, command in handler.requests]
+    assert served.index(_MANY) < _MANY // 2
+    served.remove(_MANY)
+    assert served == list(range(_MANY))
+
+
+async def test_all_is_served_of_a_peer_that_sends_much_and_closes(serve: Serve, dial: Dial) -> None:
+    server, handler = await serve()
+    flood = await dial(server)
+    flood.send(*(Command(7, number, flag=ONEWAY_FLAG) for number in range(_MANY)))
+    flood.writer.close()
+    await eventually(lambda: len(handler.requests) == _MANY and len(handler.closed) == 1)
+
+
+async def test_nothing_that_waits_in_line_is_served_while_a_connection_is_held_back(serve: Serve, dial: Dial) -> None:
+    server, handler = await serve()
+    flood = await dial(server)
+    handler.serve = lambda connection, command: connection.hold_back() if command.opaque == 0 else None
+    flood.send(*(Command(7, number, flag=ONEWAY_FLAG) for number in range(_MANY)))
+    await eventually(lambda: len(handler.requests) == FEW)
+    await turns(20)
+    assert len(handler.requests) == FEW
+    (connection,) = server.connections
+    connection.go_on()
+    await eventually(lambda: len(handler.requests) == _MANY)
+
+
+async def test_a_frame_of_many_reads_arrives(serve: Serve, dial: Dial) -> None:
+    server, handler = await serve()
+    peer = await dial(server)
+    peer.send(Command(7, 1, body=bytes(20 * LARGE_READ_BYTES)), Command(7, 2))
+    assert [(await peer.receive()).opaque, (await peer.receive()).opaque] == [1, 2]
+    assert [len(command.body) for _, command in handler.requests] == [20 * LARGE_READ_BYTES, 0]
+
+
+async def test_a_large_read_whose_answers_pile_up_in_the_line_s_turn_is_not_the_last_one(
+    serve: Serve, dial: Dial
+) -> None:
+    server, handler = await serve(Limits(output_high_water_bytes=1000))
+    flood, other = await dial(server), await dial(server)
+    handler.serve = lambda connection, command: connection.respond(command, 0, body=bytes(4000))
+    for peer in (flood, other):
+        peer.send(*(Command(7, number, body=bytes(2 * LARGE_READ_BYTES)) for number in range(3)))
+    for peer in (flood, other):
+        assert [(await peer.receive()).opaque for _ in range(3)] == [0, 1, 2]
+        peer.send(Command(7, 3))
+        assert (await peer.receive()).opaque == 3
