@@ -111,7 +111,7 @@ async def test_a_connection_is_not_read_while_its_oneway_messages_of_each_kind_w
     client.start(310, send_fields(i=f"UNIQ_KEY\x01A\x02{properties}"), bytes(11), flag=ONEWAY_FLAG)
     assert client.connection._is_held_back
     await eventually(lambda: not client.connection._is_held_back)
-    assert not desk.parts.send.processor._oneway._unsettled
+    assert not desk.parts.send.processor._oneway.unsettled
 
 
 async def test_queue_minus_one_lets_the_broker_choose(client: MemoryClient) -> None:
