@@ -84,6 +84,9 @@ class Connection(asyncio.Protocol):
     is_relayed = False
     """Whether the other end is not connected here, but to a server that passes its requests on."""
     _is_held_back = False
+    _throttle: asyncio.Handle | None = None  # runs while nothing is read because of a quota
+    _throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
+    _unfinished_bytes = 0  # as `unfinished` knows them
     told_peer: Host | None = None
     """The other end, as a trusted proxy says; set before the connection is made."""
 
@@ -136,9 +139,6 @@ class Connection(asyncio.Protocol):
         self._budget = budget
         self._quotas = quotas
         self._line = line
-        self._throttle: asyncio.Handle | None = None  # runs while nothing is read because of a quota
-        self._throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
-        self._unfinished_bytes = 0  # as `unfinished` knows them
         self._out: list[Buffer] = []
         self._queued_bytes = 0  # in `_out`
         self._high_water = limits.output_high_water_bytes
