@@ -48,7 +48,7 @@ class BrokerRequests:
     """The handlers.
 
     `config` returns the present configuration, `now_ms` a time that does not advance while this process stalls.
-    `changed` is called when a registration is in effect whose body was read in a thread, and is answered then.
+    A registration whose body was read in a thread calls `changed` when it is in effect, or `refused` with the cause.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class BrokerRequests:
         now_ms: Callable[[], int],
         leaving: LeavingBrokers,
         changed: Callable[[], None],
+        refused: Callable[[Cause], None],
     ) -> None:
         self._table = table
         self._kv = kv
@@ -66,7 +67,9 @@ class BrokerRequests:
         self._now_ms = now_ms
         self._leaving = leaving
         self._changed = changed
+        self._refused = refused
         self._reading: dict[Connection, asyncio.Task[None]] = {}
+        self._later: dict[Connection, dict[tuple[str, ...], list[Command]]] = {}  # behind that which is being read
         self._unread_bytes = 0
         self._is_entering = False
         self._reader = ThreadPoolExecutor(1, "registrations")
@@ -94,7 +97,8 @@ class BrokerRequests:
     def _register(self, connection: Connection, command: Command) -> Answer | None:
         name, digest = _short(command.ext, "brokerName"), _digest(command)
         if connection in self._reading:  # what came first must count first
-            raise _busy("a registration of this connection is being read")
+            self._wait(connection, command)
+            return None
         known: tuple[bytes, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
         if known is not None and known[0] == digest:
             return self._take(connection, command, known[1])
@@ -102,30 +106,66 @@ class BrokerRequests:
             table = self._parse(command, name)
             _remember(connection, digest, table)
             return self._take(connection, command, table)
-        unread = self._unread_bytes + len(command.body)
-        if len(self._reading) >= _READING_MAX or unread > _READING_MAX_BYTES:
-            raise _busy(f"{len(self._reading)} registrations of {self._unread_bytes} bytes are being read")
-        self._unread_bytes = unread
-        reading = self._take_when_read(connection, command, name, digest)
-        self._reading[connection] = asyncio.get_running_loop().create_task(reading)
+        if len(self._reading) >= _READING_MAX:
+            raise _busy(f"{_READING_MAX} registrations are being read")
+        self._count_unread(command)
+        self._reading[connection] = asyncio.get_running_loop().create_task(self._read(connection, command))
         return None
 
-    async def _take_when_read(self, connection: Connection, command: Command, name: str, digest: bytes) -> None:
-        """Read a body of many topics in a thread, so that others are served meanwhile."""
+    def _wait(self, connection: Connection, command: Command) -> None:
+        """Read it when that before is read; of a broker only the last one, whose answer those before it get, too."""
+        broker = tuple(command.ext.get(name, "") for name in ("clusterName", "brokerName", "brokerAddr", "brokerId"))
+        later = self._later.setdefault(connection, {})
+        waiting = later.get(broker, [])
+        if (waiting and optional_boolean(command.ext, "increment")) or len(waiting) + len(later) >= _LATER_MAX:
+            raise _busy(f"{len(waiting)} registrations of this broker wait to be read")
+        self._count_unread(command)
+        if waiting:
+            self._unread_bytes -= len(waiting[-1].body)
+            waiting[-1].body = b""
+        later[broker] = [*waiting, command]
+
+    def _count_unread(self, command: Command) -> None:
+        unread = self._unread_bytes + len(command.body)
+        if unread > _READING_MAX_BYTES:
+            raise _busy(f"registrations of {self._unread_bytes} bytes wait to be read")
+        self._unread_bytes = unread
+
+    async def _read(self, connection: Connection, command: Command) -> None:
+        """Take a registration, and those of this connection that come meanwhile."""
+        commands = [command]
         try:
+            while commands and not connection.is_closed:
+                await self._take_when_read(connection, commands)
+                later = self._later.get(connection)
+                commands = later.pop(next(iter(later))) if later else []
+        finally:
+            del self._reading[connection]
+            left = [commands, *self._later.pop(connection, {}).values()]
+            self._unread_bytes -= sum(len(waiting[-1].body) for waiting in left if waiting)
+
+    async def _take_when_read(self, connection: Connection, commands: list[Command]) -> None:
+        """Read the last one's body of many topics in a thread, so that others are served meanwhile; answer all."""
+        command = commands[-1]
+        try:
+            name, digest = _short(command.ext, "brokerName"), _digest(command)
             table = await asyncio.get_running_loop().run_in_executor(self._reader, self._parse, command, name)
             if connection.is_closed:
                 return
             _remember(connection, digest, table)
             answer = self._take(connection, command, table)
         except Exception as error:
-            connection.fail(command, error)
+            for one in commands:
+                if isinstance(error, Refusal):
+                    self._refused(error.cause)
+                connection.fail(one, error)
         else:
-            answer.send(connection, command)
+            for one in commands:
+                answer.send(connection, one)
             self._changed()
         finally:
-            del self._reading[connection]
             self._unread_bytes -= len(command.body)
+            command.body = b""
 
     def _parse(self, command: Command, broker_name: str) -> TopicTable:
         ext, inflated_max = command.ext, self._config().max_registration_size_bytes
@@ -277,6 +317,8 @@ _AT_ONCE_BYTES = 1024
 """A body of so many is read at once: inflated it has a thousand times as many at most, some 40,000 topics."""
 _READING_MAX = 100
 _READING_MAX_BYTES = 64 << 20
+_LATER_MAX = 64
+"""Registrations of a connection that wait behind that which is being read: of its brokers, and of one of them."""
 _NAME_MAX = 1024
 
 

@@ -118,7 +118,7 @@ class NameServer:
         self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters, self._is_led)
         self._config_requests = ConfigRequests(kv, self._settings)
         self._broker_requests = BrokerRequests(
-            self.table, kv, self._present, self._now_ms, self._leaving, self._report_changes
+            self.table, kv, self._present, self._now_ms, self._leaving, self._report_changes, self._figures.refusal
         )
         self._handlers = {
             **self._broker_requests.handlers,

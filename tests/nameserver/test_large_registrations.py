@@ -127,13 +127,45 @@ async def test_a_short_registration_does_not_overtake_a_long_one_of_its_connecti
         assert (await peer.ask(103, BROKER, short)).code == 0
     for body in (MANY, short):
         peer.send(Command(103, ext=BROKER, body=body, version=479))
-    overtaking = await peer.answer()
-    assert (overtaking.opaque, overtaking.ext["cause"]) == (2 + is_known, "busy")
     may_end.set()
-    assert (await peer.answer()).code == 0
-    assert (await peer.ask(103, BROKER, short)).code == 0
+    answers = [await peer.answer() for _ in range(2)]
+    assert [(answer.opaque, answer.code) for answer in answers] == [(1 + is_known, 0), (2 + is_known, 0)]
     route = served.server.table.route("topic-1")
     assert route is not None and route.queues[0].read_queues == 16
+
+
+async def test_of_registrations_that_come_while_one_is_read_the_last_of_each_broker_is_read(
+    served: Served, may_end: threading.Event
+) -> None:
+    peer, requests = await served.peer(), served.server._broker_requests
+    assert requests is not None
+    other = BROKER | {"brokerName": "b2", "brokerAddr": "h:3"}
+    bodies = [registration([b"topic-%d" % number for number in range(1000 + more)]) for more in range(5)]
+    for ext, body in zip((BROKER, BROKER, other, BROKER, BROKER), bodies, strict=True):
+        peer.send(Command(103, ext=ext, body=body, version=479))
+    await served.until(
+        lambda: bool(requests._later) and sum(map(len, next(iter(requests._later.values())).values())) == 4
+    )
+    assert requests._unread_bytes == len(bodies[0]) + len(bodies[2]) + len(bodies[4])
+    may_end.set()
+    answers = [await peer.answer() for _ in range(5)]
+    assert [(answer.opaque, answer.code) for answer in answers] == [(1, 0), (2, 0), (4, 0), (5, 0), (3, 0)]
+    assert len(served.server.table.topics) == 1004
+    assert not (requests._reading or requests._later or requests._unread_bytes)
+
+
+async def test_a_broker_that_leaves_has_nothing_wait_to_be_read(served: Served, may_end: threading.Event) -> None:
+    peer, requests = await served.peer(), served.server._broker_requests
+    assert requests is not None
+    for _ in range(3):
+        peer.send(Command(103, ext=BROKER, body=MANY, version=479))
+    await served.until(lambda: bool(requests._later))
+    (connection,) = requests._reading
+    await peer.close()
+    await served.until(lambda: connection.is_closed)
+    may_end.set()
+    await served.until(lambda: not requests._reading)
+    assert not (requests._later or requests._unread_bytes or served.server.table.has_members)
 
 
 async def test_a_registration_whose_reading_fails_is_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +178,12 @@ async def test_a_registration_whose_reading_fails_is_answered(served: Served, mo
     assert (answer.code, answer.remark) == (1, "RuntimeError: no thread for it")
     requests = served.server._broker_requests
     assert requests is not None and not requests._reading and not requests._unread_bytes
+
+
+async def test_a_large_registration_that_is_refused_is_counted(served: Served) -> None:
+    peer = await served.peer()
+    assert (await peer.ask(103, BROKER | {"bodyCrc32": "5"}, MANY)).code == 1
+    assert 'cause="system-error"} 1' in served.server.registry.render()
 
 
 async def test_registrations_that_wait_to_be_read_are_bounded_by_their_bytes(
