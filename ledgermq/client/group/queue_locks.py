@@ -1,7 +1,7 @@
 """Locks of queues that are handled in order: a broker lends a queue to one member of a group at a time (41, 42).
 
-A lock expires at the broker 60 s after its last renewal; it is renewed every 20 s. A new leader knows no locks, and
-gives them to the first member that asks.
+A lock expires at the broker 60 s after its last renewal; it is renewed every 20 s. A new leader knows the locks of the
+former one.
 
 A lock that the broker has granted and that this member does not know of would keep every other member off the queue
 for those 60 s. So a queue that is given up is unlocked whenever a request may have locked it: also when the request
