@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Saves how far the log is committed and durable, so that the next start need not scan what lies before.
+    """Saves how far the log is committed and durable, so that the next start need not scan the entries before.
 
     Args:
         directory: the node's Raft directory.

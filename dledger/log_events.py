@@ -90,7 +90,7 @@ class LogEvents:
             remark = f"{self._self_id} leads term {soft.term}, and waits until what lies in its log is committed"
         return Refusal(Cause.RECOVERING, remark, retry_after_ms=100)
 
-    # ---- what the node says
+    # ---- called by the node
 
     def on_commit(self, commit_index: int) -> None:
         """Advance the confirm offset, then complete the batches that it covers."""
@@ -129,7 +129,7 @@ class LogEvents:
         self._note_failure()
         self.refuse_all(Refusal(Cause.DISK_FAILED, str(error)))
 
-    # ---- telling
+    # ---- listeners and waiting batches
 
     def begin(self) -> None:
         """Refuse nothing any more, unless the node has failed since its peers were connected."""

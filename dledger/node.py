@@ -190,7 +190,7 @@ class RaftNode:
         self._fail(error)
         self._run()
 
-    # -- an operator's word
+    # -- requests of an operator
 
     def transfer(self, target: str | None = None) -> str:
         """Transfer leadership: see `Raft.transfer`."""

@@ -1,4 +1,4 @@
-"""Which requests change what a nameserver knows, and whose Raft terms it believes."""
+"""Which requests change a nameserver's tables, and which registrations' Raft terms count."""
 
 from typing import Final
 
@@ -18,5 +18,5 @@ GUARDED: Final = frozenset(
 
 
 def terms_count(connection: Connection) -> bool:
-    """Whether the Raft term is to be believed in the registration that this connection has just sent."""
+    """Return whether the Raft term counts in the registration that this connection has just sent."""
     return bool(connection.attributes[IS_PROVEN])

@@ -75,7 +75,7 @@ class BrokerRequests:
         self._reader = ThreadPoolExecutor(1, "registrations")
 
     async def close(self) -> None:
-        """Returns when the registrations that are being read are answered."""
+        """Return when the registrations that are being read are answered."""
         await asyncio.gather(*self._reading.values())
         self._reader.shutdown()
 
@@ -96,7 +96,7 @@ class BrokerRequests:
 
     def _register(self, connection: Connection, command: Command) -> Answer | None:
         name, digest = _short(command.ext, "brokerName"), _digest(command)
-        if connection in self._reading:  # what came first must count first
+        if connection in self._reading:  # registrations must take effect in the order in which they arrived
             self._wait(connection, command)
             return None
         known: tuple[bytes, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
@@ -207,7 +207,7 @@ class BrokerRequests:
         self._enter_some()
 
     def _warn_of_two_masters(self, claim: Registration) -> None:
-        """Log that a master takes the place of a living one where nobody elects: it gets it, as in RocketMQ."""
+        """Log that a master replaces a living one where masters are not elected; as in RocketMQ it gets id 0."""
         group = self._table.group(claim.broker_name)
         holder = None if group is None else group.leader
         if claim.broker_id != LEADER_ID or claim.term or holder is None or holder.address == claim.address:
@@ -314,7 +314,7 @@ class BrokerRequests:
 
 _LAST_TABLE = "lastTopicTable"
 _AT_ONCE_BYTES = 1024
-"""A body of so many is read at once: inflated it has a thousand times as many at most, some 40,000 topics."""
+"""Bodies of at most this many bytes are read on the loop; decompressed, such a body has at most some 40,000 topics."""
 _READING_MAX = 100
 _READING_MAX_BYTES = 64 << 20
 _LATER_MAX = 64
@@ -342,7 +342,7 @@ def _remember(connection: Connection, digest: bytes, table: TopicTable) -> None:
 
 
 def _digest(command: Command) -> bytes:
-    """Of what makes the table: RocketMQ's brokers send the same every 30 s, and it is read once for a connection."""
+    """Return a digest of a registration; RocketMQ's brokers send the same one every 30 s, and it is parsed once."""
     ext = command.ext
     head = [ext.get(name, "") for name in ("brokerName", "increment", "removedTopics")] + [str(command.version)]
     digest = hashlib.blake2b("\0".join(head).encode(), digest_size=16)

@@ -124,7 +124,7 @@ class ClientRequests:
         return Answer({"routeVersion": str(route.version)} if is_ours else None, body)
 
     def _is_producers(self, connection: Connection, command: Command, topic: str) -> bool:
-        """Whether a client asks again for this route after some time, which producers do, and tools hardly ever.
+        """Return whether a client asks for this route again after some time, as producers do and tools hardly ever.
 
         None of Go's clients shows routes to people: they are told at once.
         """

@@ -1,4 +1,4 @@
-"""Which address of this machine others should dial: configured, or chosen here.
+"""The address of this machine that others dial: configured, or chosen here.
 
 No rule is right for every machine with a container bridge or a second network, so the choice is always printed with its
 reason and the other candidates.
@@ -82,7 +82,7 @@ def choose_host(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine is reached by `host`; a name but localhost is not looked up, it may change."""
+    """Return whether `host` reaches only this machine; names but localhost are not resolved: they may change."""
     if host.lower() == "localhost":
         return True
     try:

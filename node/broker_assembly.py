@@ -1,4 +1,4 @@
-"""The broker as a whole: what starts in which order, and how it ends.
+"""The assembly of a broker: the order in which its parts start and stop.
 
     health -> store (lock, recovery, tables, replay) -> listener -> registration -> timers
     offsets into the log, another leads -> routes gone -> held pulls answered -> listener closed -> tables, log closed
@@ -238,7 +238,7 @@ class Broker:
         self._registration.start()
 
     async def _listen_for_vip(self, parts: Parts, limits: Limits) -> None:
-        """Clients with `vipChannelEnabled` send to the port two below; a broker whose neighbour has it does without."""
+        """Listen at `listenPort - 2` for clients with `vipChannelEnabled`, unless another broker has that port."""
         config = self._config
         if config.listen_port <= _VIP_BELOW:
             return
@@ -250,7 +250,7 @@ class Broker:
             self._vip_server = None
 
     async def _serve_metrics(self) -> None:
-        """The page has everything from now on; RocketMQ's own is served beside it if that is wanted."""
+        """Serve the whole page of metrics from now on, and RocketMQ's own page if it is configured."""
         config = self._config
         self._page = page = MetricsPage(config, self.registry, self.parts, wall_clock_ms)
         if config.metrics_exporter is MetricsExporter.PROM:
@@ -300,7 +300,7 @@ class Broker:
     # ---- stop
 
     async def _hand_over(self, parts: Parts) -> None:
-        """Consumer offsets into the log; then, while clients are still told where to go, another leader."""
+        """Write consumer offsets to the log, then hand leadership over while clients can still be redirected."""
         with contextlib.suppress(TimeoutError, Refusal):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 await parts.drain()
@@ -311,20 +311,20 @@ class Broker:
     # ---- while it runs
 
     def _on_master(self, address: str, ha_address: str) -> bool:
-        """A nameserver says where the master of this broker's name serves clients, and where slaves.
+        """Take over the master's addresses for clients and for slaves from a nameserver.
 
         Returns:
-            Whether no more needs to be known.
+            Whether no further address is needed.
         """
         return self._follow is None or self._follow(ha_address, address)
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
-        """Tell the nameservers what is true now, without waiting; registering itself does it before that."""
+        """Register the present state at the nameservers, without waiting."""
         if self._registration is not None:
             self._registration.announce_soon(changed)
 
     async def announce(self) -> None:
-        """Tell the nameservers what is true now; returns when those that answer know, or after a second."""
+        """Register the present state at the nameservers; return when those that answer have it, or after a second."""
         if self._registration is not None:
             await self._registration.announce()
 
@@ -354,7 +354,7 @@ class Broker:
 
 
 def _noticed(ask_controllers: Callable[[], None]) -> Serve:
-    """Serves 1008. The notice is not believed, it makes the broker ask."""
+    """Serve 1008. The notice is not trusted; it makes the broker ask the controllers."""
 
     def serve(connection: Connection, command: Command) -> None:
         ask_controllers()
@@ -371,7 +371,7 @@ def _free_port(host: str) -> int:
 
 
 async def _resolve(host: str) -> str:
-    """An address for the host, IPv4 if it has one: records and message ids hold addresses, not names."""
+    """Return an address of the host, IPv4 if it has one, since records and message ids hold addresses."""
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(host))
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)

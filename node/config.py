@@ -1,4 +1,4 @@
-"""Configuration files to configurations: strict, with all problems at once, and every choice made known.
+"""Makes configurations of configuration files: strictly, with all problems at once, and a notice of each choice.
 
     file < --set -> known? parses? twice? -> addresses, defaults that depend -> settings -> relations -> config
                     '------ ConfigError: one line per problem, beginning with its place ------'
@@ -99,7 +99,7 @@ def load_controller_config(path: Path | None, overrides: Sequence[str] = ()) -> 
 
 
 def _own_peer(given: FileSettings) -> HostChoice | None:
-    """Address at which the other members of the Raft group dial this one."""
+    """Return the address at which the other members of the Raft group dial this one."""
     if given.values.get("enableDLegerCommitLog"):
         for peer in given.values.get("dLegerPeers", ()):
             if peer.node_id == given.values.get("dLegerSelfId"):
@@ -108,7 +108,7 @@ def _own_peer(given: FileSettings) -> HostChoice | None:
 
 
 def _check_relations(problems: Sequence[tuple[str, str]], given: FileSettings) -> None:
-    """Refuse what several values together get wrong."""
+    """Refuse values that contradict each other."""
     for key, detail in problems:
         given.refuse(key, detail)
     given.raise_problems()
@@ -117,7 +117,7 @@ def _check_relations(problems: Sequence[tuple[str, str]], given: FileSettings) -
 def _properties(config: NodeConfig | NameServerConfig | ControllerConfig, given: FileSettings) -> dict[str, str]:
     """Every known key as text: the value in force, as given, or the default (empty when that is computed).
 
-    A feature that is not here is off, whatever RocketMQ's default.
+    The keys of features that LedgerMQ does not have are shown as off, whatever RocketMQ's default.
     """
     shown = {}
     for name, key in given.keys.items():

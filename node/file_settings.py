@@ -1,4 +1,4 @@
-"""The settings of one file and of the command line: values by key, the place of each, and what is wrong."""
+"""The settings of one file and of the command line: values by key, the place of each, and the problems."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -87,7 +87,7 @@ class FileSettings:
         self.values.setdefault("healthPort", port and port + _HEALTH_PORT_ABOVE)
 
     def raise_problems(self) -> None:
-        """Raise what was found.
+        """Raise all noted problems together.
 
         Raises:
             ConfigError: there is a problem.

@@ -37,7 +37,7 @@ _SMALLER_FILES: Final = "a smaller mappedFileSizeCommitLog makes smaller files"
 
 
 class StoreFollower(StateMachine, Protocol):
-    """The user of a store, which follows it from its start."""
+    """The user of a store, which is called from the store's opening on."""
 
     def prepare(self, store: MessageStore) -> None:
         """The store is recovered and about to start: add listeners that must see every record it dispatches."""

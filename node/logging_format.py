@@ -1,4 +1,4 @@
-"""The lines of a node's log: whatever a message quotes, it stays on its line."""
+"""The format of a node's log: each message stays on one line, whatever it quotes."""
 
 import logging
 from typing import Final

@@ -179,7 +179,7 @@ class NodeConfig:
 
     @property
     def replica_label(self) -> str:
-        """Tells this replica from the others of its broker name in metrics; an elected one gets its id later."""
+        """Label of this replica in metrics, unique among those of its broker name; an elected one gets its id later."""
         broker = self.broker
         if self.elected.enable:
             return f"{broker.advertised_host}:{broker.advertised_port or broker.listen_port}"

@@ -1,6 +1,6 @@
-"""When a leader's busy event loop is told to its followers, and how long they wait for it. Pure.
+"""When a leader notifies its followers that its event loop is busy, and how long they wait for it. Pure.
 
-A long turn of the leader's loop sends no heartbeats, and followers would elect another leader though this one is well.
+During a long turn of its loop a leader sends no heartbeats, so followers would elect another one although it works.
 So a thread of the leader's process sends `BusyNotice` while the loop is late:
 
     loop's last tick   0        heartbeat_ms                          patience_ms
@@ -24,10 +24,10 @@ _ELECTIONS = 3
 
 
 def patience_ms(settings: RaftSettings) -> int:
-    """How long after its last message a leader that says it is busy is waited for."""
+    """Return how long (ms) followers wait for a busy leader after its last message."""
     return _ELECTIONS * settings.election_max_ms
 
 
 def is_due(settings: RaftSettings, quiet_ms: int) -> bool:
-    """Whether a leader whose loop last ticked `quiet_ms` ago sends notices."""
+    """Return whether a leader whose loop last ticked `quiet_ms` ago sends notices."""
     return settings.heartbeat_ms <= quiet_ms < patience_ms(settings)

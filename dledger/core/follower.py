@@ -31,7 +31,7 @@ class Follower:
         matched_index: the log is known to equal the leader's up to here; `NO_INDEX` before the leader has shown it.
             Invariant: the commit index is never raised above it.
         heard_ms: when the leader was last heard.
-        waited_ms: when it last said that its loop is busy, and was to be waited for.
+        waited_ms: when its last notice arrived that its loop is busy and that this node has to wait for.
         recover_target: index up to which the log must be held and counted before this node is sound again; `NO_INDEX`
             before the leader has sent it. A node that forgot its votes must also have heard every other member.
     """
@@ -58,7 +58,7 @@ class Follower:
         self._state_in: StateIn | None = None
 
     def hears_leader(self) -> bool:
-        """Whether the leader was heard, or to be waited for, within the lease, and the connection to it stands."""
+        """Whether the leader was heard, or gave a valid busy notice, within the lease, and its connection stands."""
         state = self._state
         if self.leader_id is None or self.leader_id in state.lost_links:
             return False

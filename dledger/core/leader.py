@@ -40,7 +40,7 @@ class Leader:
         may_miss_after: see `SoftState`.
         peers: progress of the other members.
         prefer_due_ms: when this leader next looks for a member of greater priority.
-        declined: members that did not take over when asked, and until when (ms) this leader asks others instead.
+        declined: members that did not take over when asked, with the time (ms) until which this leader asks others.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class Leader:
                 return
             span = self._span(first_index, spans) if is_news else None
             if is_news and span is None and progress.state is ProgressState.REPLICATE:
-                return  # the entry is damaged here and waits for a copy; the next heartbeat tries again
+                return  # the entry is damaged here and waits for a copy; it is tried again with the next heartbeat
             self._send_append(peer, progress, first_index - 1, span)
             last_index, size_bytes = (span.last_index, len(span.data)) if span is not None else (first_index - 1, 0)
             progress.sent(last_index, size_bytes)

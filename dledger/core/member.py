@@ -36,7 +36,8 @@ class Member:
         handover: set only while this node leads and hands over; no entry is proposed then.
         clock: when this node starts an election, unless it leads.
         ignored_count: messages ignored: of strangers, of another leader of the term, or invalid.
-        allow_missing: an operator said that a member is lost for good; until a leader is heard, a quorum may salvage.
+        allow_missing: an operator said that a member is lost for good: a quorum may hold a salvage election until a
+            leader is heard.
     """
 
     def __init__(self, state: NodeState) -> None:

@@ -270,7 +270,7 @@ class Raft:
         self.step_down()
         self.is_halted = True
 
-    # -- inputs: an operator's word
+    # -- inputs: requests of an operator
 
     def step_down(self) -> None:
         """Stop leading now; the follower with the longest log is asked to campaign at once."""
@@ -318,7 +318,7 @@ class Raft:
         self.member.leader.read_index(token)
 
     def allow_missing(self) -> None:
-        """Allow a salvage election by a quorum until a leader is heard: a member is lost for good, an operator says.
+        """Allow a salvage election by a quorum until a leader is heard: for an operator, if a member is lost for good.
 
         A node that forgot its votes no longer waits for the term of that member.
         """

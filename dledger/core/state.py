@@ -128,7 +128,7 @@ class NodeState:
         return self.durable_index if self.settings.durable_quorum else self.terms.last_index
 
     def grace_ms(self, stall_ms: int) -> int:
-        """How long others are waited for, at least, after this node was stalled for `stall_ms`.
+        """Return how long (ms) this node waits for others, at least, after it was stalled for `stall_ms`.
 
         Three heartbeats suffice for a stall of any length: messages sent during it wait in the socket, and members that
         stalled together with this node (one machine) send at once. A longer time would let a busy loop hide a dead

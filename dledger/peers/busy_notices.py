@@ -2,13 +2,12 @@
 
     each tick (loop) --> term and links, if this node leads --> thread --datagram to the Raft port--> follower's loop
 
-The thread needs nothing else of the node. It runs beside Python code, which gives way every 5 ms (the interpreter's
-switch interval), and not beside a call into C that keeps the interpreter's lock, as the parsing of a long JSON text
-does; such a call must be short by itself. Followers read notices on their loop: their own stalls are known to them and
-start no election.
+The thread needs nothing else of the node. It runs beside Python code, which releases the GIL every 5 ms (the
+interpreter's switch interval), but not beside a C call that holds the GIL, such as the parsing of a long JSON text;
+such calls must be short. Followers read notices on their loop; they measure their own stalls, which start no election.
 
-A datagram is sealed by a key of the TCP connection of the two nodes and has a number that rises, so it is worth nothing
-after that connection, and is heeded once. Where datagrams do not pass, all is as without notices.
+A datagram is sealed by a key of the TCP connection of the two nodes and has a rising number, so it is valid once, and
+only as long as that connection stands. If datagrams do not arrive, nodes behave as without notices.
 """
 
 import asyncio

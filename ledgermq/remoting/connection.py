@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         self._frame_since: float | None = None
 
     def serve_by(self, handler: RequestHandler) -> None:
-        """Have another handler serve the other end's requests from now on; `on_connected` is not called.
+        """Pass the other end's requests to another handler from now on; `on_connected` is not called.
 
         It gets every one of them, in order: too many unanswered ones end the connection. Quotas hold as before.
         """
@@ -174,9 +174,9 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing large is to be begun for this peer now.
+        """Whether no large answer should be begun for this peer now.
 
-        It, or all peers together, leave too much unread; or enough was begun in this turn of the loop.
+        This peer, or all peers together, leave too much unread, or enough was handed over in this turn of the loop.
         """
         if self._budget is not None:
             if self._budget.is_turn_full:
@@ -368,7 +368,7 @@ class Connection(asyncio.Protocol):
         self._close_reason = self._close_reason or reason
 
     def give_way(self) -> None:
-        """Close at once and free the unfinished frame, since all connections together hold too much."""
+        """Close at once and free the unfinished frame, since all connections together hold too many bytes."""
         _log.warning(
             "%s: the incomplete frames of all connections together take too much memory; closing", self.address
         )

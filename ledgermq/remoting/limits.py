@@ -102,8 +102,8 @@ class OutputBudget:
     """Answers that the peers of one listener have not read yet, in bytes.
 
         spent <= limit             nothing is held back
-        above the limit            nothing large is begun for anybody who has something unread (`Connection.is_full`)
-        above it for 5 seconds     whoever has most unread is closed, one after the other, until it is below
+        above the limit            no large answer is begun for a peer that has something unread (`Connection.is_full`)
+        above it for 5 seconds     the peer with most unread is closed, and then the next, until it is below
         above twice the limit      the same at once
 
     So it takes at most twice the limit, and what is handed over in one turn of the loop. Small answers that leave at
@@ -134,7 +134,7 @@ class OutputBudget:
 
     @property
     def is_turn_full(self) -> bool:
-        """Whether so much was handed over in this turn of the loop that copying it takes long enough."""
+        """Whether the bytes handed over in this turn of the loop are as many as one turn should copy."""
         return self._turn_bytes > _TURN_MAX_BYTES
 
     def wrote(self, writer: Writer, count: int) -> None:

@@ -110,7 +110,7 @@ class TlsListener:
             task.cancel()
         await asyncio.gather(*entering, return_exceptions=True)
 
-    # ---- at the door
+    # ---- before the first byte
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTS_MAX):
@@ -182,11 +182,11 @@ class TlsListener:
             task.add_done_callback(lambda _: self._waits_no_more(address))
 
     def _is_trusted(self, address: str) -> bool:
-        """Whether whoever is there may tell for whom it connects."""
+        """Return whether the other end is a proxy whose header with the client's address is trusted."""
         return any(ipaddress.ip_address(address) in network for network in self._limits.proxies)
 
     def _take_header(self, visitor: socket.socket) -> bool:
-        """Take a proxy's header off what has come; its client counts from now on. Returns whether there was one."""
+        """Read a proxy's header, after which its client counts for the limits; return whether there was one."""
         if not self._is_trusted(self._waiting[visitor][1]):
             return False
         header = read_proxy_header(visitor.recv(HEADER_MAX, socket.MSG_PEEK))

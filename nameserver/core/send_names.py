@@ -101,8 +101,8 @@ def _named(group: BrokerGroup) -> list[BrokerGroup]:
 def _in_ring(ids: Set[int]) -> list[int]:
     """The ids of followers in order, from the gap on, if there is one: that is the leader's own id.
 
-    So where each of several machines leads a group, the first names of the groups are on different ones, and the second
-    ones, too: a producer that tries name after name meets a machine that is dead only once in three.
+    So if each of several machines leads a group, the first names of the groups are on different machines, and the
+    second names, too: of three names that a producer tries, only one is on a dead machine.
     """
     ordered = sorted(ids)
     start = next((place for place, (one, other) in enumerate(pairwise(ordered), 1) if other - one > 1), 0)
