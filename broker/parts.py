@@ -15,7 +15,6 @@ from broker.admin.runtime_info import Totals
 from broker.admin.subsystem import AdminSubsystem
 from broker.auth.subsystem import AuthSubsystem
 from broker.context import BrokerContext, wall_clock_ms
-from broker.counting.subsystem import CountingSubsystem
 from broker.delay.subsystem import DelaySubsystem
 from broker.groups.subsystem import GroupSubsystem
 from broker.leadership import Leadership
@@ -90,7 +89,7 @@ class Parts:
             self.transactions,
             self.send,
             self.admin,
-            CountingSubsystem(context.counting),
+            context.counting,
             acting,
             self.passing,  # the last one: what waited for this node to lead is served when all others know that it does
         )

@@ -7,6 +7,7 @@ Source: Prometheus' exposition formats, text format 0.0.4.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -22,6 +23,35 @@ class Buckets(NamedTuple):
     bounds: Sequence[float]
     counts: Sequence[int]
     sum: Number
+
+
+class Distribution:
+    """One histogram: observations by upper bound, and their sum.
+
+    Args:
+        bounds: finite upper bounds, rising.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum: Number = 0.0
+
+    def observe(self, value: Number, count: int = 1) -> None:
+        """Count `value` `count` times; a value equal to a bound is in the bucket of that bound."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    @property
+    def count(self) -> int:
+        """Number of observations so far."""
+        return sum(self.counts)
+
+    def buckets(self) -> Buckets:
+        """Return bounds, counts and sum."""
+        return Buckets(self.bounds, tuple(self.counts), self.sum)
 
 
 Row = tuple[Labels, Number | Buckets]

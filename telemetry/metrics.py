@@ -12,11 +12,10 @@ Source: Prometheus' exposition formats, text format 0.0.4.
 
 import math
 import re
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from telemetry.families import Number, escape, number
+from telemetry.families import Distribution, Number, escape, number
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -71,34 +70,19 @@ class Gauge(Counter):
         self._value = value
 
 
-class Histogram:
-    """Counts of observations by upper bound, and their sum."""
+class Histogram(Distribution):
+    """A histogram of the registry; values are in the unit of its name."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ()
     kind = "histogram"
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = tuple(map(float, bounds))
-        self._counts = [0] * (len(self._bounds) + 1)
-        self._sum: Number = 0
-
-    def observe(self, value: Number, count: int = 1) -> None:
-        """Count `value` (in the unit of the name) `count` times. One equal to a bound is in the bound's bucket."""
-        self._counts[bisect_left(self._bounds, value)] += count
-        self._sum += value * count
-
-    @property
-    def count(self) -> int:
-        """Number of observations so far."""
-        return sum(self._counts)
 
     def samples(self) -> Iterator[tuple[str, str, Number]]:
         """Yield `(suffix of the name, further label, value)` of each line; buckets are cumulative."""
         total = 0
-        for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
+        for bound, count in zip((*self.bounds, math.inf), self.counts, strict=True):
             total += count
-            yield "_bucket", f'le="{number(bound)}"', total
-        yield "_sum", "", self._sum
+            yield "_bucket", f'le="{number(float(bound))}"', total
+        yield "_sum", "", self.sum
         yield "_count", "", total
 
 

@@ -22,10 +22,9 @@ from broker.counting.statistics import (
     RateCounter,
     Statistics,
 )
-from broker.counting.tallies import Distribution
 from broker.state import names
 from store.log.drafts import QueuedDraft
-from telemetry.families import Buckets
+from telemetry.families import Buckets, Distribution
 
 SETTLE_SECONDS: Final = 0.05
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)

@@ -1,21 +1,22 @@
-"""All counters of a broker."""
+"""All counters of a broker, which are a subsystem of it."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from broker.counting.arrivals import Arrivals
+from broker.counting.arrivals import SETTLE_SECONDS, Arrivals
 from broker.counting.calls import STORED_CODES, TICKS_A_SECOND, CallLatencies, Sender, code_of
 from broker.counting.departures import Departures
 from broker.counting.events import Events
-from broker.counting.statistics import Statistics
+from broker.counting.statistics import SLICE_SECONDS, Statistics
+from broker.subsystem import Subsystem
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.refusal import Refusal
 from store.log.drafts import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 
-class Counting:
-    """Counters of one broker.
+class Counting(Subsystem):
+    """Counters of one broker; as a subsystem, sums them up and drops those of removed topics and groups.
 
     Args:
         cluster: the cluster's name.
@@ -54,8 +55,12 @@ class Counting:
         messages = len(drafts) + self.arrivals.count(drafts)
         calls.appends.waiting[ticks] = calls.appends.waiting.get(ticks, 0) + messages
 
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Sample rates and sum up counts."""
+        return (SLICE_SECONDS, self.statistics.sample), (SETTLE_SECONDS, self.tick)
+
     def tick(self) -> None:
-        """Sum up what was noted; call it every `arrivals.SETTLE_SECONDS`."""
+        """Sum up what was noted; called every `SETTLE_SECONDS`."""
         self.arrivals.tick()
         self.calls.settle()
 

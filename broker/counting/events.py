@@ -7,7 +7,8 @@ Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java`, `PopMetr
 import time
 from typing import Final
 
-from broker.counting.tallies import Counts, Distribution, Distributions
+from broker.counting.tallies import Counts, Distributions
+from telemetry.families import Distribution
 
 CREATE_BOUNDS_MS: Final = (10, 100, 1000, 3000, 5000)
 FINISH_BOUNDS_MS: Final = (5, 60, 600, 3600, 43_200, 86_400)

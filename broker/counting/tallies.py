@@ -4,11 +4,10 @@ A key is a tuple of label values (text or int) in the metric's own order. A new 
 `OVERFLOW`, as in OpenTelemetry, so that the sums stay true.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from telemetry.families import Buckets
+from telemetry.families import Buckets, Distribution
 
 Key = tuple[str | int, ...]
 OVERFLOW: Final[Key] = ()
@@ -41,30 +40,6 @@ class Counts:
         """Drop the keys with this label value at this position."""
         for key in [key for key in self._sums if len(key) > position and key[position] == value]:
             del self._sums[key]
-
-
-class Distribution:
-    """One histogram: observations by upper bound, and their sum."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float, count: int = 1) -> None:
-        """Count `value` `count` times; a value equal to a bound is in the bucket of that bound."""
-        self.counts[bisect_left(self.bounds, value)] += count
-        self.sum += value * count
-
-    @property
-    def count(self) -> int:
-        return sum(self.counts)
-
-    def buckets(self) -> Buckets:
-        """Return bounds, counts and sum."""
-        return Buckets(self.bounds, tuple(self.counts), self.sum)
 
 
 class Distributions:
