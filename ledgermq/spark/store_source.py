@@ -21,7 +21,6 @@ Mode digests gives a row for each topic, queue and run of 4,096 queue offsets in
 sum over hashes of (bytes, queue offset). The sums of equal runs are equal wherever the log was divided.
 """
 
-import gc
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ from ledgermq.spark.columns import SQL_TYPES, TYPES, Want, damage_batch, record_
 from ledgermq.spark.errors import DamagedLogError, OptionError
 from ledgermq.spark.log_files import LogFile, StoreDirectory, frame_head, offset_files, open_store, queue_folders
 from ledgermq.spark.options import Options
-from ledgermq.spark.parts import SPLIT_BYTES, Block, Damage, LogPart, plan_parts, read_part
+from ledgermq.spark.parts import SPLIT_BYTES, Block, Damage, LogPart, freeze_imports, plan_parts, read_part
 
 KNOWN: Final = (
     "path", "paths", "broker", "mode", "columns", "topics", "queueIds", "startingOffset", "endingOffset",
@@ -181,7 +180,7 @@ class StoreReader(DataSourceReader):
         Raises:
             DamagedLogError: a damaged place, unless `damage=report`.
         """
-        gc.freeze()  # the worker's many imported objects need not be walked again and again
+        freeze_imports()
         if not isinstance(partition, StorePart):
             return
         if partition.units is not None:
