@@ -95,19 +95,22 @@ def record_chain(view: memoryview, position: int, window_end: int, limit: int) -
     """
     unpack = _PREFIX.unpack_from
     starts: list[int] = []
-    last_size, patience = 0, position
-    while position < window_end and limit - position >= BLANK_SIZE_MIN:
+    last_size, patience, wait = 0, position, _LIKE_MIN
+    last = min(window_end, limit - BLANK_SIZE_MIN + 1)
+    while position < last:
         size, magic = unpack(view, position)
-        if (magic != MAGIC_V1 and magic != MAGIC_V2) or not RECORD_SIZE_MIN <= size <= limit - position:
+        end = position + size
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN or end > limit:
             stop = Stop.PADDING if magic == BLANK_MAGIC else Stop.BAD
             return Chain(starts, [*starts[1:], position] if starts else [], position, stop)
         starts.append(position)
-        position += size
+        position = end
         if size == last_size and position >= patience:
             like = like_that(view, position, window_end, size, (size, magic))
             starts.extend(like)
             position += size * len(like)
-            patience = position + (0 if len(like) >= _LIKE_MIN else size * _LIKE_MIN)
+            wait = _LIKE_MIN if len(like) >= _LIKE_MIN else 2 * wait  # sizes that are equal by chance
+            patience = position + (0 if len(like) >= _LIKE_MIN else size * wait)
         last_size = size
     return Chain(starts, [*starts[1:], position] if starts else [], position, Stop.WINDOW)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from ledgermq.message.crc import CRC_MASK, crc32
 from ledgermq.message.entry_header import FILLER, FILLER_SIZE, HEADER_SIZE
@@ -181,7 +182,7 @@ def _frames(descriptor: int, part: LogPart, *, verify: bool) -> Iterator[Block |
     limit = file.length if part.end is None else part.end
     while position < limit:
         left = file.length - position
-        data = os.pread(descriptor, min(block_bytes, left), position)
+        data = _read(descriptor, min(block_bytes, left), position)
         block, taken, stop = _block(part.kind, data, file.start + position, (limit - position, left), verify=verify)
         if block is not None:
             yield block
@@ -205,33 +206,40 @@ def _frames(descriptor: int, part: LogPart, *, verify: bool) -> Iterator[Block |
         raise DamagedLogError(file.path, file.start + part.end, detail)
 
 
+def _read(descriptor: int, size: int, position: int) -> memoryview:
+    """Return up to `size` bytes of a file, in memory of Arrow's: Python's own does not keep what was freed."""
+    buffer = memoryview(pa.allocate_buffer(size))
+    return buffer[: os.preadv(descriptor, [buffer], position)]
+
+
 def _padding_bytes(descriptor: int, kind: str, position: int) -> int:
     """Return how many bytes the padding at `position` says are left in the file."""
     first, second = FILLER.unpack(os.pread(descriptor, FILLER_SIZE, position))
     return int(second if kind == DLEDGER else first)
 
 
-def _block(kind: str, data: bytes, base: int, room: tuple[int, int], *, verify: bool) -> tuple[Block | None, int, Stop]:
-    """Return the whole records at the start of `data`, the bytes they take, and what follows them.
+def _block(
+    kind: str, view: memoryview, base: int, room: tuple[int, int], *, verify: bool
+) -> tuple[Block | None, int, Stop]:
+    """Return the whole records at the start of `view`, the bytes they take, and what follows them.
 
     `room` is how many bytes from here frames may begin in, and how many the file has.
     """
-    view = memoryview(data)
-    window_end = min(max(len(data) - _PREFIX_BYTES + 1, 0), room[0])
+    window_end = min(max(len(view) - _PREFIX_BYTES + 1, 0), room[0])
     follow = entry_chain if kind == DLEDGER else record_chain
     chain = follow(view, 0, window_end, room[1])
     starts, ends = _arrays(chain)
     count, stop = len(starts), chain.stop
-    whole = int(np.searchsorted(ends, len(data), "right"))
+    whole = int(np.searchsorted(ends, len(view), "right"))
     if whole < count:
         count, stop = whole, Stop.WINDOW
-    numbers = np.frombuffer(data, np.uint8)
+    numbers = np.frombuffer(view, np.uint8)
     starts, ends = starts[:count], ends[:count]
-    heads = structs_at(numbers, np.minimum(starts, max(len(data) - HEAD_SIZE, 0)), HEAD)
+    heads = structs_at(numbers, np.minimum(starts, max(len(view) - HEAD_SIZE, 0)), HEAD)
     common = is_common(heads) & (heads["size"] == ends - starts)
     framed, tails = framed_records(numbers, starts, ends, heads, common, base)
     for row in np.flatnonzero(~common).tolist():
-        framed[row] = _is_framed(data, int(starts[row]), int(ends[row]), base)
+        framed[row] = _is_framed(view, int(starts[row]), int(ends[row]), base)
     if kind == DLEDGER:
         framed &= _are_entries(numbers, starts, ends, base)
     if not framed.all():
@@ -286,7 +294,7 @@ def _are_entries(data: Bytes, starts: Ints, ends: Ints, base: int) -> Bools:
     return fits
 
 
-def _is_framed(data: bytes, start: int, end: int, base: int) -> bool:
+def _is_framed(data: memoryview, start: int, end: int, base: int) -> bool:
     try:
         size = check_record(data, start, end, check_crc=False)
     except CorruptRecordError:
@@ -298,8 +306,8 @@ def _is_framed(data: bytes, start: int, end: int, base: int) -> bool:
 def _crc_faults(view: memoryview, block: Block) -> dict[int, str]:
     begins = np.where(block.common, block.starts + HEAD_SIZE, 0).tolist()
     ends = np.where(block.common, block.tails, 0).tolist()
-    crc_of = crc32
-    found = np.array([crc_of(view[begin:end]) for begin, end in zip(begins, ends, strict=True)], np.int64) & CRC_MASK
+    crcs = map(crc32, map(view.__getitem__, map(slice, begins, ends)))
+    found = np.fromiter(crcs, np.int64, len(begins)) & CRC_MASK
     wrong = block.common & (found != block.heads["crc"]) & (block.heads["body"] != 0)
     expected = block.heads["crc"]
     faults = {int(row): f"body CRC {found[row]}, the record says {expected[row]}" for row in np.flatnonzero(wrong)}
