@@ -1,4 +1,4 @@
-"""How long tests wait for what must come, and whether all repetitions are asked for.
+"""The time limits of waits in tests, and whether all repetitions are run.
 
 There is one limit, a generous one, since a wait that is met costs nothing; a longer one where programs of others run.
 

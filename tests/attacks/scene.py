@@ -1,4 +1,4 @@
-"""Where attacks happen: a nameserver and a Raft group of three brokers, as processes, and an innocent beside."""
+"""The scene of attacks: a nameserver and a Raft group of three brokers, as processes, and a well-behaved producer."""
 
 import contextlib
 import socket
@@ -24,7 +24,7 @@ _START_WITH: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Toll:
-    """What an attack cost. Memory is what the leader, or the nameserver, had more at one moment than before."""
+    """The cost of an attack. Memory is the highest use of the leader, or the nameserver, less the use before."""
 
     seen: Seen
     elections: int
@@ -57,7 +57,7 @@ class Scene:
         return self.group.metric("B", "ledgermq_term")
 
     def suffer(self, attack: Callable[["Scene"], None], *, rest_s: float = 1.0) -> Toll:
-        """Have an attack and an innocent at once."""
+        """Run an attack and a well-behaved producer at the same time."""
         term = self.term()
         leader, nameserver = self.group.broker, self.group.nameserver
         with innocent(self.group.ports, RATE) as seen:
@@ -71,14 +71,14 @@ class Scene:
         return Toll(seen[0], elections, cpu, grew[0], its_cpu, it_grew[0], self.group.complaints())
 
     def leave(self) -> None:
-        """All strangers go."""
+        """Close all connections of strangers."""
         for one in self._strangers:
             one.close()
         self._strangers.clear()
 
 
 class Stranger:
-    """One plain connection. What it says and hears is bytes."""
+    """One plain connection; it sends and receives bytes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -123,7 +123,7 @@ def send(topic: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def scene(folder: Path, descriptors: int = 0, topics: int = 400) -> Iterator[Scene]:
-    """A group whose nameserver wants registrations signed.
+    """Start a group whose nameserver requires signed registrations.
 
     Args:
         folder: theirs.
@@ -142,7 +142,7 @@ def scene(folder: Path, descriptors: int = 0, topics: int = 400) -> Iterator[Sce
 
 @contextlib.contextmanager
 def _most_memory(node: Node) -> Iterator[list[int]]:
-    """By how many bytes a process's memory, without pages of files, was above that of the beginning at most."""
+    """Return the largest growth of a process's memory in bytes, without pages of files, since the beginning."""
     before, grew, is_over = node.memory_bytes, [0], threading.Event()
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""A broker's desk: its real parts on a real store in a temporary directory, asked over connections in memory."""
+"""A desk: a broker's real parts on a real store in a temporary directory, with client connections in memory."""
 
 import asyncio
 import contextlib
@@ -35,14 +35,14 @@ STORE_HOST = encode_host(Host("127.0.0.1", 10911))
 
 
 def log_state(*, writable: bool, generation: int, leader: LeaderHint | None = None) -> LogState:
-    """What the log of a group's leader, or of a follower, says of itself."""
+    """Return the log state of a group's leader, or of a follower."""
     if writable:
         return LogState(LogRole.LEADER, generation, leader, None)
     return LogState(LogRole.FOLLOWER, generation, leader, not_leader("n1", generation, leader))
 
 
 async def eventually(condition: Callable[[], bool], what: str = "the condition") -> None:
-    """Wait until it holds.
+    """Wait until the condition holds.
 
     Raises:
         AssertionError: it does not within `WAIT_S`.
@@ -105,7 +105,7 @@ class MemoryClient:
         self.requests: list[Command] = []
 
     def give(self, *commands: Command) -> None:
-        """Hand over frames as one piece of input."""
+        """Pass frames to the broker as one piece of input."""
         self.connection.data_received(b"".join(map(encode, commands)))
 
     def take(self) -> None:
@@ -140,12 +140,12 @@ class MemoryClient:
         return self._opaque
 
     def close(self) -> None:
-        """The peer goes away."""
+        """Close the client's end."""
         self.connection.connection_lost(None)
 
 
 class Desk:
-    """Parts on an open store; `stop` and `start` again to see what survives."""
+    """Parts on an open store; a test may `stop` it and `start` it again to see what is kept."""
 
     def __init__(self, config: NodeConfig) -> None:
         self.node_config = config
@@ -203,7 +203,7 @@ class Desk:
         return MemoryClient(self.parts, ("127.0.0.1", self._ports))
 
     def records(self) -> list[Record]:
-        """Everything confirmed, in the log's order."""
+        """Return all confirmed records, in the log's order."""
         log = self.store.log
         return [record for _, view in log.walk(log.min_offset, log.confirm_offset) for record in decode_records(view)]
 
@@ -228,7 +228,7 @@ def send_fields(topic: str = "T", queue: int | str = 0, **changes: str) -> dict[
 
 
 def pull_fields(topic: str = "T", /, *, offset: object = 0, **changes: object) -> dict[str, str]:
-    """The header of a PULL_MESSAGE that brings its subscription along."""
+    """The header of a PULL_MESSAGE that contains its subscription."""
     fields: dict[str, object] = {
         "consumerGroup": "g",
         "topic": topic,
@@ -268,7 +268,7 @@ async def make_topic(client: MemoryClient, name: str = "T", queues: int = 1, per
 
 
 async def send(client: MemoryClient, body: bytes = b"hello", **changes: Any) -> Command:
-    """Send one message; it must be taken."""
+    """Send one message; it must be accepted."""
     answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(**changes), body)
     assert answer.code == 0, answer
     return answer
@@ -286,7 +286,7 @@ def small_config(directory: Path, **changes: Any) -> NodeConfig:
             "maxHashSlotNum": 1000,
             "maxIndexNum": 4000,
             "consumer_offset_persist_interval_ms": 100,
-            "diskMaxUsedSpaceRatio": 1.0,  # whatever else fills this machine's disk
+            "diskMaxUsedSpaceRatio": 1.0,  # also on a machine whose disk is nearly full
             "diskSpaceCleanForciblyRatio": 1.0,
             "diskSpaceWarningLevelRatio": 1.0,
             **changes,

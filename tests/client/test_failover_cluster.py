@@ -19,7 +19,7 @@ PAUSE_S = 0.02
 
 
 class Ledger:
-    """What was acknowledged to senders of a topic, and what each member of the group got."""
+    """The messages of a topic that were acknowledged to senders, and those that each member of the group received."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -40,7 +40,7 @@ class Ledger:
             self.delivered[message.queue].append(message)
 
     async def more(self, count: int) -> None:
-        """Return when so many further sends are acknowledged."""
+        """Return when `count` further sends are acknowledged."""
         wanted = len(self.acked) + count
         async with asyncio.timeout(WAIT_S):
             while len(self.acked) < wanted:

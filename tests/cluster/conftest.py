@@ -37,7 +37,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], what: str, limit_s: float = WAIT_S) -> None:
-    """Poll until it holds; fails the test with `what` otherwise."""
+    """Poll until the condition holds; fail the test with `what` otherwise."""
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
@@ -77,7 +77,7 @@ class Cluster:
         return [node for node in self.act("status")["nodes"] if node["role"] == role]
 
     def has_roles(self, masters: int, slaves: int) -> bool:
-        """Whether the nameserver shows so many of each now."""
+        """Return whether the nameserver shows these numbers of each role now."""
         roles = [node["role"] for node in self.act("status")["nodes"]]
         return (roles.count("master"), roles.count("slave")) == (masters, slaves)
 

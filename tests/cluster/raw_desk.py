@@ -1,4 +1,4 @@
-"""Raw requests to whoever leads a cluster, for tests of what survives a leader."""
+"""Raw requests to the leader of a cluster, for tests of state that outlives a leader."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ class Desk:
                 await asyncio.sleep(0.01)
 
     async def leave(self) -> None:
-        """Forget who led, and whom it is connected to."""
+        """Forget the leader, and close the connection to it."""
         await self._client.close()
         self._client = RemotingClient(self.questions)
         self._address = ""
@@ -88,13 +88,13 @@ class Desk:
         return await self.ask(RequestCode.SEND_MESSAGE_V2, ext | {"h": "0", "i": text, "j": "0", "k": "false"}, body)
 
     async def tell(self, code: int, ext: dict[str, str]) -> None:
-        """Say it once to the leader of the last answer; nothing comes back, lost words are lost."""
+        """Send a one-way request once to the leader of the last answer; it may be lost."""
         if self._address:
             with contextlib.suppress(RemotingError):
                 await self._client.oneway(self._address, Command(code, ext=ext))
 
     async def ends(self) -> list[int]:
-        """How many messages each queue of the topic has had."""
+        """Return the max offset of each queue of the topic."""
         fields = [{"topic": self._topic, "queueId": str(queue_id)} for queue_id in range(QUEUES)]
         return [int((await self.ask(RequestCode.GET_MAX_OFFSET, one)).ext["offset"]) for one in fields]
 

@@ -129,7 +129,7 @@ def draft() -> Callable[..., RecordDraft]:
 
 
 class ManualFlusher:
-    """Keeps flush requests until the test says that the disk has done them."""
+    """Keeps flush requests until the test completes them."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, Callable[[int], None]]] = []
@@ -192,7 +192,7 @@ class MemoryMachine:
 
 
 class Recorder:
-    """A log listener that keeps what it hears."""
+    """A log listener that records its calls."""
 
     def __init__(self) -> None:
         self.confirmed: list[int] = []
@@ -276,13 +276,13 @@ class RaftCluster:
         log._files._lock.release()
 
     def deafen(self, *node_ids: str) -> None:
-        """Their connections stand, but nothing that arrives is heard: the leader has links and no answers."""
+        """Drop everything that arrives at these nodes, while their connections stand: the leader gets no answers."""
         for node_id in node_ids:
             transport: Any = self.logs[node_id]._transport
             transport.deliver = lambda peer_id, code, body: None
 
     def leader(self) -> str | None:
-        """The one that takes messages."""
+        """Return the log that is writable."""
         return next((node_id for node_id, log in self.logs.items() if log.state.writable), None)
 
     async def elected(self) -> str:
@@ -299,7 +299,7 @@ class RaftCluster:
         )
 
     async def append(self, node_id: str, *bodies: bytes) -> AppendReceipt | Refusal:
-        """Append one batch; what its `done` was given."""
+        """Append one batch; return the argument of its `done`."""
         answer: asyncio.Future[AppendReceipt | Refusal] = asyncio.get_running_loop().create_future()
         self.logs[node_id].append([make_draft(body) for body in bodies], answer.set_result)
         assert not answer.done(), "done was called inside append"
@@ -320,7 +320,7 @@ class RaftCluster:
         return {name: data for name, data in files.items() if data}
 
     async def caught_up(self, *node_ids: str) -> None:
-        """All (of these) logs have confirmed what the leader has."""
+        """Return whether all (of these) logs have confirmed everything that the leader has."""
         leader = await self.elected()
         names = node_ids or tuple(self.logs)
         await until(

@@ -53,7 +53,7 @@ class Peer:
         return await self.answer()
 
     async def closed(self) -> None:
-        """Returns when the other end has closed."""
+        """Return when the other end has closed."""
         async with asyncio.timeout(WAIT_S):
             while await self._reader.read(1 << 16):
                 pass
@@ -63,7 +63,7 @@ class Peer:
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
 
-    # ---- what brokers and clients say
+    # ---- requests of brokers and clients
 
     async def register(
         self,
@@ -132,7 +132,7 @@ class Served:
         return self._peers[-1]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns when the condition on the server holds."""
+        """Return when the condition on the server holds."""
         async with asyncio.timeout(WAIT_S):
             while not condition():
                 await asyncio.sleep(0.005)

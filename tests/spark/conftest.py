@@ -49,7 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def patiently(act: Callable[[], T]) -> T:
-    """Do something that runs a stream; again where its Python worker needed more than the 10 s that Spark gives it."""
+    """Run a stream; run it again if its Python worker needed more than the 10 s that Spark allows."""
     for _ in range(4):
         try:
             return act()

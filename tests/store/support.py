@@ -79,7 +79,7 @@ def fill(
     sys_flag: int = 0,
     queue_offset: int = 0,
 ) -> None:
-    """Give a draft everything that the log does not stamp."""
+    """Set all fields of a draft that the log does not set."""
     draft.topic, draft.queue_id, draft.flag, draft.sys_flag = topic.encode(), queue_id, 0, sys_flag
     draft.born_timestamp, draft.born_host, draft.reconsume_times = 1_700_000_000_000, HOST, 0
     draft.prepared_transaction_offset, draft.body = 0, body
@@ -106,7 +106,7 @@ def queued(queue: ConsumeQueue, body: bytes = b"body", *, tags: str | None = Non
 
 
 class Outcomes:
-    """A `done` that keeps what it was called with."""
+    """A `done` that records its arguments."""
 
     def __init__(self) -> None:
         self.all: list[AppendReceipt | Refusal] = []
@@ -309,7 +309,7 @@ class MemoryLog:
 
 
 class Recorder:
-    """A `StoreListener` that keeps what it was told, in order."""
+    """A `StoreListener` that records its calls, in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
@@ -331,7 +331,7 @@ class Recorder:
 
 
 def killed_image(root: Path, copy: Path) -> Path:
-    """What is there if the store's process is killed now: stores into mappings are in the page cache.
+    """Copy the directory as a kill of the store's process would leave it: stores into mappings are in the page cache.
 
     Without the trash, which a thread empties while this copies; a start removes what is left of it.
     """

@@ -94,7 +94,7 @@ class Source:
         return opened.copy(cast("ConsumeQueue", self), cast("ReplicatedLog", self), 1 << 40, TimeSlice(float("inf")))
 
     def read_all(self, opened: CompactionLog) -> list[tuple[int, str, bytes]]:
-        """What a consumer gets that pulls from offset 0 on."""
+        """Return what a consumer gets that pulls from offset 0 on."""
         found: list[tuple[int, str, bytes]] = []
         offset = 0
         while True:
@@ -113,7 +113,7 @@ def find_tags(record: memoryview) -> bytes | None:
 
 
 def compact_all(opened: CompactionLog, position: int = -1) -> int:
-    """Compact what is due; answer the new position."""
+    """Compact what is due; return the new position."""
     segments = opened.due(position)
     if not segments:
         return position

@@ -25,7 +25,7 @@ class Disk:
         self.image = image
 
     def lose_end_of(self, path: Path) -> int:
-        """Let the disk forget its end, bit by bit, until a part of a file cannot be read; answer where that begins."""
+        """Cut the disk's image at its end, step by step, until a part of a file cannot be read; return its start."""
         os.sync()
         for size in range(self.image.stat().st_size, 0, -2 * MEBIBYTE):
             os.truncate(self.image, size)
@@ -36,7 +36,7 @@ class Disk:
 
 
 def first_unreadable(path: Path) -> int | None:
-    """Position of the first page that the disk, not the memory, cannot give."""
+    """Return the position of the first page that cannot be read from the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -56,7 +56,7 @@ def run(*command: str | Path) -> str:
     """Output of a command.
 
     Raises:
-        pytest.skip.Exception: it does not work here.
+        pytest.skip.Exception: the command does not work on this machine.
     """
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode != 0:

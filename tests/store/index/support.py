@@ -71,12 +71,12 @@ def keyed(
 
 
 async def put_keyed(store: OpenStore, keys: str | None, unique: str | None = None, **more: str | int) -> int:
-    """Put one message; answer its physical offset."""
+    """Put one message; return its physical offset."""
     draft = keyed(store, keys, unique, **more)  # type: ignore[arg-type]
     await put_all(store, [draft])
     return draft.physical_offset
 
 
 async def found(store: OpenStore, key: str, topic: str = "T", count: int = 64) -> list[int]:
-    """All that the index knows of a key, newest first."""
+    """Return all offsets of a key in the index, newest first."""
     return (await index_of(store).query(topic, key, count, *FOREVER)).offsets
