@@ -254,7 +254,7 @@ class Broker:
         config = self._config
         self._page = page = MetricsPage(config, self.registry, self.parts, wall_clock_ms)
         if config.metrics_exporter is MetricsExporter.PROM:
-            self._prometheus = HealthServer(page.theirs, self._ready)
+            self._prometheus = HealthServer(page.rocketmq_page, self._ready)
             await self._prometheus.start(config.metrics_host or config.advertised_host, config.metrics_port)
 
     def metrics_page(self) -> AsyncIterator[bytes]:

@@ -162,8 +162,8 @@ class NameserverLinks:
             RequestCode.QUERY_DATA_VERSION, ext=self.identity(), body=dumps(self._describe().version.to_json())
         )
 
-    def heard(self, answer: Command) -> None:
-        """Take a nameserver's answer to a registration, which may have the HA address of the master."""
+    def take_master_from(self, answer: Command) -> None:
+        """Report the addresses of the master that a nameserver's answer to a registration has, if it has any."""
         address = answer.ext.get("masterAddr", "")
         if address or self._has_master:
             self._has_master = self._on_master(address, answer.ext.get("haServerAddr", ""))
@@ -289,7 +289,7 @@ class _Link:
             if answer is None:
                 self._changed = self._known_over = None
                 return False
-            self._owner.heard(answer)
+            self._owner.take_master_from(answer)
             self._known_over = self._owner.connected(self._namesrv)
             self._takes_increments = answer.ext.get("takesIncrements") == "true"
         self.confirmed_revision = max(self.confirmed_revision, revision)

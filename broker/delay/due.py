@@ -38,7 +38,7 @@ class DueTimer:
 
     @property
     def is_roll(self) -> bool:
-        """Whether it goes into the timer topic again instead of its real topic."""
+        """Whether its time is beyond the wheel, so that it goes into the timer topic again."""
         return bool(self.magic & MAGIC_ROLL)
 
     @property

@@ -39,27 +39,27 @@ class MetricsPage:
         self._gauges = Gauges(config, parts, clock_ms)
         self._groups = Groups(parts, clock_ms)
         self._own_writer = TextWriter(tuple(registry.labels.items()))
-        self._their_writer = TextWriter(common_labels(config), SCOPE)
-        self._whole, self._theirs = SharedPage(self._make_whole), SharedPage(self._make_theirs)
+        self._rocketmq_writer = TextWriter(common_labels(config), SCOPE)
+        self._whole, self._rocketmq_page = SharedPage(self._make_whole), SharedPage(self._make_rocketmq_page)
 
     def whole(self) -> AsyncIterator[bytes]:
         """Yield the page of the health port."""
         return self._whole.read()
 
-    def theirs(self) -> AsyncIterator[bytes]:
+    def rocketmq_page(self) -> AsyncIterator[bytes]:
         """Yield the page with RocketMQ's 5.x names only."""
-        return self._theirs.read()
+        return self._rocketmq_page.read()
 
     async def _make_whole(self) -> AsyncIterator[bytes]:
         yield self._registry.render().encode()
         async for piece in self._section(self._own_writer, _replication(self._parts)):
             yield piece
-        async for piece in self._make_theirs():
+        async for piece in self._make_rocketmq_page():
             yield piece
 
-    def _make_theirs(self) -> AsyncIterator[bytes]:
+    def _make_rocketmq_page(self) -> AsyncIterator[bytes]:
         collectors = self._gauges.collect(), counter_families(self._parts.context.counting), self._groups.collect()
-        return self._section(self._their_writer, *collectors)
+        return self._section(self._rocketmq_writer, *collectors)
 
     def _section(self, writer: TextWriter, *collectors: Collector) -> AsyncIterator[bytes]:
         """Yield families as text; as on RocketMQ's page, one without rows is left out."""

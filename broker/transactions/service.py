@@ -218,7 +218,7 @@ class TransactionService:
         self._deliveries.deliver(DeliveryKind.TRANSACTION, half.queue_offset, [draft], settle)
 
     def give_back(self, half: Half) -> None:
-        """End a decision that cannot be carried out; the message stays open."""
+        """End a decision that cannot be carried out; the half message stays open."""
         self._free(half)
 
     def roll_back(self, half: Half) -> None:

@@ -76,7 +76,7 @@ class Books:
 
 
 class BrokerProcess:
-    """A cluster of one broker, from the command line."""
+    """A cluster of one broker, started and stopped by the command line."""
 
     def __init__(self, mode: str, directory: Path) -> None:
         self._directory = directory

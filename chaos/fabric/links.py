@@ -94,7 +94,7 @@ class Links:
             if time.monotonic() > deadline:
                 raise CommandError(f"Toxiproxy does not answer at {self._api}")
             time.sleep(_POLL_S)
-        with _said_plainly():
+        with _as_command_error():
             for link in self._links.values():
                 proxy = self._server.create(upstream=link.upstream, name=link.name, listen=link.listen)
                 self._proxies[link.name] = proxy
@@ -105,7 +105,7 @@ class Links:
         Raises:
             CommandError: it does not answer, or lacks one.
         """
-        with _said_plainly():
+        with _as_command_error():
             proxies = self._server.proxies()
             for link in self._links.values():
                 if link.name not in proxies:
@@ -149,7 +149,7 @@ class Links:
         """
         ways = self._ways(pairs)
         self._remove([way for way in ways if way in self._changed])
-        with _said_plainly():
+        with _as_command_error():
             left = [str(way) for way in ways if way.stream in self._proxies[way.link.name].toxics()]
         if left:
             raise CommandError(f"Toxiproxy has not removed what changed {', '.join(left)}")
@@ -161,7 +161,7 @@ class Links:
         Raises:
             CommandError: Toxiproxy does not answer, or refuses.
         """
-        with _said_plainly():
+        with _as_command_error():
             self._server.reset()
         self._changed.clear()
 
@@ -180,7 +180,7 @@ class Links:
     def _put(self, ways: Sequence[_Way], kind: str, attributes: dict[str, int]) -> None:
         self._remove([way for way in ways if way in self._changed])
         for way in ways:
-            with _said_plainly():
+            with _as_command_error():
                 self._proxies[way.link.name].add_toxic(
                     type=kind, stream=way.stream, name=way.stream, attributes=attributes
                 )
@@ -188,7 +188,7 @@ class Links:
 
     def _remove(self, ways: Sequence[_Way]) -> None:
         for way in ways:
-            with _said_plainly():
+            with _as_command_error():
                 self._proxies[way.link.name].destroy_toxic(way.stream)
             self._changed.discard(way)
 
@@ -230,7 +230,7 @@ def _crossing_s(way: _Way, limit_s: float) -> float:
 
 
 @contextlib.contextmanager
-def _said_plainly() -> Iterator[None]:
+def _as_command_error() -> Iterator[None]:
     """Turn an error of Toxiproxy's client into a CommandError."""
     try:
         yield

@@ -115,7 +115,7 @@ class Observer:
         return deepcopy(self, {id(self._disks): {}})
 
     def go_on(self, disks: Mapping[str, Machine[Any]]) -> None:
-        """Look at these disks from now on."""
+        """Check these disks from now on, in place of the ones before."""
         self._disks = dict(disks)
 
     def committed_chain(self, index: int) -> int:
@@ -123,7 +123,7 @@ class Observer:
         return self.committed[index] if index >= 0 else NEW_CHAIN
 
     def booted(self, name: str, raft: Raft) -> None:
-        """A process began."""
+        """Check what a process has found at its start."""
         self._expect(raft.state.term >= self._terms.get(name, 0), "R3", f"{name} came back in term {raft.state.term}")
         self._seen[name] = view(raft)
         if not raft.state.recovering:
@@ -150,7 +150,7 @@ class Observer:
         self._chains = {key: chain for key, chain in self._chains.items() if key[1] <= known}
 
     def after(self, name: str, raft: Raft) -> None:
-        """An event on this node is over."""
+        """Check the invariants of one node after an event on it."""
         before = self._seen[name]
         try:
             self._seen[name] = after = check(before, raft)

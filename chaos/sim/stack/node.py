@@ -150,7 +150,7 @@ class StoreProcess(Process):
         return self.files.boot
 
     def has(self, what: str, event: Callable[[], None]) -> None:
-        """Let something happen: now, after a pause, or never."""
+        """Let something happen in this process: now, after its pause, or never."""
         self._run(what, event)
 
     def accept(self) -> Connection:
@@ -238,7 +238,7 @@ class StoreProcess(Process):
         """Do nothing: the log's timers run since it was opened."""
 
     def start_flushing(self) -> None:
-        """Nothing: the log's flusher has its own timer."""
+        """Do nothing: the log's flusher has a timer of its own."""
         timers = Timers(self.loop.as_loop)
         timers.every(0.2, self._follower.saver.save_soon)
         for subsystem in self.parts.subsystems:

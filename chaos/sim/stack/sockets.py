@@ -66,7 +66,7 @@ class End:
         self._read()
 
     def arrives(self, data: bytes | None) -> None:
-        """Bytes have come, or the end of them."""
+        """Take bytes that have arrived, or the end of the stream (None)."""
         self._arrived.append(data)
         self._read()
 
@@ -175,7 +175,7 @@ class Sockets:
         self._later(lambda: owner.has("connected", lambda: _connected(here, waiting)))
 
     def carry(self, end: End, data: bytes | None) -> None:
-        """Bring bytes, or the end of them, from one end to the other."""
+        """Carry bytes, or the end of the stream (None), from one end to the other."""
         if end.is_reset:
             return
         way = self._ways[end]

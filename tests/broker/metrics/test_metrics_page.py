@@ -93,8 +93,8 @@ class Scraped:
         self.desk = desk
         self.page = MetricsPage(desk.config, Registry(), desk.parts, wall_clock_ms)
 
-    async def theirs(self) -> dict[str, Shown]:
-        return read_page(await text_of(self.page.theirs()))
+    async def rocketmq_page(self) -> dict[str, Shown]:
+        return read_page(await text_of(self.page.rocketmq_page()))
 
     async def whole(self) -> dict[str, Shown]:
         return read_page(await text_of(self.page.whole()))
@@ -170,7 +170,7 @@ async def do_everything(desk: Desk, client: MemoryClient) -> None:
 
 async def test_every_metric_of_a_real_broker_is_there_with_its_type_labels_help_and_bounds(scraped: Scraped) -> None:
     await do_everything(scraped.desk, scraped.desk.client())
-    shown = await scraped.theirs()
+    shown = await scraped.rocketmq_page()
     assert set(shown) == set(GOLDEN)
     for name, golden in GOLDEN.items():
         found = shown[name]
@@ -182,7 +182,7 @@ async def test_every_metric_of_a_real_broker_is_there_with_its_type_labels_help_
 async def test_the_numbers_are_those_of_what_was_done(scraped: Scraped) -> None:
     desk = scraped.desk
     await do_everything(desk, desk.client())
-    shown = await scraped.theirs()
+    shown = await scraped.rocketmq_page()
     came = shown["rocketmq_messages_in_total"]
     assert value(came, topic="T", message_type="normal", is_system="false") == 3
     assert value(came, topic="T", message_type="fifo") == 1
@@ -207,7 +207,7 @@ async def test_what_consumers_got_and_how_far_they_are_is_told(scraped: Scraped)
     desk = scraped.desk
     client = desk.client()
     await do_everything(desk, client)
-    shown = await scraped.theirs()
+    shown = await scraped.rocketmq_page()
     out = shown["rocketmq_messages_out_total"]
     assert value(out, topic="T", consumer_group="g") == 1 + 4
     assert value(out, topic="T", consumer_group="popper", is_retry="false") == 2 + 5
@@ -215,7 +215,7 @@ async def test_what_consumers_got_and_how_far_they_are_is_told(scraped: Scraped)
     await desk.parts.context.offsets.drain()
     commit = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "1"}
     assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)).code == 0
-    shown = await scraped.theirs()
+    shown = await scraped.rocketmq_page()
     of_group = {"consumer_group": "g", "topic": "T", "is_retry": "false"}
     assert value(shown["rocketmq_consumer_lag_messages"], **of_group) == 6
     assert value(shown["rocketmq_consumer_inflight_messages"], **of_group) == 3
@@ -231,7 +231,7 @@ async def test_what_consumers_got_and_how_far_they_are_is_told(scraped: Scraped)
 
 async def test_requests_are_told_apart_by_answer_and_by_whether_they_were_held(scraped: Scraped) -> None:
     await do_everything(scraped.desk, scraped.desk.client())
-    latency = (await scraped.theirs())["rocketmq_rpc_latency_milliseconds"]
+    latency = (await scraped.rocketmq_page())["rocketmq_rpc_latency_milliseconds"]
     pulls = {"request_code": "pull_message", "response_code": "success", "result": "success"}
     assert value(latency, is_long_polling="true", **pulls) == 1
     assert value(latency, is_long_polling="false", **pulls) == 1
@@ -245,7 +245,7 @@ async def test_requests_are_told_apart_by_answer_and_by_whether_they_were_held(s
 async def test_labels_that_are_configured_are_on_every_series_and_in_order(tmp_path: Path) -> None:
     desk = Desk(small_config(tmp_path, metrics_labels=(("zone", "z"), ("dc", 'e"')), metrics_in_delta=True))
     await desk.start()
-    text = await text_of(Scraped(desk).page.theirs())
+    text = await text_of(Scraped(desk).page.rocketmq_page())
     series = [line for line in text.splitlines() if not line.startswith("#")]
     assert all('aggregation="delta"' in line and 'zone="z"' in line and r'dc="e\""' in line for line in series)
     assert all(line.partition("{")[2].startswith('otel_scope_name="broker-meter",aggregation=') for line in series)
@@ -259,7 +259,7 @@ async def test_label_sets_beyond_the_limit_are_counted_together(tmp_path: Path) 
     for number in range(10):
         await make_topic(client, f"T{number}")
         await send(client, topic=f"T{number}")
-    shown = (await Scraped(desk).theirs())["rocketmq_messages_in_total"]
+    shown = (await Scraped(desk).rocketmq_page())["rocketmq_messages_in_total"]
     assert len(shown.values) <= 5
     assert sum(shown.values.values()) == 10
     assert value(shown, otel_metric_overflow="true") == 6
