@@ -11,6 +11,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 50, 60
 _COLOURS: Final = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
 _TICKS: Final = 5
 _LINES_MAX: Final = len(_COLOURS)
+_NAMES_A_ROW: Final = 4
+_NAME_LENGTH: Final = 32
 
 
 def line_chart(title: str, unit: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> str:
@@ -49,10 +51,11 @@ def line_chart(title: str, unit: str, lines: Mapping[str, Sequence[tuple[int, fl
         ]
     for number, name in enumerate(drawn):
         points = " ".join(f"{x(at)},{y(value)}" for at, value in lines[name])
-        colour, place = _COLOURS[number], _LEFT + number * (width // _LINES_MAX)
+        colour, row, column = _COLOURS[number], *divmod(number, _NAMES_A_ROW)
+        place = f'x="{_LEFT + column * (width // _NAMES_A_ROW)}" y="{34 + 13 * row}"'
         parts += [
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>',
             f'<circle cx="{x(lines[name][-1][0])}" cy="{y(lines[name][-1][1])}" r="2.5" fill="{colour}"/>',
-            f'<text x="{place}" y="40" font-size="12" fill="{colour}">{escape(name[:16])}</text>',
+            f'<text {place} font-size="11" fill="{colour}">{escape(name[:_NAME_LENGTH])}</text>',
         ]
     return "\n".join([*parts, "</svg>", ""])

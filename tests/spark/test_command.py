@@ -1,7 +1,9 @@
 """`ledgermq pipeline`: the verdict is the exit code; what is wrong is told in one line."""
 
+import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from ledgermq.spark import session
 from tests.spark.conftest import RunningBroker
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import numbers, outgoing, reader, rows_of
+from tests.store.support import GOLDEN, golden
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -92,6 +95,27 @@ class Kept:
 
     def stop(self) -> None:
         """Leave it to the others."""
+
+
+@pytest.mark.java
+def test_statistics_are_told_written_and_drawn(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "make_session", lambda _: Kept(spark))
+    golden.restore_tree(GOLDEN / "store-classic" / "clean", tmp_path / "store")
+    files = [tmp_path / name for name in ("a.csv", "a.svg", "lag.csv", "lag.svg")]
+    options = [word for name, path in zip(("csv", "svg", "lag-csv", "lag-svg"), files, strict=True)
+               for word in (f"--{name}", str(path))]  # fmt: skip
+    assert main(["pipeline", "stats", str(tmp_path / "store"), "--state", str(tmp_path / "state"), *options]) == 0
+    shown = capsys.readouterr().out
+    counts, drawn, lags, drawn_lags = (path.read_text() for path in files)
+    assert re.search(r"^GoldenNormal +\d+ ", shown, re.MULTILINE) and "GoldenNormal" in counts and "<svg" in drawn
+    behind = {tuple(row[:3]): int(row[4]) for row in csv.reader(lags.splitlines()[1:])}
+    total = sum(
+        lag for (group, topic, _), lag in behind.items() if (group, topic) == ("GoldenSqlGroup", "GoldenNormal")
+    )
+    assert total > 0 and f"{total} messages behind: GoldenSqlGroup of GoldenNormal\n" in shown
+    assert "GoldenSqlGroup of GoldenNormal" in drawn_lags
 
 
 @pytest.mark.java
