@@ -112,7 +112,7 @@ def check_span(data: Buffer, first_index: int, last_index: int, term: int, start
     for index in range(first_index, last_index + 1):
         if offset + HEADER_SIZE > end:
             raise EntryFormatError(start_position + offset, f"{end - offset} bytes left, expected entry {index}")
-        magic, size, found, entry_term, position, _, _, _, body_size = unpack(data, offset)
+        magic, size, found, entry_term, position, channel, chain_crc, _, body_size = unpack(data, offset)
         if (
             found != index
             or position != start_position + offset
@@ -120,6 +120,8 @@ def check_span(data: Buffer, first_index: int, last_index: int, term: int, start
             or entry_term != term
             or magic != MAGIC
             or body_size <= 0
+            or channel
+            or chain_crc
         ):
             detail = f"magic {magic}, size {size}, index {found}, term {entry_term}, position {position}"
             raise EntryFormatError(

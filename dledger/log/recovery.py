@@ -190,13 +190,13 @@ class EntryScan:
         at, at_end, buffer = index * INDEX_UNIT_SIZE - units.start_offset, units.size_bytes, units.buffer
         unpack, pack, crc_of = HEADER.unpack_from, INDEX_UNIT.pack_into, crc32
         while offset + HEADER_SIZE <= limit and at < at_end:
-            magic, size, entry_index, entry_term, position, _, _, crc, body_size = unpack(view, offset)
+            magic, size, entry_index, entry_term, position, channel, chain_crc, crc, body_size = unpack(view, offset)
             end = offset + size
             if magic != MAGIC or entry_index != index or entry_term != term or position != base + offset:
                 break
             if body_size <= 0 or size != body_size + HEADER_SIZE or end > limit:
                 break
-            if not crc or crc_of(view[offset + HEADER_SIZE : end]) != crc:
+            if channel or chain_crc or not crc or crc_of(view[offset + HEADER_SIZE : end]) != crc:
                 break
             pack(buffer, at, MAGIC, position, size, index, term)
             index, at, offset = index + 1, at + INDEX_UNIT_SIZE, end

@@ -63,4 +63,6 @@ def header_fault(header: EntryHeader, position: int, limit: int) -> str | None:
         return f"size {header.size} does not fit into the {limit} bytes left in the file"
     if header.position != position:
         return f"position field is {header.position}, expected {position}"
+    if header.channel or header.chain_crc:
+        return f"channel is {header.channel}, chain CRC {header.chain_crc:#x}; DLedger writes 0 for both"
     return None

@@ -56,7 +56,7 @@ def test_a_span_with_a_changed_header_is_refused_with_its_place(bodies: list[byt
     raw = bytearray(chain(bodies))
     entry = data.draw(st.integers(0, len(bodies) - 1))
     start = sum(len(body) + HEADER_SIZE for body in bodies[:entry])
-    checked = [*range(32), *range(44, 48)]  # all but channel and the two CRCs
+    checked = [*range(40), *range(44, 48)]  # all but the CRC of the body, which the span's own covers
     raw[start + data.draw(st.sampled_from(checked))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(EntryFormatError) as refused:
         check_span(raw, 7, 6 + len(bodies), 3, 1000)
@@ -74,3 +74,13 @@ def test_any_changed_bit_of_a_body_is_noticed(body: bytes, data: st.DataObject) 
     entry = bytearray(encode_entry(0, 0, 0, body))
     entry[HEADER_SIZE + data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     assert "body CRC" in (body_fault(entry, 0, read_header(entry, 0), records=False) or "")
+
+
+@given(place=st.integers(0, 47), bit=st.integers(0, 7), body=st.binary(min_size=1, max_size=100))
+def test_no_bit_of_an_entry_can_change_unnoticed(place: int, bit: int, body: bytes) -> None:
+    for at in (place, HEADER_SIZE + place % len(body)):
+        raw = bytearray(encode_entry(7, 3, 1000, body))
+        raw[at] ^= 1 << bit
+        header = read_header(raw, 0)
+        fault = header_fault(header, 1000, len(raw) + 8) or body_fault(raw, 0, header, records=False)
+        assert fault or (header.entry_index, header.term) != (7, 3) or not header.body_crc
