@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import Final
 
 from chaos.elections.controllers import LEASE_S, SimControllers
@@ -119,7 +120,7 @@ class SimBroker:
         self.kill()
         if self.epochs and self.doubt.epoch is None:
             self.doubt = Doubt(self.epochs[-1].number)
-        del self.log[self._network.random.randint(0, len(self.log)) :]
+        del self.log[self._chance("power cuts").randint(0, len(self.log)) :]
 
     @property
     def is_master(self) -> bool:
@@ -141,14 +142,17 @@ class SimBroker:
     def put(self) -> None:
         """Take a record of a client; a broker that does not lead refuses it."""
         if self._is_up and self._is_open and self._paused_until_s <= self._network.now_s:
-            self.log.append(f"{self._epoch}/{self._network.random.getrandbits(40)}")
+            self.log.append(f"{self._epoch}/{self._chance('records').getrandbits(40)}")
 
     def hand_over(self) -> None:
         """An administrator wants another master; whoever does not lead, or has no slaves in sync, does nothing."""
         able = [id_of(copy) for copy in self._copies.slaves.values() if id_of(copy) in self._copies.agreed]
         if self._is_up and self._is_open and able and self._paused_until_s <= self._network.now_s:
-            self._successor, self._is_open = self._network.random.choice(able), False
+            self._successor, self._is_open = self._chance("hand-overs").choice(able), False
             self._settle()
+
+    def _chance(self, consumer: str) -> Random:
+        return self._network.chance(f"{consumer} of {self.name}")
 
     @property
     def _now_s(self) -> float:
@@ -179,7 +183,7 @@ class SimBroker:
                 self._beat(name, now_s)
         if now_s >= self._asks_at_s:
             self._asks_at_s = now_s + _ASK_S
-            self._ask(self._network.random.choice(self._controllers.names))
+            self._ask(self._chance("questions").choice(self._controllers.names))
 
     def _call(self, name: str, question: Callable[[], Callable[[], None] | None]) -> None:
         """Run `question` at the controller of this name, and what that returns here, with the answer."""
@@ -237,7 +241,13 @@ class SimBroker:
         if election is not None:
             is_new = election is Election.NEW_PROCESS
             self._beat(name, self._now_s)
-            self._call(name, lambda: self._controllers.elect(name, self.broker_id, new_process=is_new))
+            life, network = self._life, self._network
+
+            def elected(epoch: int) -> None:
+                if is_new:
+                    network.send(name, self.name, lambda: self.arrive(life, partial(self._replica_role.elected, epoch)))
+
+            self._call(name, lambda: self._controllers.elect(name, self.broker_id, elected, new_process=is_new))
 
     def _lead(self, known: GroupDecision) -> None:
         end = len(self.log)
@@ -310,7 +320,7 @@ class SimBroker:
             return
         self._asked = proposal, now_s
         epoch, network = self._epoch, self._network
-        name = network.random.choice(self._controllers.names)
+        name = self._chance("proposals").choice(self._controllers.names)
         life = self._life
 
         def asked() -> None:
@@ -347,7 +357,7 @@ class SimBroker:
                 self._resign(self._successor)
 
     def _resign(self, successor: int) -> None:
-        epoch, name = self._epoch, self._network.random.choice(self._controllers.names)
+        epoch, name = self._epoch, self._chance("hand-overs").choice(self._controllers.names)
         self._replica_role.resign()
         self._is_master, self._successor = False, None
         self._lease.give_up()

@@ -58,7 +58,7 @@ class SimControllers:
     def change_leader(self) -> None:
         """Elect another controller, of which the present leader does not learn."""
         others = [name for name in self.names if name != self._leader]
-        self._lead(self._network.random.choice(others))
+        self._lead(self._network.chance("controllers that lead").choice(others))
 
     @property
     def group(self) -> Group:
@@ -89,11 +89,12 @@ class SimControllers:
         address = "" if group.master_id is None else f"b{group.master_id}"
         return GroupDecision(group.master_id, address, address, group.master_epoch, group.in_sync, group.set_epoch)
 
-    def elect(self, name: str, asker: int, *, new_process: bool) -> None:
-        """A broker asks for an election."""
+    def elect(self, name: str, asker: int, elected: Callable[[int], None], *, new_process: bool) -> None:
+        """A broker asks for an election; `elected` may never be called with the epoch."""
         group = self._view(self._all[name])
         can_depose = new_process and asker == group.master_id
-        self._elect(name, asker, can_depose or not self._is_alive(self._all[name], group.master_id), new_process, None)
+        can_depose = can_depose or not self._is_alive(self._all[name], group.master_id)
+        self._elect(name, asker, can_depose, new_process, None, elected)
 
     def hand_over(self, name: str, successor: int, epoch: int) -> None:
         """The master of `epoch` has resigned and names another one."""
@@ -123,7 +124,7 @@ class SimControllers:
                            alive=alive, renew=renew)  # fmt: skip
 
         def decided(outcome: CommandOutcome) -> None:
-            if outcome.cause is None and self._network.random.random() < _CUT_OFF:
+            if outcome.cause is None and self._network.chance("answers lost").random() < _CUT_OFF:
                 self._network.isolate(f"b{master_id}")  # the answer, and the frames behind it, do not arrive
             answered(outcome)
 
@@ -147,7 +148,7 @@ class SimControllers:
         for name, one in self._all.items():
             if name == self._leader:
                 one.answered_s = self._now_s(one)
-            elif one.leads and self._network.random.random() < 0.05:
+            elif one.leads and self._network.chance("scans").random() < 0.05:
                 one.leads, one.last_view = False, None
                 one.grants.follows()
             if one.leads:
@@ -163,7 +164,15 @@ class SimControllers:
         if group.master_id is not None and not self._is_alive(one, group.master_id) and one.heard:
             self._elect(name, BY_CONTROLLER, True, False, group.master_epoch)
 
-    def _elect(self, name: str, asker: int, can_depose: bool, new_process: bool, seen_epoch: int | None) -> None:
+    def _elect(
+        self,
+        name: str,
+        asker: int,
+        can_depose: bool,
+        new_process: bool,
+        seen_epoch: int | None,
+        elected: Callable[[int], None] = lambda _: None,
+    ) -> None:
         one = self._all[name]
         group = self._view(one)
         if not one.leads or one.is_deciding:
@@ -180,7 +189,12 @@ class SimControllers:
             command = Elect(name=NAME, asker=asker, designated=False, alive=alive,
                             unclean=self._network.faults.elects_anybody, seen_epoch=seen_epoch,
                             new_process=new_process)  # fmt: skip
-            self._submit(name, command, lambda _: one.grants.resume(NAME))
+            self._submit(name, command, decided)
+
+        def decided(outcome: CommandOutcome) -> None:
+            one.grants.resume(NAME)
+            if outcome.cause is None and outcome.group is not None:
+                elected(outcome.group.master_epoch)
 
         self._network.at(wait_s + 0.001, decide)
 
@@ -193,7 +207,7 @@ class SimControllers:
                 answered(self._apply(command))
 
         if self._all[name].leads:
-            self._network.at(self._network.random.uniform(0.001, 0.01), commit)
+            self._network.at(self._network.chance("agreement").uniform(0.001, 0.01), commit)
 
     def _apply(self, command: StateCommand) -> CommandOutcome:
         self._number += 1

@@ -102,7 +102,9 @@ class Network:
     """
 
     def __init__(self, seed: int, faults: Faults, names: Sequence[str]) -> None:
-        self.random = random.Random(seed)
+        self._seed = seed
+        self._streams: dict[str, random.Random] = {}
+        self._delays = self.chance("delays")
         self.faults = faults
         self.seen = Seen()
         self.names = names
@@ -111,6 +113,12 @@ class Network:
         self._count = 0
         self._cut: set[frozenset[str]] = set()
         self._last_s: dict[tuple[str, str], float] = {}
+
+    def chance(self, consumer: str) -> random.Random:
+        """The random stream of one consumer: what others draw, and further ones, change nothing of it."""
+        if consumer not in self._streams:
+            self._streams[consumer] = random.Random(f"{consumer} {self._seed}")
+        return self._streams[consumer]
 
     def next_event(self) -> Callable[[], None] | None:
         """Move the time to the next event, and return it; None when there is none."""
@@ -128,7 +136,7 @@ class Network:
         """Send a message: `action` runs when it arrives, in order, if the two reach each other now and then."""
         pair = frozenset((sender, receiver))
         if pair not in self._cut:
-            delay_s = self.random.uniform(*_DELAY_S) * (20 if self.random.random() < 0.01 else 1)
+            delay_s = self._delays.uniform(*_DELAY_S) * (20 if self._delays.random() < 0.01 else 1)
             arrives_s = max(self.now_s + delay_s, self._last_s.get((sender, receiver), 0.0))
             self._last_s[sender, receiver] = arrives_s
             self.at(arrives_s - self.now_s, lambda: None if pair in self._cut else action())
@@ -147,4 +155,4 @@ class Network:
 
     def rate(self) -> float:
         """How fast a clock runs: no two differ by more than leases allow for."""
-        return 1 + self.random.uniform(0, DRIFT * 0.99)
+        return 1 + self.chance("clocks").uniform(0, DRIFT * 0.99)

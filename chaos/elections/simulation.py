@@ -40,6 +40,7 @@ class ElectionSimulation:
         self._fault_count = 0
         names = [*(f"b{broker_id}" for broker_id in BROKERS), *CONTROLLERS]
         self._network = network = Network(seed, faults or Faults(), names)
+        self._chance = network.chance("faults")
         self._controllers = SimControllers(network)
         self._brokers: dict[int, SimBroker] = {}
         for broker_id in BROKERS:
@@ -65,37 +66,37 @@ class ElectionSimulation:
         """Send a record as a client does, to a broker that takes it."""
         for broker in self._brokers.values():
             broker.put()
-        self._network.at(self._network.random.uniform(0.001, 0.01), self._put)
+        self._network.at(self._network.chance("clients").uniform(0.001, 0.01), self._put)
 
     def _fault(self) -> None:
-        network, number = self._network, self._fault_count
+        network, number, chance = self._network, self._fault_count, self._chance
         self._fault_count += 1
-        if not self._script.reaches(2 * number, network.random):
+        if not self._script.reaches(2 * number, chance):
             return
-        chosen = network.random.random()
-        broker = network.random.choice(list(self._brokers.values()))
+        chosen = chance.random()
+        broker = chance.choice(list(self._brokers.values()))
         if self._script.keeps(number):
             kind = next(kind for highest, kind in KINDS if chosen < highest)
             network.seen.struck(number, network.now_s, kind)
             self._strike(kind, broker)
-        if self._script.reaches(2 * number + 1, network.random):
-            network.at(network.random.uniform(*_FAULT_S), self._fault)
+        if self._script.reaches(2 * number + 1, chance):
+            network.at(chance.uniform(*_FAULT_S), self._fault)
 
     def _strike(self, kind: str, broker: SimBroker) -> None:
-        network = self._network
+        network, chance = self._network, self._chance
         if kind == "cut":
-            network.cut(*network.random.sample(network.names, 2))
+            network.cut(*chance.sample(network.names, 2))
         elif kind == "isolate":
-            network.isolate(network.random.choice(network.names))
+            network.isolate(chance.choice(network.names))
         elif kind == "heal":
             network.heal()
         elif kind == "kill":
             broker.kill()
-            network.at(network.random.uniform(0.05, 1.0), broker.start)
+            network.at(chance.uniform(0.05, 1.0), broker.start)
         elif kind == "power_cut":
             self._cut_power(broker)
         elif kind == "pause":
-            broker.pause(network.random.uniform(0.05, 1.5))
+            broker.pause(chance.uniform(0.05, 1.5))
         elif kind == "hand_over":
             for one in self._brokers.values():
                 one.hand_over()
@@ -110,4 +111,4 @@ class ElectionSimulation:
         others = self._controllers.group.in_sync - {broker.broker_id}
         if not broker.is_master and any(self._brokers[other].doubt.epoch is None for other in others):
             broker.cut_power()
-            self._network.at(self._network.random.uniform(0.05, 1.0), broker.start)
+            self._network.at(self._chance.uniform(0.05, 1.0), broker.start)

@@ -77,6 +77,7 @@ class ReplicaRole:
         self.log_epoch = log_epoch
         self.known = NOTHING
         self.play = ReplicationPart.NEITHER
+        self._asked_epoch = -1
         self._lost_epoch = -1  # for which the process before was elected, or in which this one resigned
 
     def take(self, decision: GroupDecision, *, is_in_doubt: bool = False) -> PartChange | None:
@@ -86,13 +87,14 @@ class ReplicaRole:
 
         Args:
             decision: what they answered.
-            is_in_doubt: the end of the log here may be missing. Then an election counts only if this process has
-                asked for it as a new one, after heartbeats of its own.
+            is_in_doubt: the end of the log here may be missing. Then an election counts only if it was the answer to a
+                request of this process as a new one, see `elected`. Another one may have judged a heartbeat from
+                before, also where this process had asked: a controller that was deposed may have told it an old epoch.
         """
-        before, had_asked = self.known, self.election() is Election.NEW_PROCESS
+        before = self.known
         if decision.master_epoch < max(before.master_epoch, self.log_epoch):
             return None
-        is_unasked = is_in_doubt and not had_asked and decision.master_epoch > before.master_epoch
+        is_unasked = is_in_doubt and before.master_epoch < decision.master_epoch != self._asked_epoch
         if decision.master_id == self.own_id and (before is NOTHING or is_unasked):
             self._lost_epoch = decision.master_epoch
         self.known = decision
@@ -102,6 +104,10 @@ class ReplicaRole:
             return None
         self.play = play
         return PartChange(play, decision)
+
+    def elected(self, epoch: int) -> None:
+        """The controllers have answered a request as a new process, made after heartbeats of its own, by this epoch."""
+        self._asked_epoch = epoch
 
     def resign(self) -> None:
         """Give up the epoch in which this broker is master, for good, so that another broker is elected."""

@@ -156,10 +156,16 @@ class Controllers:
             set_epoch=set_epoch,
         )
 
-    async def elect(self, broker_id: int, *, is_new_process: bool) -> None:
-        """Ask for an election. Raises `NoControllerError`; `HaProtocolError`: nobody was elected."""
+    async def elect(self, broker_id: int, *, is_new_process: bool) -> int:
+        """Ask for an election; return the epoch of the master.
+
+        Raises:
+            NoControllerError: no controller answers.
+            HaProtocolError: nobody was elected, or the answer does not tell the epoch.
+        """
         fields = {"brokerId": broker_id, "designateElect": "false", "newProcess": str(is_new_process).lower()}
-        _accepted((await self.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)).command)
+        answer = _accepted((await self.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)).command)
+        return _whole(answer.ext.get("masterEpoch"))
 
     async def hand_over(self, epoch: int, successor: int) -> None:
         """The master of `epoch` has resigned: let this member of its in-sync set be master. Raises as `elect`."""

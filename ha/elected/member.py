@@ -290,7 +290,10 @@ class ElectedMember:
                     pause_s = _RETRY_S
                     beat = self._heartbeat()  # an election of an earlier process does not count
                     await asyncio.gather(*(self._controllers.beat(address, beat) for address in self._beats))
-                    await self._controllers.elect(group.broker_id, is_new_process=election is Election.NEW_PROCESS)
+                    is_new = election is Election.NEW_PROCESS
+                    epoch = await self._controllers.elect(group.broker_id, is_new_process=is_new)
+                    if is_new:
+                        self._replica_role.elected(epoch)
                     failures = 0
                     continue
                 if self._acting is self.slave and not self.slave.receiver.address:

@@ -66,5 +66,16 @@ def test_a_process_in_doubt_leads_only_after_an_election_that_it_has_asked_for()
     assert role.take(news(OWN, 2), is_in_doubt=True) == PartChange(ReplicationPart.NEITHER, news(OWN, 2))
     assert role.election() is Election.NEW_PROCESS, "a heartbeat from before the power cut may have won"
     assert role.take(news(OWN, 2), is_in_doubt=True) is None
+    role.elected(3)
     assert role.take(news(OWN, 3), is_in_doubt=True) == PartChange(ReplicationPart.MASTER, news(OWN, 3))
     assert role.take(news(OWN, 3), is_in_doubt=True) is None and role.election() is None
+
+
+def test_a_process_in_doubt_that_was_told_an_old_epoch_does_not_lead_by_an_election_from_before() -> None:
+    role = ReplicaRole(OWN)
+    role.take(news(OWN, 1), is_in_doubt=True)  # of a controller that was deposed: epoch 2 has begun meanwhile
+    assert role.election() is Election.NEW_PROCESS
+    assert role.take(news(OWN, 2), is_in_doubt=True) is None and role.play is ReplicationPart.NEITHER
+    assert role.election() is Election.NEW_PROCESS
+    role.elected(3)
+    assert role.take(news(OWN, 3), is_in_doubt=True) == PartChange(ReplicationPart.MASTER, news(OWN, 3))

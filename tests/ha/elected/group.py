@@ -103,10 +103,12 @@ class ToCourt(Controllers):
             group.master_id, f"s:{group.master_id}", ha_address, group.master_epoch, group.in_sync, group.set_epoch
         )
 
-    async def elect(self, broker_id: int, *, is_new_process: bool) -> None:
+    async def elect(self, broker_id: int, *, is_new_process: bool) -> int:
         self._reach()
-        if self.court.elect(broker_id, new_process=is_new_process).cause is not None:
+        outcome = self.court.elect(broker_id, new_process=is_new_process)
+        if outcome.cause is not None or outcome.group is None:
             raise HaProtocolError("nobody was elected")
+        return outcome.group.master_epoch
 
     async def hand_over(self, epoch: int, successor: int) -> None:
         self._reach()
