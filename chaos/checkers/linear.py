@@ -11,7 +11,7 @@ finds what the judge leaves out: sends without an answer that are stored before 
 import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ledgermq.history import Op, Operation
 
@@ -44,54 +44,75 @@ Model = Callable[[Any, Any], Any]
 """From a state and `Call.what` to the next state; None: it cannot happen in that state. States are hashable."""
 
 
+class _Done(NamedTuple):
+    """Which calls are placed: all before `first`, and `first + n` where bit n of `window` is set.
+
+    The call `first` itself is never placed, so that equal sets are equal values.
+    """
+
+    first: int = 0
+    window: int = 0
+
+    def has(self, number: int) -> bool:
+        return number < self.first or bool(self.window >> (number - self.first) & 1)
+
+    def plus(self, number: int) -> "_Done":
+        first, window = self.first, self.window | 1 << (number - self.first)
+        ones = (~window & (window + 1)).bit_length() - 1
+        return _Done(first + ones, window >> ones)
+
+
 def linearizable(calls: Sequence[Call], model: Model, initial: Any, steps_max: int = STEPS_MAX) -> Answer:
-    """Search for an order of all calls that the model allows, and that keeps each within its interval."""
+    """Search for an order of all calls that the model allows, and that keeps each within its interval.
+
+    Memory: some 400 bytes a step, beside the states that the model makes.
+    """
     order = sorted(calls, key=lambda call: call.begin_s)
     must = sum(call.end_s < _NEVER for call in order)
-    done, state, placed = 0, initial, 0
-    path: list[tuple[int, Any]] = []
-    tried: set[tuple[int, Any]] = set()
-    at, limit_s = 0, _earliest_end(order, 0)
+    done, state, placed = _Done(), initial, 0
+    path: list[tuple[int, _Done, Any]] = []
+    tried: set[tuple[_Done, Any]] = set()
+    at, limit_s = 0, _earliest_end(order, done)
     for _ in range(steps_max):
         if placed == must:
             return Answer.YES
         at = _next(order, done, at, limit_s)
         if at < len(order):
             after = model(state, order[at].what)
-            key = (done | 1 << at, after)
+            key = (done.plus(at), after)
             if after is not None and key not in tried:
                 tried.add(key)
-                path.append((at, state))
+                path.append((at, done, state))
                 done, state = key
                 placed += order[at].end_s < _NEVER
-                at, limit_s = 0, _earliest_end(order, done)
+                at, limit_s = done.first, _earliest_end(order, done)
                 continue
             at += 1
             continue
         if not path:
             return Answer.NO
-        last, state = path.pop()
-        done &= ~(1 << last)
+        last, done, state = path.pop()
         placed -= order[last].end_s < _NEVER
         at, limit_s = last + 1, _earliest_end(order, done)
     return Answer.UNKNOWN
 
 
-def _earliest_end(order: Sequence[Call], done: int) -> float:
+def _earliest_end(order: Sequence[Call], done: _Done) -> float:
     """Return the earliest end of the calls that are not done; none that begins after it may come next."""
     earliest = _NEVER
-    for number, call in enumerate(order):
+    for number in range(done.first, len(order)):
+        call = order[number]
         if call.begin_s > earliest:
             break
-        if not done >> number & 1:
+        if not done.has(number):
             earliest = min(earliest, call.end_s)
     return earliest
 
 
-def _next(order: Sequence[Call], done: int, at: int, limit_s: float) -> int:
+def _next(order: Sequence[Call], done: _Done, at: int, limit_s: float) -> int:
     """Return the first call from `at` on that may come next; the number of calls: there is none."""
     while at < len(order) and order[at].begin_s <= limit_s:
-        if not done >> at & 1:
+        if not done.has(at):
             return at
         at += 1
     return len(order)
@@ -113,11 +134,51 @@ class Read:
     offset: int
 
 
-def queue_model(state: tuple[int, ...], what: Append | Read) -> tuple[int, ...] | None:
-    """A queue: the numbers of its messages, from offset 0."""
+class Queue:
+    """A queue up to one of its messages: the message, and the queue before it, which longer ones share.
+
+    Two queues with the same messages are one object: it is made once, by `with_last`. `_skip` is a shorter one, so
+    that a message is found in a number of steps that grows with the logarithm of the length.
+    """
+
+    __slots__ = ("_before", "_longer", "_number", "_skip", "length")
+
+    def __init__(self, before: "Queue | None" = None, number: int = -1) -> None:
+        self.length: int = 0 if before is None else before.length + 1
+        self._number = number
+        self._before = before
+        self._skip: Queue | None = before
+        self._longer: dict[int, Queue] | None = None
+        skip = None if before is None else before._skip
+        further = None if skip is None else skip._skip
+        if before and skip and further and before.length - skip.length == skip.length - further.length:
+            self._skip = further
+
+    def with_last(self, number: int) -> "Queue":
+        """Return the queue with one more message."""
+        if self._longer is None:
+            self._longer = {}
+        if number not in self._longer:
+            self._longer[number] = Queue(self, number)
+        return self._longer[number]
+
+    def number_at(self, offset: int) -> int | None:
+        """Return the number of the message at an offset; None behind the end."""
+        if offset >= self.length:
+            return None
+        queue = self
+        while queue.length > offset + 1:
+            skip, before = queue._skip, queue._before
+            assert skip is not None and before is not None, "only the empty queue has none, and it is shorter"
+            queue = skip if skip.length > offset else before
+        return queue._number
+
+
+def queue_model(state: Queue, what: Append | Read) -> Queue | None:
+    """A queue whose messages are known by their numbers, from offset 0."""
     if isinstance(what, Append):
-        return (*state, what.number) if what.offset in (None, len(state)) else None
-    return state if what.offset < len(state) and state[what.offset] == what.number else None
+        return state.with_last(what.number) if what.offset in (None, state.length) else None
+    return state if state.number_at(what.offset) == what.number else None
 
 
 def calls_of(operations: Iterable[Operation]) -> dict[str, list[Call]]:
@@ -153,4 +214,4 @@ def calls_of(operations: Iterable[Operation]) -> dict[str, list[Call]]:
 def check_queues(operations: Iterable[Operation], steps_max: int = STEPS_MAX) -> dict[str, Answer]:
     """Return for each queue whether its appends and reads are linearizable."""
     found = calls_of(operations)
-    return {queue: linearizable(calls, queue_model, (), steps_max) for queue, calls in sorted(found.items())}
+    return {queue: linearizable(calls, queue_model, Queue(), steps_max) for queue, calls in sorted(found.items())}

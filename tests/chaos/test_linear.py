@@ -1,12 +1,13 @@
 """The search for linearizable orders: known examples, and agreement with the judge of long histories on random ones."""
 
 import contextlib
+import tracemalloc
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from chaos.checkers.linear import Answer, Call, check_queues, linearizable
+from chaos.checkers.linear import Answer, Append, Call, Queue, Read, check_queues, linearizable, queue_model
 from chaos.checkers.operations import Judge
 from cli.main import main
 from ledgermq.history import Op, Operation
@@ -93,6 +94,33 @@ def test_the_search_and_the_judge_agree_on_clean_and_on_spoiled_histories(seed: 
     assert not sound_by_judge(operations) or not {one.number, other.number} & told
     if not sound_by_judge(operations):
         assert check_queues(operations)["q"] is Answer.NO
+
+
+def test_a_queue_gives_its_messages_and_is_one_object_however_it_was_made() -> None:
+    queue, rng = Queue(), Random(3)
+    for number in range(300):
+        queue = queue.with_last(1000 + number)
+    assert [queue.number_at(offset) for offset in (0, 299, 300)] == [1000, 1299, None]
+    for offset in rng.sample(range(300), 50):
+        assert queue.number_at(offset) == 1000 + offset
+    assert Queue().with_last(1) is not Queue().with_last(1)
+    empty = Queue()
+    assert empty.with_last(1).with_last(2) is empty.with_last(1).with_last(2)
+    assert empty.with_last(2).with_last(1) is not empty.with_last(1).with_last(2)
+
+
+def test_memory_of_a_long_search_grows_with_its_steps_only() -> None:
+    """2,000 messages, each known only from being read; the last read is wrong, so that all orders are tried in vain."""
+    count = 2000
+    calls = [Call(number, number + 1.5, Append(number, None)) for number in range(count)]
+    calls += [Call(count + 9.0, count + 9.0, Read(count, count - 1))]
+    steps = 20_000
+    tracemalloc.start()
+    try:
+        assert linearizable(calls, queue_model, Queue(), steps) is Answer.UNKNOWN
+        assert tracemalloc.get_traced_memory()[1] < steps * 1000
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_command_says_of_a_small_history_whether_it_is_linearizable(
