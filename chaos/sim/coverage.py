@@ -3,9 +3,18 @@
 from collections import Counter
 from typing import get_args
 
-from chaos.sim.plan import FAULTS, FAULTS_OF_FIVE, LATE_FAULTS, LATE_STACK_FAULTS, RARE_STACK_FAULTS, STACK_FAULTS
+from chaos.sim.plan import (
+    FAULTS,
+    FAULTS_OF_FIVE,
+    LATE_FAULTS,
+    LATE_STACK_FAULTS,
+    RARE_STACK_FAULTS,
+    ROT_FAULTS,
+    STACK_FAULTS,
+)
 from chaos.sim.run import RunResult
 from dledger.core.messages import Message
+from dledger.peers.wire import CopyRequest, CopyResponse
 
 JUDGED_SEEDS = 1000
 """From so many seeds on, each kind of fault and of message must occur: the rarest do in 3 of 100."""
@@ -24,9 +33,14 @@ class Coverage:
         faults = (
             *FAULTS,
             *LATE_FAULTS,
-            *((*STACK_FAULTS, *LATE_STACK_FAULTS, *RARE_STACK_FAULTS, *FAULTS_OF_FIVE) if is_stack else ()),
+            *(
+                (*STACK_FAULTS, *LATE_STACK_FAULTS, *RARE_STACK_FAULTS, *ROT_FAULTS, *FAULTS_OF_FIVE)
+                if is_stack
+                else ()
+            ),
         )
-        messages = (kind.__name__ for kind in get_args(Message))
+        kinds = (*get_args(Message), *((CopyRequest, CopyResponse) if is_stack else ()))
+        messages = (kind.__name__ for kind in kinds)
         self._wanted = [*(f"fault {kind}" for kind in faults), *(f"message {name}" for name in messages)]
         self.seed_count = 0
         self.counting = 0

@@ -39,6 +39,10 @@ class Machine(LogImage[Payload]):
         """How long the flush that starts now will take."""
         return int(self.flush_us * self.slow_factor * (0.5 + self.rng.random()))
 
+    def rot(self) -> bool:
+        """Change a byte of an entry that a quorum has; False: there is no such entry, or no byte to change."""
+        return False
+
     def process_died(self) -> None:
         """The process has ended; the page cache stays."""
 

@@ -99,6 +99,7 @@ class Nemesis:
             "cut_soon": lambda: self._die_soon(is_cut=True),
             "other_peers": self._name_other_peers,
             "leave_behind": self._leave_behind,
+            "rotten_entry": self._rot,
         }
 
     def start(self) -> None:
@@ -220,6 +221,14 @@ class Nemesis:
     def _wipe(self) -> str:
         name = self._any()
         return self._down(self._cluster.wipe, name) if self._may_forget(name) else ""
+
+    def _rot(self) -> str:
+        """A byte of an entry turns while its process is down; a quorum of others still has the entry."""
+        names, first = self._plan.group.names, self._cluster.jitter(len(self._plan.group.names))
+        for name in (*names[first:], *names[:first]):
+            if self._may_forget(name) and self._cluster.disks[name].rot():
+                return self._down(self._cluster.kill, name)
+        return ""
 
     def _lose_vote(self) -> str:
         """The leader stands still; the next one is cut off as it is elected, a voter of it loses its disk."""

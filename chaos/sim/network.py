@@ -17,12 +17,16 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True)
 class Weather:
-    """How the network behaves at present. Rates are in `[0, 1)`; latency is spread up to three times its value."""
+    """How the network behaves at present.
+
+    Rates are in `[0, 1)`; latency is spread up to three times its value, unless `is_even`.
+    """
 
     latency_us: int = 300
     drop_rate: float = 0.0
     double_rate: float = 0.0
     reorder_rate: float = 0.0
+    is_even: bool = False
 
 
 class SimNetwork:
@@ -65,7 +69,8 @@ class SimNetwork:
 
     def _arrive_later(self, source: str, target: str, message: Any, epoch: int) -> None:
         weather, rng, link = self.weather, self._rng, (source, target)
-        time_us = self._clock.now_us + int(weather.latency_us * (0.5 + 2.5 * rng.random()))
+        share = 1.0 if weather.is_even else 0.5 + 2.5 * rng.random()
+        time_us = self._clock.now_us + int(weather.latency_us * share)
         if not (weather.reorder_rate and rng.random() < weather.reorder_rate):
             time_us = max(time_us, self._last_us.get(link, 0) + 1)
             self._last_us[link] = time_us
@@ -99,7 +104,7 @@ class SimNetwork:
 
     def heal(self) -> None:
         """Good weather, no cuts."""
-        self.weather = Weather(self.weather.latency_us)
+        self.weather = Weather(self.weather.latency_us, is_even=self.weather.is_even)
         self.cut.clear()
 
 

@@ -32,6 +32,7 @@ FAULTS = (
 LATE_FAULTS = ("lost_vote", "busy_leader")
 STACK_FAULTS = ("die_soon", "cut_soon")
 LATE_STACK_FAULTS = ("failed_sync",)
+ROT_FAULTS = ("rotten_entry",)
 RARE_STACK_FAULTS = ("leave_behind",)
 FAULTS_OF_FIVE = ("other_peers",)
 """Of whole brokers, in groups of five: in smaller ones all majorities share a member, whoever counts whom."""
@@ -45,6 +46,8 @@ class GroupPlan:
     lost; otherwise a salvage election may lose entries, if it says so. `callers`: clients that ask any member over
     connections; none: requests are handed to the leader. `administrators`: those who change groups and their offsets,
     and recall timers. `has_large_tables`: the replicated tables are larger than what may wait for a peer.
+    `is_lockstep`: all members tick at the same moments, and messages take equal times: nothing but what the product
+    draws itself keeps elections apart.
     """
 
     names: tuple[str, ...]
@@ -61,6 +64,7 @@ class GroupPlan:
     callers: int = 0
     administrators: int = 0
     has_large_tables: bool = False
+    is_lockstep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,14 @@ class RunPlan:
 
 def draw_plan(seed: int) -> RunPlan:
     """The plan of a seed; the same for ever, for one version of this file."""
+    plan = _draw_plan(seed)
+    if len(plan.group.names) > 2 and Random(f"lockstep {seed}").random() < 0.05:
+        group, weather = replace(plan.group, is_lockstep=True), replace(plan.weather, is_even=True)
+        plan = replace(plan, group=group, weather=weather, clock_drift=0.0)
+    return plan
+
+
+def _draw_plan(seed: int) -> RunPlan:
     rng = Random(f"plan {seed}")
     size = rng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, 5))
     heartbeat_ms, election_min_ms, election_max_ms = rng.choice(((100, 600, 1000), (50, 250, 500), (30, 150, 300)))
@@ -118,7 +130,7 @@ def draw_plan(seed: int) -> RunPlan:
 
 def draw_stack_plan(seed: int) -> RunPlan:
     """As `draw_plan`, for whole brokers: they tick as they ship, and crashes come in the middle of things, too."""
-    plan, rng = draw_plan(seed), Random(f"stack {seed}")
+    plan, rng = _draw_plan(seed), Random(f"stack {seed}")
     late = ("trim", *(fault for fault in STACK_FAULTS if rng.random() < 0.6))
     names = plan.group.names[: rng.choice((1, 3, 3, 3, 3, 3, 3, 5))]
     priorities = {name: 1 for name in plan.group.priorities if name in names}
@@ -139,6 +151,8 @@ def draw_stack_plan(seed: int) -> RunPlan:
         late += 3 * FAULTS_OF_FIVE
     if len(names) > 2 and chances[4] < 0.15:
         late += 3 * RARE_STACK_FAULTS
+    if len(names) > 2 and plan.group.recoverable and Random(f"rotten_entry {seed}").random() < 0.2:
+        late += 3 * ROT_FAULTS
     return replace(
         plan,
         group=group,

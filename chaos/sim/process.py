@@ -288,9 +288,12 @@ class CoreProcess(Process):
         cluster = self._cluster
         cluster.run(self, "tick", self.tick)
         paused_us = max(0, self.paused_until_us - cluster.clock.now_us)
-        cluster.clock.call_in(
-            paused_us + int(1000 * cluster.plan.tick_ms * (0.8 + 0.4 * cluster.rng.random())), self._tick
-        )
+        tick_us = 1000 * cluster.plan.tick_ms
+        if cluster.plan.is_lockstep:
+            wait_us = tick_us - (cluster.clock.now_us + paused_us) % tick_us
+        else:
+            wait_us = int(tick_us * (0.8 + 0.4 * cluster.rng.random()))
+        cluster.clock.call_in(paused_us + wait_us, self._tick)
 
     def tick(self) -> None:
         """The loop's timer; between two of them the node knows no later time."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
@@ -257,6 +258,34 @@ async def test_each_call_is_settled_once(connection: Connection, wire: Wire) -> 
     await turns(1)
     assert len(outcomes) == 4
     assert isinstance(outcomes[3], ConnectionLostError)
+
+
+async def answers_of_ten_requests(connection: Connection) -> list[int]:
+    """The code that each request is answered by; the peer answers the newest first, with the code of the request."""
+    sent: list[Command] = []
+    codes = [-1] * 10
+
+    def settled(number: int, answer: Command | RemotingError) -> None:
+        codes[number] = answer.code if isinstance(answer, Command) else -2
+
+    for number in range(10):
+        sent.append(Command(11 + number))
+        connection.call(sent[-1], 60, partial(settled, number))
+    for command in reversed(sent):
+        connection.data_received(encode_response(command.opaque, command.code))
+    await turns(1)
+    return codes
+
+
+async def test_each_request_has_its_own_answer_however_many_wait(connection: Connection) -> None:
+    assert await answers_of_ten_requests(connection) == list(range(11, 21))
+
+
+async def test_ids_that_are_used_again_too_soon_are_found(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledgermq.remoting.outgoing._OPAQUE_MASK", 3)
+    assert await answers_of_ten_requests(connection) != list(range(11, 21))
 
 
 async def test_requests_that_a_late_loop_finds_timed_out_fail_in_the_order_of_their_deadlines(

@@ -4,7 +4,7 @@ Most have been in a published Raft at some time (those are named). None is in th
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +17,7 @@ from dledger.core.member import Member
 from dledger.core.messages import AppendRequest, HardState, Span, VoteCause, VoteRequest
 from dledger.core.progress import PeerProgress
 from dledger.core.ready import AppendSpan, ReadResult, TruncateAfter
+from dledger.core.settings import RaftSettings
 from dledger.core.state import NodeState
 from dledger.core.voting import decide_vote
 
@@ -25,6 +26,7 @@ on_append = Follower.on_append
 begin_install = SimLog.begin_install
 become_pre_candidate = Member._become_pre_candidate
 ask_for_votes = Member._ask_for_votes
+make_state = NodeState.__init__
 
 
 def acknowledge_before_durable(self: Follower, span: Span) -> None:
@@ -117,6 +119,17 @@ def never_go_back(self: PeerProgress, next_index: int, last_index: int) -> None:
     """The leader does not look for the fork: a follower with another log never catches up."""
 
 
+def without_chance(self: NodeState, *arguments: Any, **named: Any) -> None:
+    """Time-outs and pauses are not random: figure 16 of Raft."""
+    make_state(self, *arguments, **named)
+    self.jitter = lambda _: 0
+
+
+def nobody_goes_before(_self: RaftSettings, _peer: str) -> bool:
+    """Nodes take no turns, and of two candidates of one moment neither gives way."""
+    return False
+
+
 def never_campaign(self: Member) -> None:
     """Nobody ever asks for votes."""
 
@@ -154,6 +167,7 @@ class Mutant:
     """One bug: where it is put in, and what the simulation must answer (codes of `chaos.sim.observer`).
 
     `first_seed`: where to begin looking; a bug that shows in few runs is not looked for in those before.
+    `also`: a second place, where what the bug breaks is done a second time.
     """
 
     name: str
@@ -162,15 +176,17 @@ class Mutant:
     replacement: Callable[..., Any] | property
     codes: tuple[str, ...]
     first_seed: int = 0
+    also: tuple[type, str, Callable[..., Any]] | None = None
 
     @contextmanager
     def planted(self) -> Iterator[None]:
         """The bug is in the core until the block ends."""
+        also = nullcontext() if self.also is None else patch.object(*self.also)
         if isinstance(self.target, str):
-            with patch(f"{self.target}.{self.attribute}", self.replacement):
+            with also, patch(f"{self.target}.{self.attribute}", self.replacement):
                 yield
         else:
-            with patch.object(self.target, self.attribute, self.replacement):
+            with also, patch.object(self.target, self.attribute, self.replacement):
                 yield
 
 
@@ -198,5 +214,14 @@ MUTANTS = (
     Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 1432),
     Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",), 168),
     Mutant("install without a mark", SimLog, "begin_install", install_without_a_mark, ("R19",), 178),
+    Mutant(
+        "election time-outs not random",
+        NodeState,
+        "__init__",
+        without_chance,
+        ("R14",),
+        401,
+        also=(RaftSettings, "goes_before", nobody_goes_before),
+    ),
     Mutant("nobody campaigns", Member, "campaign_if_fit", never_campaign, ("R14",)),
 )

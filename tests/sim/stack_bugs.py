@@ -22,12 +22,14 @@ from broker.state.pop_tables import PopTables
 from broker.state.saver import StateSaver
 from broker.state.tables import StateChange
 from dledger.background import Checkpointer as RaftCheckpointer
+from dledger.background import CopyFetcher
 from dledger.core.ballot import Ballot
 from dledger.core.leader import Leader
 from dledger.core.messages import InstallRequest
 from dledger.core.state import NodeState
 from dledger.core.state_parts import StateOut
 from dledger.log.commit_checkpoint import CommitCheckpoint
+from dledger.log.entry import EntryHeader, header_fault
 from dledger.log.entry_log import EntryLog
 from dledger.log.recovery import EntryScan, RecoveredEntries
 from dledger.log.start_file import LogStart, save_start
@@ -292,6 +294,25 @@ def received_counts_as_committed() -> Planted:
     return patch.object(RaftLog, "confirm_offset", property(lambda log: log.max_offset))
 
 
+def damage_ends_the_log() -> Planted:
+    return patch.object(EntryScan, "_judge", lambda *_: 0)
+
+
+def damaged_entries_stay() -> Planted:
+    return patch.object(CopyFetcher, "ask", lambda *_: None)
+
+
+def position_of_an_entry_is_not_checked() -> Planted:
+    def anywhere(header: EntryHeader, _position: int, limit: int) -> str | None:
+        return header_fault(header, header.position, limit)
+
+    planted = ExitStack()
+    planted.enter_context(patch.object(EntryScan, "_take_run", lambda _scan, _file, offset, _found: offset))
+    for module in ("recovery", "integrity"):
+        planted.enter_context(patch(f"dledger.log.{module}.header_fault", anywhere))
+    return planted
+
+
 @dataclass(frozen=True)
 class StackBug:
     """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with the first seed from 0 on.
@@ -343,5 +364,8 @@ BUGS = (
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 66),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 66),
+    StackBug("damage ends the log", damage_ends_the_log, ("R21",), 123),
+    StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 110),
+    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 110),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

@@ -28,6 +28,8 @@ from chaos.sim.clock import SimClock
 from chaos.sim.machine import Machine
 from chaos.sim.process import ProcessDiesError
 from dledger.core.messages import HardState
+from dledger.log.commit_checkpoint import FILE_NAME as CHECKPOINT
+from dledger.log.entry import HEADER_SIZE
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import FILE_NAME, parse_hard_state
 from ledgermq.message.java_properties import parse_properties
@@ -37,7 +39,7 @@ from store.files.file_mapping import FileMapping
 _CLOSE = os.close
 _KNOWN = (
     "first_index", "prev_term", "prev_chain", "entries", "chains", "amnesiac", "boot", "reached_offset",
-    "_durable_index",
+    "_durable_index", "rotten",
 )  # fmt: skip
 
 
@@ -69,6 +71,7 @@ class StoreDisk(Machine[bytes]):
         began: by inode, what the syncs that are made at present cover of the log's files.
         log: the entry log of the running process; None while none runs.
         in_process: what is called within is done by the running process.
+        rotten: by index, what entries were before a byte of them changed on the disk, until they are repaired.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class StoreDisk(Machine[bytes]):
         self.in_process: Callable[[], AbstractContextManager[None]] = nullcontext
         self.reached_offset = 0
         self.began: dict[int, bytes] = {}
+        self.rotten: dict[int, bytes] = {}
         self._durable_index = -1
         self._inodes: dict[FileMapping, int] = {}
         self._hard_state: tuple[bytes, HardState] | None = None
@@ -167,6 +171,46 @@ class StoreDisk(Machine[bytes]):
         self.boot += 1
         self.amnesiac = self.amnesiac or forgets
 
+    def rot(self) -> bool:
+        """Change a byte of an entry that the checkpoint, which a power cut leaves, calls committed."""
+        checkpoint = self.shadow.durable_file(f"dledger-{self.name}/{CHECKPOINT}")
+        if self.log is None or checkpoint is None or self.rotten:
+            return False
+        committed = int(parse_properties(checkpoint.decode()).get("committedIndex", -1))
+        first, last = self.log.first_index, min(committed, self.log.last_index - 1)
+        if last < first:
+            return False
+        index = first + int(self.rng.random() * (last - first + 1))
+        position, size, _ = self.log.units[index]
+        with self.in_process():
+            file = self.log.data.file_at(position)
+        if file is None:
+            return False
+        self.rotten[index] = self.payload_at(index)
+        with file.path.open("r+b") as content:
+            part = HEADER_SIZE if self.rng.random() < 0.5 else size
+            place = position - file.start_offset + int(self.rng.random() * part)
+            content.seek(place)
+            changed = content.read(1)[0] ^ 1 << int(self.rng.random() * 8)
+            content.seek(place)
+            content.write(bytes([changed]))
+        return True
+
+    def repaired(self) -> int:
+        """Forget the rotten entries that are gone, or whole again on the disk; return how many became whole."""
+        log, whole = self.log, 0
+        for index, payload in list(self.rotten.items()) if log is not None else ():
+            assert log is not None
+            is_gone = not log.first_index <= index <= log.last_index
+            if is_gone or (not log.integrity.is_damaged(index) and self._content(log, index) == payload):
+                del self.rotten[index]
+                whole += not is_gone
+        return whole
+
+    def _content(self, log: EntryLog, index: int) -> bytes:
+        position, size, _ = log.units[index]
+        return bytes(log.data.slice(position, size))
+
     def past(self) -> DiskPast:
         """The disk as it is now."""
         return DiskPast(self.shadow.moment(), {name: copy(getattr(self, name)) for name in _KNOWN})
@@ -207,6 +251,8 @@ class StoreDisk(Machine[bytes]):
                 self._durable_index += 1
 
     def _is_durable(self, log: EntryLog, index: int) -> bool:
+        if index in self.rotten:  # it was, and is known to be damaged
+            return True
         unit = log.units.find(index)  # None: it died within a reset of the log
         file = log.data.file_at(unit[0]) if unit else None
         if unit is None or file is None:
@@ -243,7 +289,7 @@ class StoreDisk(Machine[bytes]):
     @property
     def is_sound(self) -> bool:
         state = self.hard_state
-        return state is not None and not state.recovering and not self.amnesiac
+        return state is not None and not state.recovering and not self.amnesiac and not self.rotten
 
     def why_tables_lack(self) -> str | None:
         """Nothing: the process compares its tables with the committed log itself."""

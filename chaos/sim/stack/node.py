@@ -179,6 +179,8 @@ class StoreProcess(Process):
         """Note how far the disk may be: it may be in the middle of dispatching; tables of an install are ahead."""
         applied = self.parts.context.state.applied_offset
         self.files.reached_offset = max(self.files.reached_offset, self.raft_log.confirm_offset, applied)
+        for _ in range(self.files.repaired()):
+            self.mark("damaged entry repaired")
 
     def _run(self, what: str, event: Callable[[], None]) -> None:
         self._cluster.run(self, what, event)
@@ -314,6 +316,9 @@ class StoreProcess(Process):
             return f"holds {held} requests"
         if log.flushed_offset < log.max_offset:
             return f"has synced {log.flushed_offset} of {log.max_offset}"  # perhaps as slowly as before the repair
+        peers = [raft.state.terms.first_index for name, raft in self._cluster.rafts().items() if name != self.name]
+        if damaged := [index for index in self.files.rotten if index >= min(peers, default=0)]:
+            return f"has not repaired {damaged}, which others have"
         return ""
 
     def check_end(self) -> None:
@@ -321,6 +326,8 @@ class StoreProcess(Process):
         self._check("R19", self._fault_of_tables())
 
     def _check_queues(self) -> None:
+        if self.files.rotten:
+            return  # they are not served until they are repaired
         removed_to = max(self.parts.context.state.applied_offset, self.files.reached_offset)
         self._check("R20", self._accounts.fault_of_queues(self.store, removed_to))
 
@@ -350,7 +357,7 @@ class StoreProcess(Process):
         files.log = log
         files.reset(log.first_index, log.prev_term, chain)
         for index in range(log.first_index, log.last_index + 1):
-            files.append(log.term_at(index), log.payload(index))
+            files.append(log.term_at(index), files.rotten.get(index) or log.payload(index))
             if index in old:
                 self._expect_found(index, old[index] == files.chain_at(index))
             self._cluster.observer.appended(self.name, index)
