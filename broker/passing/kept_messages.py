@@ -16,10 +16,9 @@ import asyncio
 import logging
 from typing import Final
 
+from broker.context import BrokerContext
 from broker.passing.leader_link import LeaderLink, open_link
 from broker.passing.member_requests import KEPT_MESSAGES
-from broker.role import Role
-from broker.timers import Spawn
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -27,7 +26,6 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import integer, long, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
-from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -66,11 +64,11 @@ def answer_kept(store: MessageStore, connection: Connection, command: Command) -
 class KeptFetch:
     """Fetches what this node lacks, one queue after the other."""
 
-    def __init__(self, role: Role, store: MessageStore, spawn: Spawn, limits: Limits) -> None:
-        self._role = role
-        self._store = store
-        self._spawn = spawn
-        self._limits = limits
+    def __init__(self, context: BrokerContext) -> None:
+        self._role = context.role
+        self._store = context.store
+        self._spawn = context.spawn
+        self._limits = context.config.limits
         self._client: RemotingClient | None = None
         self._secrets: Secrets = ()
         self._is_running = False

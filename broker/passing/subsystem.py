@@ -68,7 +68,7 @@ class PassingSubsystem(Subsystem):
             LOCKS: locks.answer,
         }
         self._requests = MemberRequests(context.role, lambda: handler, own)
-        self._kept = KeptFetch(context.role, context.store, context.spawn, context.config.limits)
+        self._kept = KeptFetch(context)
         self.postponed = self._requests.postponed
         self.pass_on = PassOn(context.role, clients, locks, handler.serve_again, context.spawn, context.loop)
 

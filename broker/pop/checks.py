@@ -3,9 +3,8 @@
 Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java`, `AckMessageProcessor.java`.
 """
 
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.state import names
-from broker.state.metadata import Metadata
 from broker.state.settings import PERM_READ, TopicConfig
 from ledgermq.remoting.codec.fields import Fields, integer, text
 from ledgermq.remoting.connection import Connection
@@ -15,9 +14,9 @@ from ledgermq.remoting.refusal import Cause, Refusal
 class PopChecks:
     """Checks fields of POP requests against configuration and metadata."""
 
-    def __init__(self, config: BrokerConfig, metadata: Metadata) -> None:
-        self._config = config
-        self._metadata = metadata
+    def __init__(self, context: BrokerContext) -> None:
+        self._config = context.config
+        self._metadata = context.metadata
 
     def broker_is_readable(self, doing: str) -> None:
         """Check that the broker's permission allows reading; `doing` names the action in the remark.

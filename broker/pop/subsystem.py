@@ -47,7 +47,7 @@ class PopSubsystem(Subsystem):
         self.held = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._held_looks = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._alarms = OrderAlarms(loop, clock_ms, self._wake_any)
-        checks = PopChecks(config, context.metadata)
+        checks = PopChecks(context)
         reader = PopReader(context, self.progress, is_start_at_hand)
         self.revive = ReviveService(context, self.progress, deliveries)
         self.take = TakeRequests(context, checks, reader, self.held, self._alarms)

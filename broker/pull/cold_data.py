@@ -12,10 +12,9 @@ without its adaptive strategies, and without checking which pages are in memory.
 import logging
 import struct
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.pull.held_pulls import HeldPull
 from broker.state.names import SYSTEM_GROUPS
@@ -29,7 +28,6 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.cold_limits import MEMORY_BYTES
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_reader import GetResult
-from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)
 
@@ -54,19 +52,13 @@ class ColdBytes:
 
 
 class ColdReads:
-    """Counts and limits reads of cold data.
+    """Counts and limits reads of cold data."""
 
-    Args:
-        clock: seconds; the clock of held pulls.
-    """
-
-    def __init__(
-        self, config: BrokerConfig, clients: ClientTable, replicated_log: ReplicatedLog, clock: Callable[[], float]
-    ) -> None:
-        self._config = config
+    def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
+        self._config = context.config
         self._clients = clients
-        self._log = replicated_log
-        self._clock = clock
+        self._log = context.store.log
+        self._clock = context.loop.time
         self._groups: dict[str, ColdBytes] = {}
         self._thresholds: dict[str, int] = {}
         self._all_bytes = 0

@@ -22,7 +22,7 @@ class PullSubsystem(Subsystem):
         config, store, clock = context.config, context.store, context.loop.time
         self._queues = store.queues
         self.held = HeldPulls(clock, context.loop.call_later)
-        self.cold = ColdReads(config, clients, store.log, clock)
+        self.cold = ColdReads(context, clients)
         self.spread = ReadSpread(config, context.role, store.log, clock, self.held.release, self.held.wake_all)
         self.processor = PullProcessor(context, clients, locks, self.held, self.cold, self.spread)
         self.query = QueryRequests(context)
