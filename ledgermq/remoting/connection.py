@@ -428,10 +428,9 @@ class Connection(asyncio.Protocol):
         if self._backlog:  # reading was paused just now
             self._backlog += commands
         elif self._line is not None and (len(commands) > FEW or len(data) > LARGE_READ_BYTES):
-            self._backlog = commands[FEW:]
-            self._take(commands[:FEW])
-            self._pause_reading()
-            self._line.join(self)
+            self._backlog = commands
+            self._line.begin(self)
+            self._pause_reading()  # last: to serve may have resumed it
         else:
             self._take(commands)
         if error is not None:

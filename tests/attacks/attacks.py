@@ -248,7 +248,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "one-way": Attack(
         "20,000 messages of 4 KiB and 400,000 offsets, one-way",
         flood_one_way,
-        "64 requests or 1 ms in a row; 1 MiB that are not in the log; 65,536 queues of a topic and group",
+        "64 requests or 4 ms in a row, 10 ms a turn; 1 MiB that are not in the log; 65,536 queues of a topic and group",
         leader_cpu_s=30,
         leader_mib=200,
     ),
