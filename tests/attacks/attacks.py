@@ -1,6 +1,7 @@
 """The attacks, each with what it may cost. `MIB` of memory and seconds of processor time are what a test asserts."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dledger.core.messages import InstallRequest
 from dledger.peers import wire
 from ledgermq.remoting.codec.codes import ResponseCode
 from tests.attacks.innocent import TOPIC
-from tests.attacks.large_requests import ask_at_once, ask_for_much, flood_one_way
+from tests.attacks.large_requests import ask_at_once, ask_for_much, flood_offsets, flood_one_way
 from tests.attacks.scene import Scene, send
 from tests.fuzz.frames import by_server
 from tests.fuzz.nodes import LIMIT_S
@@ -246,9 +247,23 @@ ATTACKS: Final[dict[str, Attack]] = {
         leader_mib=300,
     ),
     "one-way": Attack(
-        "20,000 messages of 4 KiB and 400,000 offsets, one-way",
+        "20,000 messages of 4 KiB to the leader, one-way",
         flood_one_way,
-        "64 requests or 4 ms in a row, 10 ms a turn; 1 MiB that are not in the log; 65,536 queues of a topic and group",
+        "64 requests or 4 ms in a row, 10 ms a turn; 1 MiB that are not in the log",
+        leader_cpu_s=30,
+        leader_mib=200,
+    ),
+    "one-way-follower": Attack(
+        "the same to a follower",
+        functools.partial(flood_one_way, server="F"),
+        "as before, at the follower",
+        leader_cpu_s=30,
+        leader_mib=200,
+    ),
+    "one-way-offsets": Attack(
+        "400,000 offsets of queues that are not there, one-way",
+        flood_offsets,
+        "64 requests or 4 ms in a row, 10 ms a turn; 65,536 queues of a topic and group",
         leader_cpu_s=30,
         leader_mib=200,
     ),
