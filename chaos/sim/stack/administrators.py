@@ -123,7 +123,11 @@ class Administrator(Caller):
         with contextlib.suppress(RemotingError):
             group = await self._new_group("m")
             fields = {"topic": TOPIC, "group": group, "timestamp": -1, "isForce": "true"}
-            if group is not None and await self._is_done(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields):
+            if group is None:
+                return None
+            answer = await self._leader_answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+            self._cluster.mark(f"administrator's {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET} answered {answer.code}")
+            if answer.code == ResponseCode.SUCCESS and b"queueId" in bytes(answer.body):  # a follower moves none
                 self._promised(self._accounts.note_moved(TOPIC, group), f"{group} has its new offsets")
                 return group
         return None
