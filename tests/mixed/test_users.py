@@ -1,0 +1,95 @@
+"""Users and policies that RocketMQ's broker keeps in its database come over with RocketMQ's own tool."""
+
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ledgermq.client import Credentials, LedgerMQError, Producer
+from tests.limits import STRANGER_WAIT_S
+from tests.mixed.nodes import Node, Street
+from tests.mixed.traffic import brokers
+from tests.mqadmin.driver import Driver
+
+Eventually = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[None]]
+ROOT: Final = ("root", "root-secret")
+_AUTH: Final = "org.apache.rocketmq.auth"
+_JAVA_KEEPS: Final = {
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+}
+_OURS_CHECKS: Final = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": ROOT[0], "password": ROOT[1]}),
+}
+
+
+@pytest.fixture
+def signing_mqadmin(jars: Path, tmp_path: Path) -> Iterator[Driver]:
+    """mqadmin that signs as our broker's super user."""
+    with contextlib.closing(Driver(f"{jars}/*", "none", tmp_path / "mqadmin")) as driver:
+        driver.ask(["!user", *ROOT], int(STRANGER_WAIT_S * 1000))
+        yield driver
+
+
+async def test_copy_user_and_copy_acl_bring_a_java_brokers_users_and_policies_here(
+    street: Street, eventually: Eventually, signing_mqadmin: Driver, tmp_path: Path
+) -> None:
+    (key := tmp_path / "password-key").write_text("k" * 64)
+    key.chmod(0o600)
+    namesrv = street.our_nameserver()
+    java = street.java_broker("broker-j", namesrv, _JAVA_KEEPS)
+    ours = street.our_broker("broker-o", namesrv, {**_OURS_CHECKS, "passwordKeyFile": key})
+
+    async def are_there() -> bool:
+        return {"broker-j", "broker-o"} <= set(await brokers(namesrv))
+
+    def ask(*words: str) -> str:
+        return signing_mqadmin.ask([*words, "-n", namesrv.address], int(STRANGER_WAIT_S * 1000))
+
+    await eventually(are_there, "both brokers are registered")
+    for user in ("alice", "bob"):
+        assert "success" in ask("createUser", "-b", java.address, "-u", user, "-p", f"{user}-secret", "-t", "Normal")
+    ask("createAcl", "-b", java.address, "-s", "User:alice", "-r", "Topic:Alices", "-a", "Pub", "-d", "Allow")
+    assert "User:alice" in ask("listAcl", "-b", java.address)
+    java.stop()
+    java.start()  # so they come out of its database
+
+    async def are_kept() -> bool:
+        return "alice-secret" in ask("listUser", "-b", java.address)
+
+    await eventually(are_kept, "the Java broker has read its users")
+    route = ("-f", java.address, "-t", ours.address)
+    copied = ask("copyUser", *route, "-u", "alice,bob")
+    assert copied.count("success") == 2, copied
+    assert "success" in ask("copyAcl", *route, "-s", "User:alice")
+    java.stop()
+
+    async def is_alone() -> bool:
+        return set(await brokers(namesrv)) == {"broker-o"}
+
+    await eventually(is_alone, "only our broker is left")
+    await may_only_send(namesrv, "alice", "alice-secret", "Alices")
+    await may_only_send(namesrv, "bob", "bob-secret", None)
+    listed = ask("listUser", "-b", ours.address)
+    assert all(f"{user}-secret" in listed for user in ("alice", "bob")), listed
+    store = b"".join(path.read_bytes() for path in (ours.home / "store").rglob("*") if path.is_file())
+    assert b"alice-secret" not in store and b"bob-secret" not in store
+
+
+async def may_only_send(namesrv: Node, user: str, secret: str, allowed: str | None) -> None:
+    """Fails unless the user may send, with that secret only, and to the allowed topic only."""
+    for topic in ("Alices", "Others"):
+        async with Producer(namesrv.address, deadline_s=STRANGER_WAIT_S, credentials=Credentials(user, secret)) as one:
+            if topic == allowed:
+                await one.send(topic, b"x")
+            else:
+                with pytest.raises(LedgerMQError, match="permission"):
+                    await one.send(topic, b"x")
+    async with Producer(namesrv.address, deadline_s=STRANGER_WAIT_S, credentials=Credentials(user, "wrong")) as one:
+        with pytest.raises(LedgerMQError, match="signature"):
+            await one.send("Alices", b"x")
