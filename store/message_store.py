@@ -77,6 +77,8 @@ class MessageStore:
         dispatch_error: why dispatching stands still, or None; it is tried again by itself.
         cleaner: drops what is old; None before the store is opened.
         index: answers queries by key; None where none is built.
+        master_flushed_offset: what administrators told this slave of its master's log; kept in the checkpoint, as
+            RocketMQ does, and used for nothing.
         save_checkpoint: makes the checkpoint say where this store is now, durably; blocks. Set by `store.opening`.
         disk_full: why messages are refused although the log is writable, or None. State records (watched topics) are
             accepted nevertheless, so that consumers can commit offsets. Set by the cleaner.
@@ -100,6 +102,7 @@ class MessageStore:
         self.cleaner: Cleaner | None = None
         self.compaction: CompactionStore | None = None
         self.index: IndexService | None = None
+        self.master_flushed_offset = 0
         self.save_checkpoint: Callable[[], None] = lambda: None
         self.disk_full: str | None = None
         self._loop = loop

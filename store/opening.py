@@ -106,6 +106,7 @@ async def open_store(
     index = await asyncio.to_thread(_prepare_index, config.index, directory, replicated_log)
     offset = recovery.dispatched_offset
     store = MessageStore(replicated_log, queues, loop, dispatched_offset=offset, cold_limits=config.cold_limits)
+    store.master_flushed_offset = directory.checkpoint.found.master_flushed_offset
     checkpointer = StoreCheckpointer(
         directory.checkpoint,
         store,

@@ -32,6 +32,7 @@ class FollowedStore(Protocol):
     """A message store as its followers see it; see `store.message_store.MessageStore` for the attributes."""
 
     disk_full: str | None
+    master_flushed_offset: int
 
     @property
     def log(self) -> ReplicatedLog:

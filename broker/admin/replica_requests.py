@@ -1,4 +1,4 @@
-"""Requests about replication: state (907) and terms (1007); 355, 908 and 200056 have no effect here.
+"""Requests about replication: state (907) and terms (1007); 355 and 200056 have no effect here.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3).
 """
@@ -21,6 +21,7 @@ class ReplicaRequests:
     def __init__(self, context: BrokerContext) -> None:
         self._config = context.config
         self._role = context.role
+        self._store = context.store
         self._log = context.store.log
 
     def status(self, connection: Connection, command: Command) -> None:
@@ -42,8 +43,8 @@ class ReplicaRequests:
         client = {
             "lastReadTimestamp": 0,
             "lastWriteTimestamp": 0,
-            "masterFlushOffset": 0,
-            "maxOffset": 0,
+            "masterFlushOffset": self._store.master_flushed_offset if role is LogRole.SLAVE else 0,
+            "maxOffset": end if role is LogRole.SLAVE else 0,
             "transferredByteInSecond": 0,
         }
         body = {
@@ -77,8 +78,12 @@ class ReplicaRequests:
         ]
 
     def reset_master_flush_offset(self, connection: Connection, command: Command) -> None:
-        """908: do nothing; a slave would forget up to where its master had flushed."""
-        long(command.ext, "masterFlushOffset")
+        """908: a slave shows this offset of its master's log (907) and keeps it in its checkpoint; a master ignores it.
+
+        RocketMQ uses it for nothing else.
+        """
+        if self._log.state.role is LogRole.SLAVE:
+            self._store.master_flushed_offset = long(command.ext, "masterFlushOffset")
         connection.respond(command, ResponseCode.SUCCESS)
 
     def nothing_to_move(self, connection: Connection, command: Command) -> None:

@@ -5,7 +5,7 @@
 | 0-7    | commit log timestamp, i64 | ms; store time of the last flushed record |
 | 8-15   | queues timestamp, i64     | ms; store time of the last record in flushed queue files |
 | 16-23  | index timestamp, i64      | ms; store time of the last record in flushed index files |
-| 24-31  | master flushed offset, i64 | kept as found |
+| 24-31  | master flushed offset, i64 | as request 908 set it at a slave |
 | 32-39  | confirm offset, i64       | |
 | 64-119  | our part | see `ledgermq.store_progress` |
 | 128-135 | `LMQINDEX`               | the index's part, ours too |

@@ -214,7 +214,7 @@ class StoreCheckpointer:
             log_timestamp=log_timestamp,
             queues_timestamp=timestamp,
             index_timestamp=found.index_timestamp,
-            master_flushed_offset=found.master_flushed_offset,
+            master_flushed_offset=store.master_flushed_offset,
             confirm_offset=store.log.confirm_offset,
             progress=Progress(flushed, store.dispatched_offset, queues.unit_count, queues.removed_offset),
             index=found.index,

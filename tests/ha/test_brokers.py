@@ -97,7 +97,23 @@ async def test_a_slave_has_messages_topics_and_groups_and_says_what_it_is(pair: 
     assert (refused.code, refused.ext["leaderHint"]) == (14, pair.master.address)
     master = orjson.loads((await ask(pair.client, pair.master, RequestCode.GET_BROKER_HA_STATUS, {})).body)
     assert (master["master"], master["inSyncSlaveNums"], master["haConnectionInfo"][0]["diff"]) == (True, 1, 0)
-    assert not orjson.loads((await ask(pair.client, pair.slave, RequestCode.GET_BROKER_HA_STATUS, {})).body)["master"]
+    status = orjson.loads((await ask(pair.client, pair.slave, RequestCode.GET_BROKER_HA_STATUS, {})).body)
+    assert not status["master"]
+    assert status["haClientRuntimeInfo"]["maxOffset"] == pair.master.parts.context.store.log.max_offset
+
+
+async def test_a_slave_keeps_what_it_is_told_of_its_masters_flush_offset(pair: Pair) -> None:
+    async def shown(broker: Broker) -> int:
+        status = orjson.loads((await ask(pair.client, broker, RequestCode.GET_BROKER_HA_STATUS, {})).body)
+        return int(status["haClientRuntimeInfo"]["masterFlushOffset"])
+
+    for broker in (pair.master, pair.slave):
+        told = await ask(pair.client, broker, RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": "77"})
+        assert told.code == 0
+    assert [await shown(broker) for broker in (pair.master, pair.slave)] == [0, 77]
+    await pair.stop(1)
+    await pair.start(1)
+    assert await shown(pair.slave) == 77
 
 
 async def test_without_its_slave_a_synchronous_master_says_so_with_each_answer(pair: Pair) -> None:
