@@ -75,6 +75,7 @@ class Parts:
             groups.clients, self.auth.guard, context.counting, context.turns, context.metadata, self.quotas
         )
         self.acting = acting = ActingSubsystem(context, delay.deliveries)
+        delay.levels.delivered_elsewhere = acting.delayed_elsewhere
         self.passing = PassingSubsystem(
             context, groups.clients, groups.shared_locks, self.handler, groups.answer_group, acting.stand_back
         )

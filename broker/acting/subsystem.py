@@ -19,7 +19,7 @@ from broker.acting.other_masters import OtherMasters
 from broker.acting.routes import MemberRoutes
 from broker.admin.master_tables import progress_of
 from broker.context import BrokerContext
-from broker.delay.deliveries import Deliveries
+from broker.delay.deliveries import Deliveries, DeliveryKind
 from broker.leadership import Leadership
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.client import RemotingClient
@@ -148,13 +148,26 @@ class ActingSubsystem(Subsystem):
         The address in the request is not believed: the slave asks a nameserver for it.
         """
         if self._role.is_slave:
-            self.look()
-            connection.respond(command, ResponseCode.SUCCESS)
+            self._context.spawn(self._answer_returning_master(connection, command))
             return
         fields = {"masterFlushOffset": str(self._context.store.log.flushed_offset), "masterAddress": self._address}
         if self._ha_address:
             fields["masterHaAddress"] = self._ha_address
         connection.respond(command, ResponseCode.SUCCESS, fields)
+
+    async def _answer_returning_master(self, connection: Connection, command: Command) -> None:
+        """Answer when all that was sent is noted, since that master then asks for the progress of delay levels (45)."""
+        if self._config.slave_acting:
+            await self._look()
+        if not self._role.stands_in:
+            await self.elsewhere.settled()
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def delayed_elsewhere(self) -> set[int]:
+        """Physical offsets of messages of delay levels that were delivered elsewhere."""
+        with contextlib.suppress(OSError):
+            self._journal.load()
+        return {entry.origin for entry in self._journal.entries if entry.kind == DeliveryKind.DELAY}
 
     def stand_back(self, connection: Connection, command: Command) -> None:
         """Serve STAND_BACK, see `broker.passing.member_requests`."""

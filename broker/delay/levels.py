@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from broker.context import BrokerContext
@@ -61,6 +61,7 @@ class DelayService:
     Attributes:
         delivered: messages stored in their real topic.
         dropped: messages whose topic was removed.
+        delivered_elsewhere: returns physical offsets of messages that this slave delivered at other masters.
     """
 
     def __init__(self, context: BrokerContext, deliveries: Deliveries) -> None:
@@ -85,6 +86,7 @@ class DelayService:
         ] = {}  # by level: messages before this queue offset wait at most until that loop time
         self._recording: asyncio.TimerHandle | None = None
         self._is_leading = False
+        self.delivered_elsewhere: Callable[[], Collection[int]] = frozenset
         self.delivered = 0
         self.dropped = 0
 
@@ -103,12 +105,32 @@ class DelayService:
         return table
 
     def _offsets(self) -> dict[int, int]:
-        return self._state.offsets.get(PROGRESS_KEY, {}) | (self._next if self._is_leading else {})
+        recorded = self._state.offsets.get(PROGRESS_KEY, {})
+        return recorded | (self._next if self._is_leading and not self._role.is_slave else {})
+
+    def _behind_elsewhere(self, recorded: Mapping[int, int]) -> dict[int, int]:
+        """By level, the next queue offset behind messages that this slave delivered at other masters without a gap."""
+        delivered = self.delivered_elsewhere()
+        ahead = {}
+        for index in range(LEVEL_MAX) if delivered else ():
+            queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
+            start = offset = max(recorded.get(index, 0), queue.min_offset) if queue is not None else 0
+            while queue is not None and (unit := queue.unit(offset)) is not None and unit[0] in delivered:
+                offset += 1
+            if offset > start:
+                ahead[index] = offset
+        return ahead
 
     def all_offsets(self, connection: Connection, command: Command) -> None:
-        """45: the next queue offset of each level, as the file `config/delayOffset.json` has it."""
-        levels = number_map({index + 1: offset for index, offset in sorted(self._offsets().items())})
-        version = dumps(DataVersion(state_version=self._role.generation).to_json())
+        """45: the next queue offset of each level, as the file `config/delayOffset.json` has it.
+
+        A returning master of RocketMQ's takes over a slave's offsets whose version is not lower than its own.
+        """
+        offsets = self._offsets()
+        ahead = self._behind_elsewhere(offsets) if self._role.is_slave else {}
+        levels = number_map({index + 1: offset for index, offset in sorted((offsets | ahead).items())})
+        counter = self._clock_ms() if ahead else 0  # RocketMQ's is one more with each 200 deliveries
+        version = dumps(DataVersion(counter, state_version=self._role.generation).to_json())
         body = b'{"dataVersion":' + version + b',"offsetTable":' + levels + b"}"
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 

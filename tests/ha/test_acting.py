@@ -174,6 +174,26 @@ async def test_what_waits_is_delivered_once_while_the_master_is_away(open_street
     assert await street.bodies(MASTER, RETRY) == []
 
 
+async def test_a_slave_tells_of_delay_levels_up_to_the_first_message_that_it_left(open_street: OpenStreet) -> None:
+    street = await open_street()
+    await street.make(MASTER, "Here")
+    for topic, body in (("T", b"1"), ("T", b"2"), ("Here", b"only here"), ("T", b"4")):
+        await street.send(body, topic, properties="DELAY\x011\x02")
+    await street.slave_has_all()
+    told = orjson.loads((await ask(street.client, street[SLAVE], RequestCode.GET_ALL_DELAY_OFFSET, {})).body)
+    assert (told["offsetTable"], told["dataVersion"]["counter"]) == ({}, 0)
+    await street.stop(MASTER)
+    elsewhere = street[SLAVE].parts.acting.elsewhere
+    await eventually(lambda: elsewhere.stored == 3 and elsewhere.left > 0)
+    for _ in range(2):  # a process that has notes only tells the same
+        answer = await ask(street.client, street[SLAVE], RequestCode.GET_ALL_DELAY_OFFSET, {})
+        told = orjson.loads(bytes(answer.body).replace(b"{1:", b'{"1":'))
+        assert told["offsetTable"] == {"1": 2}
+        assert told["dataVersion"]["counter"] > 10**12, "RocketMQ's master believes the higher version"
+        await street.stop(SLAVE)
+        await street.start(SLAVE)
+
+
 async def test_a_slave_that_stands_in_and_is_started_again_repeats_nothing(open_street: OpenStreet) -> None:
     street = await open_street()
     await street.send(b"timer", properties=later())

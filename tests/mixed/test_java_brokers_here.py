@@ -119,7 +119,8 @@ async def test_our_slave_stands_in_for_rocketmqs_master(street: Street, eventual
     namesrv = street.our_nameserver({"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"})
     acting: dict[str, object] = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true"}
     acting |= {"brokerHeartbeatInterval": 500}
-    master = street.java_broker("broker-m", namesrv, {**acting, "brokerRole": "ASYNC_MASTER"})
+    asks_slaves = {"brokerRole": "ASYNC_MASTER", "totalReplicas": 2}  # when it is back, with two or more only
+    master = street.java_broker("broker-m", namesrv, {**acting, **asks_slaves})
     await eventually(lambda: has(namesrv, {0: master.address}), "the master is registered")
     ours = {**acting, "brokerRole": "SLAVE", "brokerId": 1, "haMasterProtocol": "rocketmq", "slaveReadEnable": "true"}
     slave = street.our_broker("broker-m", namesrv, ours)
@@ -132,6 +133,8 @@ async def test_our_slave_stands_in_for_rocketmqs_master(street: Street, eventual
     await eventually(lambda: registered(namesrv, "broker-m", master), "the master is back")
     assert (await brokers(namesrv))["broker-m"] == both
     assert slave.has_said("does not stand in for its master any more")
+    await eventually(lambda: delivered_of_level_3(master, 1), "the master knows that it is delivered")
+    assert log_of(master).count(b"later") == 1
 
 
 @pytest.mark.long
