@@ -28,7 +28,7 @@ from ledgermq.remoting.limits import Limits, OutputBudget
 from ledgermq.remoting.outgoing_requests import OutgoingRequests, Settle
 from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.remoting.serving.line import FEW, LARGE_READ_BYTES, ServingLine
+from ledgermq.remoting.serving.line import FEW, FULL_READ_BYTES, LARGE_READ_BYTES, ServingLine, serve_for_a_slice
 
 _log: Final = logging.getLogger(__name__)
 
@@ -427,10 +427,12 @@ class Connection(asyncio.Protocol):
             commands, error = caught.parsed, caught
         if self._backlog:  # reading was paused just now
             self._backlog += commands
-        elif self._line is not None and (len(commands) > FEW or len(data) > LARGE_READ_BYTES):
+        elif self._line is not None and error is None and (len(commands) > FEW or len(data) > LARGE_READ_BYTES):
             self._backlog = commands
-            self._line.begin(self)
-            self._pause_reading()  # last: to serve may have resumed it
+            serve_for_a_slice(self)
+            if self._backlog or len(data) >= FULL_READ_BYTES:
+                self._line.join(self)
+                self._pause_reading()
         else:
             self._take(commands)
         if error is not None:
@@ -464,7 +466,11 @@ class Connection(asyncio.Protocol):
         if self._is_held_back or self._is_write_paused or (self._backlog and self._is_to_pause()):
             return False
         few, self._backlog = self._backlog[:FEW], self._backlog[FEW:]
-        self._take(few)
+        try:
+            self._take(few)
+        except Exception:  # others wait in line behind this connection
+            _log.exception("%s: requests or answers that waited in line failed", self.address)
+            self.abort("requests or answers that waited in line failed")
         if not self._backlog:
             self._read_on()
         return bool(self._backlog)

@@ -2,6 +2,7 @@
 
     a read of up to `FEW` requests      served at once
     a longer or larger one              served for `_SLICE_S`, the rest in line; nothing more is read meanwhile
+    a full one                          the same, and nothing more is read in this turn of the loop
     each turn of the loop               serves the line for `_TURN_S`, a connection for `_SLICE_S` at a time
 
 Without it, one connection could take a turn for itself for long: the event loop reads up to 8 MiB of it at once. Times
@@ -15,6 +16,9 @@ from typing import Final, Protocol
 
 FEW: Final = 64
 LARGE_READ_BYTES: Final = 64 << 10
+FULL_READ_BYTES: Final = 250_000
+"""The event loop may read on in the same turn behind a read of at least so much, unless reading is paused."""
+
 _SLICE_S: Final = 0.004
 _TURN_S: Final = 0.01
 
@@ -38,17 +42,12 @@ class ServingLine:
             asyncio.get_running_loop().call_soon(self._turn)
         self._waiting.setdefault(connection)
 
-    def begin(self, connection: Waiting) -> None:
-        """Serve it for a slice now, and from the next turn on."""
-        _serve_for_a_slice(connection)
-        self.join(connection)
-
     def _turn(self) -> None:
         waiting, self._waiting = deque(self._waiting), {}
         ends = time.thread_time() + _TURN_S
         while waiting:
             connection = waiting.popleft()
-            if _serve_for_a_slice(connection):
+            if serve_for_a_slice(connection):
                 waiting.append(connection)
             if time.thread_time() >= ends:
                 break
@@ -56,8 +55,8 @@ class ServingLine:
             self.join(connection)
 
 
-def _serve_for_a_slice(connection: Waiting) -> bool:
-    """Return whether there is more that can be served now."""
+def serve_for_a_slice(connection: Waiting) -> bool:
+    """Serve it now; return whether there is more that can be served now."""
     ends = time.thread_time() + _SLICE_S
     while connection.serve_some():
         if time.thread_time() >= ends:

@@ -2,11 +2,13 @@
 
 import pytest
 
-from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.serving import line
 from ledgermq.remoting.serving.line import FEW, LARGE_READ_BYTES
+from tests.limits import WAIT_S
 from tests.remoting.peers import Dial, Serve, eventually, turns
 
 _MANY = 20 * FEW
@@ -77,3 +79,53 @@ async def test_a_large_read_whose_answers_pile_up_in_the_line_s_turn_is_not_the_
         assert [(await peer.receive()).opaque for _ in range(3)] == [0, 1, 2]
         peer.send(Command(7, 3))
         assert (await peer.receive()).opaque == 3
+
+
+async def test_an_ordinary_window_is_served_without_a_pause_of_reading(
+    serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_SLICE_S", WAIT_S)
+    paused = list[Connection]()
+    monkeypatch.setattr(Connection, "_pause_reading", lambda connection: paused.append(connection))
+    server, _ = await serve()
+    peer = await dial(server)
+    peer.send(*(Command(7, number, body=bytes(2048)) for number in range(FEW)))
+    assert [(await peer.receive()).opaque for _ in range(FEW)] == list(range(FEW))
+    assert not paused
+
+
+async def test_who_sends_much_and_then_no_frame_is_served_until_there(
+    serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_SLICE_S", 0.0)
+    server, handler = await serve()
+    flood = await dial(server)
+    flood.send(*(Command(7, number, flag=ONEWAY_FLAG) for number in range(_MANY)), b"no frame")
+    assert await flood.closed()
+    assert len(handler.requests) == _MANY
+
+
+async def test_an_answer_that_cannot_be_taken_ends_its_connection_and_not_the_line(
+    serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_SLICE_S", 0.0)
+    monkeypatch.setattr(line, "_TURN_S", WAIT_S)
+    server, handler = await serve()
+    faulty = await dial(server)
+    await eventually(lambda: len(handler.connections) == 1)
+
+    def fail(_: Command | RemotingError) -> None:
+        raise ArithmeticError
+
+    handler.connections[0].call(Command(9, 0), WAIT_S, fail)
+    answer = Command(0, (await faulty.receive()).opaque, flag=RESPONSE_FLAG)
+    other = await dial(server)
+
+    def serve_one(connection: Connection, command: Command) -> None:
+        if command.opaque == 0:
+            other.send(*(Command(8, number, flag=ONEWAY_FLAG) for number in range(1, _MANY)))
+
+    handler.serve = serve_one
+    faulty.send(*(Command(7, number, flag=ONEWAY_FLAG) for number in range(FEW + 1)), answer)
+    await eventually(lambda: sum(command.code == 8 for _, command in handler.requests) == _MANY - 1)
+    assert await faulty.closed()
