@@ -466,11 +466,7 @@ class Connection(asyncio.Protocol):
         if self._is_held_back or self._is_write_paused or (self._backlog and self._is_to_pause()):
             return False
         few, self._backlog = self._backlog[:FEW], self._backlog[FEW:]
-        try:
-            self._take(few)
-        except Exception:  # others wait in line behind this connection
-            _log.exception("%s: requests or answers that waited in line failed", self.address)
-            self.abort("requests or answers that waited in line failed")
+        self._take_or_end(few)
         if not self._backlog:
             self._read_on()
         return bool(self._backlog)
@@ -479,6 +475,9 @@ class Connection(asyncio.Protocol):
         """Fail what waits, and tell the owner and the handler. Does nothing the second time, or if never connected."""
         if self._transport is None:
             return
+        if self._backlog and not self._closed:  # under TLS the end can come with the last requests
+            backlog, self._backlog = self._backlog, []
+            self._take_or_end(backlog)
         self._count_unfinished(0)
         if self._budget is not None:
             self._budget.forget(self)
@@ -497,6 +496,14 @@ class Connection(asyncio.Protocol):
             _log.exception("%s: on_closed failed", self.address)
 
     # -- inside
+
+    def _take_or_end(self, commands: list[Command]) -> None:
+        """Do as `_take`, but a failure ends this connection: others are served by the same caller."""
+        try:
+            self._take(commands)
+        except Exception:
+            _log.exception("%s: a request or an answer that waited failed", self.address)
+            self.abort("a request or an answer that waited failed")
 
     def _take(self, commands: list[Command]) -> None:
         """Serve the commands in order, until their answers exceed the high-water mark."""

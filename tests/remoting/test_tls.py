@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RemotingError, TlsFileError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
+from ledgermq.remoting.serving import line
 from ledgermq.remoting.tls import LOOK_INTERVAL_S, ClientAuth, ClientTls, ReloadedContext, ServerTls
 from ledgermq.remoting.tls_listener import TlsListener
 from tests.limits import WAIT_S
@@ -92,6 +94,19 @@ async def test_tls_and_plain_clients_share_a_port(
     assert await echo(make_client(open_end, ClientTls(trusted=authority.certificate)), server, big) == big
     assert len(server.connections) == 2
     assert all(connection.address.startswith("127.0.0.1:") for connection in handler.connections)
+
+
+async def test_all_is_served_of_a_tls_client_that_sends_much_and_closes(
+    open_end: contextlib.AsyncExitStack, node: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_SLICE_S", 0.0)
+    monkeypatch.setattr(line, "_TURN_S", 0.0)
+    server, handler = await start_server(open_end, identity(node))
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=_trusting())
+    writer.write(b"".join(encode(Command(10, number, flag=ONEWAY_FLAG)) for number in range(5000)))
+    writer.close()
+    await eventually(lambda: len(handler.closed) == 1)
+    assert [command.opaque for _, command in handler.requests] == list(range(5000))
 
 
 async def test_where_tls_is_enforced_plain_connections_are_closed_unserved(
@@ -173,9 +188,7 @@ async def test_a_half_replaced_pair_of_files_leaves_the_previous_one_in_force(
 
 
 async def shown_certificate(server: RemotingServer) -> bytes:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=_trusting())
     try:
         shown: bytes | None = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         assert shown
@@ -343,6 +356,12 @@ def test_a_key_is_opened_with_its_password_which_is_never_shown(tmp_path: Path) 
     assert "sesame" not in repr(settings)
     with pytest.raises(TlsFileError, match=r"locked\.key"):
         ReloadedContext(identity(locked))  # and does not ask at the terminal
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def tls_ends() -> int:
