@@ -8,6 +8,7 @@
 Source: apache/rocketmq `broker/.../BrokerController.java` (syncBrokerMemberGroup, onMinBrokerChange), 5.3.3.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 
@@ -49,6 +50,8 @@ class ActingSubsystem(Subsystem):
         self._role = context.role
         self._deliveries = deliveries
         self._is_looking = False
+        self._look_for_asker = asyncio.Lock()
+        self._asked = self._asked_before_look = 0
         self._times_asked_back = 0
         self._address = self._ha_address = ""
         self._routes = MemberRoutes(config)
@@ -156,9 +159,16 @@ class ActingSubsystem(Subsystem):
         connection.respond(command, ResponseCode.SUCCESS, fields)
 
     async def _answer_returning_master(self, connection: Connection, command: Command) -> None:
-        """Answer when all that was sent is noted, since that master then asks for the progress of delay levels (45)."""
+        """Answer when all that was sent is noted, since that master then asks for the progress of delay levels (45).
+
+        One look that begins behind them serves all who ask, so that a flood of requests reaches no nameserver.
+        """
         if self._config.slave_acting:
-            await self._look()
+            self._asked = number = self._asked + 1
+            async with self._look_for_asker:
+                if self._asked_before_look < number:
+                    self._asked_before_look = self._asked
+                    await self._look()
         if not self._role.stands_in:
             await self.elsewhere.settled()
         connection.respond(command, ResponseCode.SUCCESS)

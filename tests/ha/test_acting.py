@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -192,6 +193,27 @@ async def test_a_slave_tells_of_delay_levels_up_to_the_first_message_that_it_lef
         assert told["dataVersion"]["counter"] > 10**12, "RocketMQ's master believes the higher version"
         await street.stop(SLAVE)
         await street.start(SLAVE)
+
+
+async def test_many_who_say_that_they_are_the_master_cost_few_looks_at_the_nameserver(open_street: OpenStreet) -> None:
+    street = await open_street(syncBrokerMemberGroupPeriod=3_600_000)
+    acting, looks, may_look = street[SLAVE].parts.acting, list[int](), asyncio.Event()
+
+    async def members() -> list[dict[int, str]]:
+        looks.append(1)
+        await may_look.wait()
+        return []
+
+    def waiting() -> int:
+        return sum("_answer_returning_master" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+    with patch.object(acting._routes, "members", members):
+        asked = [ask(street.client, street[SLAVE], RequestCode.EXCHANGE_BROKER_HA_INFO, {}) for _ in range(20)]
+        answers = asyncio.gather(*asked)
+        await eventually(lambda: waiting() == len(asked))
+        may_look.set()
+        assert {answer.code for answer in await answers} == {0}
+    assert len(looks) < 5  # two, and those of notices of a nameserver
 
 
 async def test_a_slave_that_stands_in_and_is_started_again_repeats_nothing(open_street: OpenStreet) -> None:
