@@ -67,6 +67,7 @@ class Cluster:
             quorum=len(plan.names) // 2 + 1,
             durable_quorum=plan.durable_quorum,
             recoverable=plan.recoverable,
+            peers_of=self.peers_of,
         )
         self.network = SimNetwork(
             self.clock, self.rng, self._deliver, self._tell_lost, self._tell_joined, lambda name: name in self.processes

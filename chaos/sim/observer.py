@@ -31,11 +31,13 @@
     R22   a node starts on what it has left, unless its disk is at fault       a process begins
     R23   what members acknowledge and give is committed, what administrators  an answer comes
           are told of, too
+    R24   votes and acknowledgements go only to a node whose configuration     a vote or an acknowledgement leaves
+          names the same members as the sender's
 R20 to R23 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there: the lives of
 all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the
-log), R17 and R18 (for members that forgot) and R19 (for installs).
+log), R17 and R18 (for members that forgot), R19 (for installs) and R24 (for configurations that differ).
 """
 
 from bisect import bisect_left
@@ -76,10 +78,10 @@ class Accounts(Protocol[_Payload]):
 class Observer:
     """All that the nodes of one run have committed, voted and acknowledged.
 
-    `durable_quorum`: SYNC_FLUSH. `quorum`: of the members. After `forget_above` (a salvage election reported what may
-    be missing) the entries above are no longer owed. `is_lossy`: a member forgot entries or a disk was replaced, so
-    that holders of an entry can no longer be counted on the disks. `recoverable` runs never lose a quorum's memory.
-    `ignored`: codes that are not looked at.
+    `durable_quorum`: SYNC_FLUSH. `quorum`: of the members. `peers_of`: by node, the members that its configuration
+    names. After `forget_above` (a salvage election reported what may be missing) the entries above are no longer owed.
+    `is_lossy`: a member forgot entries or a disk was replaced, so that holders of an entry can no longer be counted on
+    the disks. `recoverable` runs never lose a quorum's memory. `ignored`: codes that are not looked at.
     """
 
     def __init__(
@@ -90,8 +92,11 @@ class Observer:
         quorum: int,
         durable_quorum: bool,
         recoverable: bool,
+        peers_of: Mapping[str, tuple[str, ...]],
     ) -> None:
         self._disks = dict(disks)
+        self._peers_of = peers_of
+        self._electorates: dict[tuple[str, int], tuple[str, ...]] = {}  # by candidate and term
         self.accounts = accounts
         self._quorum = quorum
         self._durable_quorum = durable_quorum
@@ -278,8 +283,10 @@ class Observer:
             self._asks_for_votes(name, raft, message, saved_term)
         elif isinstance(message, VoteResponse):
             self._votes_for(name, raft, peer, message, saved_term)
+            self._has_same_members(name, peer, message.term)
         elif isinstance(message, AppendResponse):
             self._acknowledges(name, message, saved_term)
+            self._has_same_members(name, peer, message.term)
         elif isinstance(message, AppendRequest | InstallResponse):
             self._expect_saved_term(name, message.term, saved_term)
 
@@ -296,6 +303,7 @@ class Observer:
             return
         self._expect_saved_term(name, request.term, saved_term)
         self._voted(name, request.term, name)
+        self._electorates[name, request.term] = self._peers_of[name]
         if not raft.state.recovering:
             self._sound_votes.setdefault((name, request.term), {})[name] = None
         if not request.transfer and not request.salvage:
@@ -324,6 +332,11 @@ class Observer:
             f"{name} votes for {peer} in term {response.term}; on disk: {hard_state}",
         )
         self._voted(name, response.term, peer)
+
+    def _has_same_members(self, name: str, peer: str, term: int) -> None:
+        own = self._peers_of[name]
+        asked = self._electorates.get((peer, term), own)
+        self._expect(own == asked, "R24", f"{name}, of {[*own]}, counts for {peer}, of {[*asked]}, in term {term}")
 
     def receives(self, name: str, peer: str, message: Message) -> None:
         """A message is about to be handed to a node."""

@@ -337,7 +337,7 @@ BUGS = (
     StackBug("failed sync swallowed", failed_sync_is_swallowed, ("R8", "R9"), 18),
     StackBug("failed sync tried again", failed_sync_is_tried_again, ("R8", "R9"), 148),
     StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
-    StackBug("A8 members with different dLegerPeers", other_peers_are_no_matter, ("R17", "R1", "R6"), 4392),
+    StackBug("A8 members with different dLegerPeers", other_peers_are_no_matter, ("R24", "R17", "R1", "R6"), 17),
     StackBug("A9 connected member with a failed disk keeps files", failed_member_keeps_files, ("R14",), 18),
     StackBug("A10 state sent in one part", state_is_sent_in_one_part, ("R14",), 145),
     StackBug("A11 forgotten votes", votes_are_forgotten),
