@@ -3,11 +3,15 @@
 A power cut may take the end of the log and leave tables that were saved later, for example by a release that did not
 wait for the log, or restored by hand. New records will get the positions that such tables name, so positions at or
 behind the log's end are taken out.
+
+A member of a Raft group that was killed after an install has such tables too, but gets the very records that they name
+again: offsets of groups stay there, since administrators may have moved some beyond the end that a queue has so far.
 """
 
 from broker.state.pop_core import Checkpoint
 from broker.state.tables import MARKS_KEY, OFFSET_KEY_SEPARATOR, TIMER_PROGRESS_KEY, ReplicatedState
 from store.message_store import MessageStore
+from store.replicated_log import LogRole
 
 
 def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
@@ -27,14 +31,10 @@ def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
 
     state.applied_offset = end
     state.removed = {name: min(position, end - 1) for name, position in state.removed.items()}
-    state.offsets = {
-        key: {number: clamped(key, number, value) for number, value in values.items()}
-        for key, values in state.offsets.items()
-    }
-    state.resets = {
-        key: {number: clamped(key, number, value) for number, value in values.items()}
-        for key, values in state.resets.items()
-    }
+    if store.log.state.role not in (LogRole.LEADER, LogRole.FOLLOWER):
+        for moves in (state.offsets, state.resets):
+            for key, values in moves.items():
+                moves[key] = {number: clamped(key, number, value) for number, value in values.items()}
     state.lanes = {key: lane for key, lane in state.lanes.items() if lane.offset < end}
     state.lane_version += 1
     pop = state.pop

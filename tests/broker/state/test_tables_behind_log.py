@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from broker.state.settings import TopicConfig
 from broker.state.tables import MARKS_KEY, TIMER_PROGRESS_KEY, ReplicatedState, StateChange
 from ledgermq.remoting.codec.codes import RequestCode
 from store.directory.config_file import write_config
+from store.replicated_log import LogRole
 from store.timer.checkpoint import read_check
 from tests.broker.conftest import Desk, eventually, make_topic, send
 from tests.broker.groups.test_offsets import key, make_group
@@ -217,6 +219,20 @@ async def test_every_position_that_tables_name_is_brought_back_to_the_log(desk: 
     assert state.resets == {"T@g": {0: 3}}
     assert list(state.pop.checkpoints.values()) == [taken._replace(offsets=(0, 2), acked=0b10)]
     assert list(state.pop.orders) == ["T@2@0"]
+
+
+async def test_offsets_of_a_group_s_member_stay_where_they_were_moved(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an install and a kill the log is behind the tables, and the same records come again."""
+    as_follower = replace(desk.store.log.state, role=LogRole.FOLLOWER)
+    monkeypatch.setattr(type(desk.store.log), "state", property(lambda _: as_follower))
+    state = ReplicatedState()
+    state.offsets, state.resets = {"T@g": {0: 72}}, {"T@g": {0: 70}}
+    state.applied_offset = 1 << 40
+    clamp_to_log(state, desk.store)
+    assert (state.offsets, state.resets) == ({"T@g": {0: 72}}, {"T@g": {0: 70}})
+    assert state.applied_offset == desk.store.dispatched_offset, "what the log has behind it is applied again"
 
 
 @pytest.mark.parametrize("desk", [{"flushCommitLogLeastPages": 0}], indirect=True)
