@@ -223,7 +223,7 @@ class Nemesis:
         return self._down(self._cluster.wipe, name) if self._may_forget(name) else ""
 
     def _rot(self) -> str:
-        """A byte of an entry turns while its process is down; a quorum of others still has the entry."""
+        """Change a byte of an entry that a quorum of others has, and kill its process."""
         names, first = self._plan.group.names, self._cluster.jitter(len(self._plan.group.names))
         for name in (*names[first:], *names[:first]):
             if self._may_forget(name) and self._cluster.disks[name].rot():

@@ -43,6 +43,12 @@ _KNOWN = (
 )  # fmt: skip
 
 
+def entry_in(log: EntryLog, index: int) -> bytes:
+    """Return an entry's bytes in the files of a log: header and record."""
+    position, size, _ = log.units[index]
+    return bytes(log.data.slice(position, size))
+
+
 @dataclass(frozen=True, slots=True)
 class DiskPast:
     """A node's disk as it was at one moment.
@@ -71,7 +77,7 @@ class StoreDisk(Machine[bytes]):
         began: by inode, what the syncs that are made at present cover of the log's files.
         log: the entry log of the running process; None while none runs.
         in_process: what is called within is done by the running process.
-        rotten: by index, what entries were before a byte of them changed on the disk, until they are repaired.
+        rotten: by index, the bytes of each entry before one of them was changed on the disk; until it is repaired.
     """
 
     def __init__(
@@ -172,7 +178,7 @@ class StoreDisk(Machine[bytes]):
         self.amnesiac = self.amnesiac or forgets
 
     def rot(self) -> bool:
-        """Change a byte of an entry that the checkpoint, which a power cut leaves, calls committed."""
+        """Change a byte of an entry that is committed by the durable checkpoint; see `Machine.rot`."""
         checkpoint = self.shadow.durable_file(f"dledger-{self.name}/{CHECKPOINT}")
         if self.log is None or checkpoint is None or self.rotten:
             return False
@@ -199,17 +205,14 @@ class StoreDisk(Machine[bytes]):
     def repaired(self) -> int:
         """Forget the rotten entries that are gone, or whole again on the disk; return how many became whole."""
         log, whole = self.log, 0
-        for index, payload in list(self.rotten.items()) if log is not None else ():
-            assert log is not None
+        if log is None:
+            return 0
+        for index, payload in list(self.rotten.items()):
             is_gone = not log.first_index <= index <= log.last_index
-            if is_gone or (not log.integrity.is_damaged(index) and self._content(log, index) == payload):
+            if is_gone or (not log.integrity.is_damaged(index) and entry_in(log, index) == payload):
                 del self.rotten[index]
                 whole += not is_gone
         return whole
-
-    def _content(self, log: EntryLog, index: int) -> bytes:
-        position, size, _ = log.units[index]
-        return bytes(log.data.slice(position, size))
 
     def past(self) -> DiskPast:
         """The disk as it is now."""
@@ -251,7 +254,7 @@ class StoreDisk(Machine[bytes]):
                 self._durable_index += 1
 
     def _is_durable(self, log: EntryLog, index: int) -> bool:
-        if index in self.rotten:  # it was, and is known to be damaged
+        if index in self.rotten:  # it was durable before a byte of it changed
             return True
         unit = log.units.find(index)  # None: it died within a reset of the log
         file = log.data.file_at(unit[0]) if unit else None

@@ -86,11 +86,6 @@ class WatchedLog(EntryLog):
         self.is_install_unfinished = opened.install_unfinished
         owner.opened(self)
 
-    def payload(self, index: int) -> bytes:
-        """The entry's bytes, header and record."""
-        position, size, _ = self.units[index]
-        return bytes(self.data.slice(position, size))
-
     def _grow(self, term: int, last_index: int) -> None:
         super()._grow(term, last_index)
         self._owner.grown(self, term)

@@ -17,7 +17,7 @@ from chaos.sim.errors import SafetyViolation
 from chaos.sim.process import ClusterContext, Process, ProcessDiesError
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.clients import Clients
-from chaos.sim.stack.disk import StoreDisk
+from chaos.sim.stack.disk import StoreDisk, entry_in
 from chaos.sim.stack.log import Frame, SimTransport, WatchedLog
 from chaos.sim.stack.loop import SimLoop
 from chaos.sim.stack.replacements import Replacements
@@ -357,7 +357,7 @@ class StoreProcess(Process):
         files.log = log
         files.reset(log.first_index, log.prev_term, chain)
         for index in range(log.first_index, log.last_index + 1):
-            files.append(log.term_at(index), files.rotten.get(index) or log.payload(index))
+            files.append(log.term_at(index), files.rotten.get(index) or entry_in(log, index))
             if index in old:
                 self._expect_found(index, old[index] == files.chain_at(index))
             self._cluster.observer.appended(self.name, index)
@@ -369,9 +369,8 @@ class StoreProcess(Process):
             raise SafetyViolation("R21", f"{self.name} started without the entry {index}, which was durable")
 
     def grown(self, log: EntryLog, term: int) -> None:
-        assert isinstance(log, WatchedLog)
         for index in range(self.files.last_index + 1, log.last_index + 1):
-            self.files.append(term, log.payload(index))
+            self.files.append(term, entry_in(log, index))
             self._cluster.observer.appended(self.name, index)
 
     def truncates(self, last_index: int) -> None:
