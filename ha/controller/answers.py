@@ -25,7 +25,7 @@ def master_fields(group: Group, *, with_set_epoch: bool = True) -> dict[str, str
 
 
 def role_notice(group: Group) -> Command:
-    """Fields of the notice (1008) that tells replicas their master; also the answer to 1004."""
+    """Return the notice (1008) that tells replicas their master, for which they also ask (1004)."""
     return Command(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext=master_fields(group), body=set_body(group))
 
 

@@ -87,14 +87,13 @@ class ReplicaRole:
 
         Args:
             decision: what they answered.
-            is_in_doubt: the end of the log here may be missing. Then an election counts only if it was the answer to a
-                request of this process as a new one, see `elected`. Another one may have judged a heartbeat from
-                before, also where this process had asked: a controller that was deposed may have told it an old epoch.
+            is_in_doubt: the end of the log here may be missing. Then a new epoch counts only if it is that of
+                `elected`: any other election may have used a heartbeat from before the power cut.
         """
         before = self.known
         if decision.master_epoch < max(before.master_epoch, self.log_epoch):
             return None
-        is_unasked = is_in_doubt and before.master_epoch < decision.master_epoch != self._asked_epoch
+        is_unasked = is_in_doubt and decision.master_epoch not in (before.master_epoch, self._asked_epoch)
         if decision.master_id == self.own_id and (before is NOTHING or is_unasked):
             self._lost_epoch = decision.master_epoch
         self.known = decision
@@ -106,7 +105,7 @@ class ReplicaRole:
         return PartChange(play, decision)
 
     def elected(self, epoch: int) -> None:
-        """The controllers have answered a request as a new process, made after heartbeats of its own, by this epoch."""
+        """Note the epoch of an election for which this process asked as a new one, after its own heartbeats."""
         self._asked_epoch = epoch
 
     def resign(self) -> None:

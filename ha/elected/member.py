@@ -288,7 +288,7 @@ class ElectedMember:
                 self._take(await self._controllers.decided())
                 if self._successor is None and (election := self._replica_role.election()) is not None:
                     pause_s = _RETRY_S
-                    beat = self._heartbeat()  # an election of an earlier process does not count
+                    beat = self._heartbeat()  # so that the election does not use one of an earlier process
                     await asyncio.gather(*(self._controllers.beat(address, beat) for address in self._beats))
                     is_new = election is Election.NEW_PROCESS
                     epoch = await self._controllers.elect(group.broker_id, is_new_process=is_new)

@@ -50,7 +50,7 @@ class Part(Protocol):
         """The log has grown; called once for many batches, before they are settled."""
 
     def settle(self, local: int, flushed: int) -> Settlement:
-        """Return how far the promise holds; `local` and `durable` are the ends for which this node's disk suffices."""
+        """Return how far the promise holds; this node's disk suffices up to `local`, and is durable up to `flushed`."""
 
     def late(self) -> Refusal:
         """The refusal of a batch that has waited for longer than `limit_s`."""
