@@ -6,10 +6,10 @@
 
 A message is u32 size, u8 size of the proof, proof, JSON (the challenge: the bare nonce). Proofs are empty where there
 is no secret, see `ledgermq.remoting.proof`. A slave of another group is told only which field differs. A tail proves
-that the logs agree: the CRC of the slave's last bytes, which end with a whole record. The head of a
-record holds its offset, time and queue offset, so two histories that differ anywhere before the end of the slave's log
-differ in the head of the last record as well, but for a chance of one in 2^32. A tail is long enough to hold that head
-where `maxMessageSize` is at most 4 MiB.
+that the logs agree: the CRC of the slave's last bytes, which end with a whole record. The head of a record holds its
+offset, time and queue offset, so two histories that differ anywhere before the end of the slave's log differ in the
+head of the last record as well, but for a chance of one in 2^32. A tail is long enough to hold that head where
+`maxMessageSize` is at most 4 MiB.
 """
 
 import json

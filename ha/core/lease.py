@@ -8,9 +8,8 @@ their clocks run equally fast up to `DRIFT`. Readings of two clocks are never co
 
 A controller that was deposed and does not know it yet could still grant leases. Therefore a controller grants only
 while a majority has answered something that it sent less than `AUTHORITY_S` ago. A majority elects a new leader at some
-time e, so the
-deposed one grants nothing later than e + `AUTHORITY_S`, and a new leader names no successor before
-e + `AUTHORITY_S` + the longest lease. All times are seconds of a monotonic clock.
+time e, so the deposed one grants nothing later than e + `AUTHORITY_S`, and a new leader names no successor before e +
+`AUTHORITY_S` + the longest lease. All times are seconds of a monotonic clock.
 """
 
 from typing import Final

@@ -5,12 +5,10 @@
 
 The owner writes and moves `write_position`; the flusher moves `flush_position`. (`store.files.pooled_file` puts a third
 position between them.) Bytes behind `write_position` are zeros. So recovery may take the first bytes that do not parse
-for the end of the log,
-and never finds there a record that was cut off earlier.
+for the end of the log, and never finds there a record that was cut off earlier.
 
 Blocks are allocated before anything is written, so that a full disk is an error and not a signal at a store into the
-mapping.
-Not thread-safe, except that the flusher may call `sync` on a pinned file.
+mapping. Not thread-safe, except that the flusher may call `sync` on a pinned file.
 
 Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (5.3.3).
 """

@@ -5,8 +5,8 @@
                    min_offset                                  max_offset ^
 
 The queue knows offsets, not formats: the owner fills the end of a file before `roll`, and finds the end of the last
-record. `generation` counts the cuts (`truncate_to`, `reset_to`), so that a flush that began before one
-is not believed after it.
+record. `generation` counts the cuts (`truncate_to`, `reset_to`), so that a flush that began before one is not believed
+after it.
 
 Source: apache/rocketmq `store/.../MappedFileQueue.java` (5.3.3).
 """

@@ -177,8 +177,7 @@ class Elect(StateCommand):
     The first election of a group is won by the broker that asks. Later the candidates are the living members of the
     in-sync set whose log is not in doubt; if the logs of all of them are in doubt, all members of the set must be alive
     and have known its master. If there is no such candidate, and only with `unclean`, all living replicas are
-    candidates. Of the candidates a
-    designated one wins, else the present master, else the one of best rank.
+    candidates. Of the candidates a designated one wins, else the present master, else the one of best rank.
 
     Attributes:
         asker: id of the broker that asks, or that an administrator names; `BY_CONTROLLER` for neither.

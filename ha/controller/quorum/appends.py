@@ -9,7 +9,7 @@ moment, or until they are sent again if the message ends earlier. The same happe
 Raft deletes only entries that conflict. `Appends` therefore changes the messages before PySyncObj sees them:
 
 - Entries that the journal has are left out, and `prevLogIdx` moves forward. The remaining ones begin where the journal
-ends, or with a conflict. If none remains, `prevLogIdx` becomes the journal's end, so that nothing is deleted.
+  ends, or with a conflict. If none remains, `prevLogIdx` becomes the journal's end, so that nothing is deleted.
 - A snapshot that this member already has becomes such an empty message.
 - The commit index ends with the last entry that is known to equal the leader's, and so does the acknowledgement.
 

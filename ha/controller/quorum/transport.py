@@ -3,16 +3,16 @@
 This module adds to PySyncObj's connections:
 
 - At most `_STRANGER_BYTES` of a stranger's input are kept, and `_PEER_BYTES` of a controller's; the number of strangers
-and their time are bounded. Nothing is unpickled before its seal (Fernet: AES and HMAC-SHA-256) by the secret is
-verified.
+  and their time are bounded. Nothing is unpickled before its seal (Fernet: AES and HMAC-SHA-256) by the secret is
+  verified.
 - A request for a vote says whether the candidate is sound (`journal`). Sound members vote for sound candidates only.
-The others vote for each other only, and such a candidate wins if all members voted for it, which happens at the first
-start of a cluster. So a member that lost its disk helps no candidate that lacks what it forgot, and two such members
-cannot overrule a third that has everything.
+  The others vote for each other only, and such a candidate wins if all members voted for it, which happens at the first
+  start of a cluster. So a member that lost its disk helps no candidate that lacks what it forgot, and two such members
+  cannot overrule a third that has everything.
 - Messages of the leader have the time of sending, which the answer repeats: the leader's authority is as old as the
-newest message that a majority has answered.
+  newest message that a majority has answered.
 - An answer names its term, and counts in that term only, since an entry that was acknowledged to a leader may have been
-replaced when the same leader leads again. Messages of a leader pass through `appends`.
+  replaced when the same leader leads again. Messages of a leader pass through `appends`.
 
 PySyncObj takes no such parts as arguments, so this module replaces four names in its modules when it is imported.
 """
