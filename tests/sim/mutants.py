@@ -4,7 +4,7 @@ Most have been in a published Raft at some time (those are named). None is in th
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -167,7 +167,7 @@ class Mutant:
     """One bug: where it is put in, and what the simulation must answer (codes of `chaos.sim.observer`).
 
     `first_seed`: where to begin looking; a bug that shows in few runs is not looked for in those before.
-    `also`: a second place, where what the bug breaks is done a second time.
+    `also`: a second patch, of a mechanism that would hide the bug.
     """
 
     name: str
@@ -181,13 +181,14 @@ class Mutant:
     @contextmanager
     def planted(self) -> Iterator[None]:
         """The bug is in the core until the block ends."""
-        also = nullcontext() if self.also is None else patch.object(*self.also)
-        if isinstance(self.target, str):
-            with also, patch(f"{self.target}.{self.attribute}", self.replacement):
-                yield
-        else:
-            with also, patch.object(self.target, self.attribute, self.replacement):
-                yield
+        with ExitStack() as patches:
+            if isinstance(self.target, str):
+                patches.enter_context(patch(f"{self.target}.{self.attribute}", self.replacement))
+            else:
+                patches.enter_context(patch.object(self.target, self.attribute, self.replacement))
+            if self.also is not None:
+                patches.enter_context(patch.object(*self.also))
+            yield
 
 
 MUTANTS = (
