@@ -220,8 +220,9 @@ async def traffic(
 async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
     """Return the numbers of acknowledged, undelivered messages that lie where their acknowledgement said.
 
-    Each queue is read in batches, past what was delivered. What could not be read within a minute is returned too,
-    since nobody knows it to be lost: `record.unread_count` says how many they are, and `record.troubles` why.
+    Each queue is read in batches from the first of them on; a batch without any is skipped. Messages that could not be
+    looked for within a minute are returned too, since they are not known to be lost: `record.unread_count` is their
+    number, and `record.troubles` says why.
     """
     by_queue: dict[str, list[Send]] = {}
     for send in missing(record.sends, record.deliveries):
@@ -233,8 +234,7 @@ async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozens
     async with Admin(namesrv) as admin:
         queues: dict[str, MessageQueue] = {}
         for name, sends in by_queue.items():
-            sends.sort(key=lambda send: send.offset)
-            placed = [send for send in sends if send.offset >= 0]
+            placed = sorted((send for send in sends if send.offset >= 0), key=lambda send: send.offset)
             try:
                 queues = queues or {place_of(queue): queue for queue in await admin.queues(topic)}
                 while placed:
@@ -242,18 +242,15 @@ async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozens
             except (LedgerMQError, KeyError, TimeoutError) as error:
                 found.update(send.number for send in placed)
                 record.unread_count += len(placed)
-                why = f"{type(error).__name__}: {error}"
-                text = (
-                    f"{len(placed):,} undelivered messages could not be looked for in {name}: they may be lost ({why})"
-                )
-                record.troubles.append(text)
+                what = f"{len(placed):,} undelivered messages could not be looked for in {name}"
+                record.troubles.append(f"{what}: they may be lost ({type(error).__name__}: {error})")
     return frozenset(found)
 
 
 async def _look_for(
     admin: Admin, queue: MessageQueue, sends: list[Send], found: set[int], deadline: float
 ) -> list[Send]:
-    """Read one batch where the first of these lies, by offset; return those that lie behind it.
+    """Read one batch from the offset of the first of `sends`; return those whose offsets are behind the batch.
 
     Raises:
         LedgerMQError: the broker does not answer.

@@ -276,10 +276,8 @@ def _without_election(record: DrillRecord) -> Check:
         longest_s = max(end_s - begin_s for (begin_s, end_s), _ in stalls)
         numbers += f" in {len(stalls):,} stalls, the longest of {longest_s:.2f} s"
     if long:
-        numbers += (
-            f"; {len(long):,} were too long by more than {_STALL_SPARE_S:g} s, {excused:,} elections after them do"
-        )
-        numbers += " not count"
+        numbers += f"; {len(long):,} were too long by more than {_STALL_SPARE_S:g} s"
+        numbers += f", {excused:,} elections after them do not count"
     return Check("E1", "no election without a reason", count == 0, numbers)
 
 
