@@ -122,7 +122,7 @@ def _record(plan: RunPlan, moments: int) -> list[Past]:
 
 
 def _chooser(name: str, dice: Random) -> Chooser:
-    """Return what decides what one disk of an image keeps."""
+    """Return the chooser of one disk of an image."""
     if name == "mixed":
         return dice.choice((OnlySynced(), OnlyNames(), WholeFiles(dice), TornSectors(dice), TornSectors(dice)))
     return {"killed": Chooser(), "synced": OnlySynced(), "names": OnlyNames()}[name]

@@ -115,7 +115,7 @@ class Network:
         self._last_s: dict[tuple[str, str], float] = {}
 
     def chance(self, consumer: str) -> random.Random:
-        """The random stream of one consumer: what others draw, and further ones, change nothing of it."""
+        """Return the random stream of one consumer, which does not depend on what other consumers draw."""
         if consumer not in self._streams:
             self._streams[consumer] = random.Random(f"{consumer} {self._seed}")
         return self._streams[consumer]

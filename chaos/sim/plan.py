@@ -46,8 +46,8 @@ class GroupPlan:
     lost; otherwise a salvage election may lose entries, if it says so. `callers`: clients that ask any member over
     connections; none: requests are handed to the leader. `administrators`: those who change groups and their offsets,
     and recall timers. `has_large_tables`: the replicated tables are larger than what may wait for a peer.
-    `is_lockstep`: all members tick at the same moments, and messages take equal times: nothing but what the product
-    draws itself keeps elections apart.
+    `is_lockstep`: all members tick at the same moments, and messages take equal times, so that only the random times of
+    the nodes themselves keep their elections apart.
     """
 
     names: tuple[str, ...]

@@ -137,8 +137,8 @@ class FileMapping:
     def ensure_readable(self, start: int, end: int) -> None:
         """Read the pages of `[start, end)` into memory, and, if possible, those of the next chunk.
 
-        Eight more chunks are read if the chunk in front was asked for too, since such a reader goes on. Pages that are
-        not written yet are left out: the writer has them in memory.
+        If the chunk before `start` was read too, the reader goes forward through the file: the next eight chunks are
+        read. Pages that are not written yet are left out: the writer has them in memory.
 
         Raises:
             DiskReadError: the disk cannot read one of them; touching it would have ended the process.
