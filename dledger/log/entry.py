@@ -124,9 +124,8 @@ def check_span(data: Buffer, first_index: int, last_index: int, term: int, start
             or chain_crc
         ):
             detail = f"magic {magic}, size {size}, index {found}, term {entry_term}, position {position}"
-            raise EntryFormatError(
-                start_position + offset, f"{detail}, body size {body_size}; expected entry {index} of term {term}"
-            )
+            detail += f", channel {channel}, chain CRC {chain_crc:#x}, body size {body_size}"
+            raise EntryFormatError(start_position + offset, f"{detail}; expected entry {index} of term {term}")
         pack(units, at, MAGIC, position, size, index, term)
         at += INDEX_UNIT_SIZE
         offset += size

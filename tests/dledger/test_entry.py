@@ -63,6 +63,13 @@ def test_a_span_with_a_changed_header_is_refused_with_its_place(bodies: list[byt
     assert 1000 + start <= refused.value.position <= 1000 + len(raw) + (1 << 31)
 
 
+def test_the_refusal_of_a_span_shows_a_channel_and_a_chain_crc() -> None:
+    raw = bytearray(chain([b"a", b"bb"]))
+    raw[HEADER_SIZE + 1 + 35], raw[HEADER_SIZE + 1 + 39] = 5, 6
+    with pytest.raises(EntryFormatError, match="channel 5, chain CRC 0x6, body size 2; expected entry 8 of term 3"):
+        check_span(raw, 7, 8, 3, 1000)
+
+
 @pytest.mark.parametrize(("first", "last"), [(7, 9), (7, 7), (8, 9), (7, 6), (0, 2**60)])
 def test_a_span_of_another_count_is_refused(first: int, last: int) -> None:
     with pytest.raises(EntryFormatError):
