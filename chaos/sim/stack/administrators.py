@@ -66,10 +66,13 @@ class Administrator(Caller):
         answer, _ = await self._request(code, ext, body, None if leader is None else int(leader.name[1:]))
         return answer
 
-    async def _is_done(self, code: int, ext: dict[str, Any], body: bytes = b"") -> bool:
+    async def _counted_answer(self, code: int, ext: dict[str, Any], body: bytes = b"") -> Command:
         answer = await self._leader_answers(code, ext, body)
         self._cluster.mark(f"administrator's {code} answered {answer.code}")
-        return answer.code == ResponseCode.SUCCESS
+        return answer
+
+    async def _is_done(self, code: int, ext: dict[str, Any], body: bytes = b"") -> bool:
+        return (await self._counted_answer(code, ext, body)).code == ResponseCode.SUCCESS
 
     async def _new_group(self, kind: str) -> str | None:
         """Make a group with a name of its own; None when that failed."""
@@ -122,11 +125,10 @@ class Administrator(Caller):
         """Make a group and move it to the end; None when that is not certain."""
         with contextlib.suppress(RemotingError):
             group = await self._new_group("m")
-            fields = {"topic": TOPIC, "group": group, "timestamp": -1, "isForce": "true"}
             if group is None:
                 return None
-            answer = await self._leader_answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-            self._cluster.mark(f"administrator's {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET} answered {answer.code}")
+            fields = {"topic": TOPIC, "group": group, "timestamp": -1, "isForce": "true"}
+            answer = await self._counted_answer(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
             if answer.code == ResponseCode.SUCCESS and b"queueId" in bytes(answer.body):  # a follower moves none
                 self._promised(self._accounts.note_moved(TOPIC, group), f"{group} has its new offsets")
                 return group
