@@ -187,14 +187,18 @@ class SimBroker:
 
     def _call(self, name: str, question: Callable[[], Callable[[], None] | None]) -> None:
         """Run `question` at the controller of this name, and what that returns here, with the answer."""
-        life, network = self._life, self._network
+        life = self._life
 
         def asked() -> None:
             answer = question()
             if answer is not None:
-                network.send(name, self.name, lambda: self.arrive(life, answer))
+                self._answered(name, life, answer)
 
-        network.send(self.name, name, asked)
+        self._network.send(self.name, name, asked)
+
+    def _answered(self, name: str, life: int, action: Callable[[], None]) -> None:
+        """Send an answer of the controller of this name; `action` runs when the process of `life` takes it."""
+        self._network.send(name, self.name, partial(self.arrive, life, action))
 
     def _beat(self, name: str, asked_s: float) -> None:
         end, doubt_epoch = len(self.log), self.doubt.epoch
@@ -241,11 +245,11 @@ class SimBroker:
         if election is not None:
             is_new = election is Election.NEW_PROCESS
             self._beat(name, self._now_s)
-            life, network = self._life, self._network
+            life = self._life
 
             def elected(epoch: int) -> None:
                 if is_new:
-                    network.send(name, self.name, lambda: self.arrive(life, partial(self._replica_role.elected, epoch)))
+                    self._answered(name, life, partial(self._replica_role.elected, epoch))
 
             self._call(name, lambda: self._controllers.elect(name, self.broker_id, elected, new_process=is_new))
 
@@ -319,9 +323,8 @@ class SimBroker:
         if proposal is None:
             return
         self._asked = proposal, now_s
-        epoch, network = self._epoch, self._network
+        epoch, life = self._epoch, self._life
         name = self._chance("proposals").choice(self._controllers.names)
-        life = self._life
 
         def asked() -> None:
             self._controllers.alter(
@@ -329,10 +332,9 @@ class SimBroker:
             )
 
         def answered(outcome: CommandOutcome) -> None:
-            decided = partial(self._decided, proposal, epoch, outcome)
-            network.send(name, self.name, partial(self.arrive, life, decided))
+            self._answered(name, life, partial(self._decided, proposal, epoch, outcome))
 
-        network.send(self.name, name, asked)
+        self._network.send(self.name, name, asked)
 
     def _decided(self, proposal: Proposal, epoch: int, outcome: CommandOutcome) -> None:
         if not self._is_master or epoch != self._epoch or self._asked is None or self._asked[0] != proposal:
