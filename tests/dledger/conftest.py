@@ -282,7 +282,7 @@ class RaftCluster:
             transport.deliver = lambda peer_id, code, body: None
 
     def leader(self) -> str | None:
-        """Return the log that is writable."""
+        """Return the id of the node whose log is writable; None if there is none."""
         return next((node_id for node_id, log in self.logs.items() if log.state.writable), None)
 
     async def elected(self) -> str:
@@ -320,7 +320,7 @@ class RaftCluster:
         return {name: data for name, data in files.items() if data}
 
     async def caught_up(self, *node_ids: str) -> None:
-        """Return whether all (of these) logs have confirmed everything that the leader has."""
+        """Wait until all (of these) logs have confirmed everything that the leader has."""
         leader = await self.elected()
         names = node_ids or tuple(self.logs)
         await until(
