@@ -50,8 +50,8 @@ class ActingSubsystem(Subsystem):
         self._role = context.role
         self._deliveries = deliveries
         self._is_looking = False
-        self._look_for_asker = asyncio.Lock()
-        self._asked = self._asked_before_look = 0
+        self._returning: list[tuple[Connection, Command]] = []  # masters that wait for the next look
+        self._look_for_returning = asyncio.Lock()
         self._times_asked_back = 0
         self._address = self._ha_address = ""
         self._routes = MemberRoutes(config)
@@ -151,27 +151,31 @@ class ActingSubsystem(Subsystem):
         The address in the request is not believed: the slave asks a nameserver for it.
         """
         if self._role.is_slave:
-            self._context.spawn(self._answer_returning_master(connection, command))
+            if command.is_oneway:
+                self.look()
+                return
+            self._returning.append((connection, command))
+            if len(self._returning) == 1:
+                self._context.spawn(self._answer_returning())
             return
         fields = {"masterFlushOffset": str(self._context.store.log.flushed_offset), "masterAddress": self._address}
         if self._ha_address:
             fields["masterHaAddress"] = self._ha_address
         connection.respond(command, ResponseCode.SUCCESS, fields)
 
-    async def _answer_returning_master(self, connection: Connection, command: Command) -> None:
-        """Answer when all that was sent is noted, since that master then asks for the progress of delay levels (45).
+    async def _answer_returning(self) -> None:
+        """Answer when all that was sent is noted, since a master then asks for the progress of delay levels (45).
 
-        One look that begins behind them serves all who ask, so that a flood of requests reaches no nameserver.
+        One look serves all who asked before it, so that a flood of requests reaches no nameserver.
         """
-        if self._config.slave_acting:
-            self._asked = number = self._asked + 1
-            async with self._look_for_asker:
-                if self._asked_before_look < number:
-                    self._asked_before_look = self._asked
-                    await self._look()
+        async with self._look_for_returning:
+            returning, self._returning = self._returning, []
+            if self._config.slave_acting:
+                await self._look()
         if not self._role.stands_in:
             await self.elsewhere.settled()
-        connection.respond(command, ResponseCode.SUCCESS)
+        for connection, command in returning:
+            connection.respond(command, ResponseCode.SUCCESS)
 
     def delayed_elsewhere(self) -> set[int]:
         """Physical offsets of messages of delay levels that were delivered elsewhere."""

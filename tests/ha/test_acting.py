@@ -14,6 +14,8 @@ from broker.acting.journal import Delivered, Journal
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.signature import Credentials
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
@@ -204,13 +206,24 @@ async def test_many_who_say_that_they_are_the_master_cost_few_looks_at_the_names
         await may_look.wait()
         return []
 
-    def waiting() -> int:
-        return sum("_answer_returning_master" in repr(task.get_coro()) for task in asyncio.all_tasks())
+    def tasks() -> int:
+        return sum("_answer_returning" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
-    with patch.object(acting._routes, "members", members):
-        asked = [ask(street.client, street[SLAVE], RequestCode.EXCHANGE_BROKER_HA_INFO, {}) for _ in range(20)]
+    table = street[SLAVE].parts.handler._table
+    served, code = list[Command](), RequestCode.EXCHANGE_BROKER_HA_INFO
+    exchange = acting.exchange_ha_info
+
+    def count(connection: Connection, command: Command) -> None:
+        served.append(command)
+        exchange(connection, command)
+
+    with patch.object(acting._routes, "members", members), patch.dict(table, {code: count}):
+        asked = [ask(street.client, street[SLAVE], code, {}) for _ in range(20)]
         answers = asyncio.gather(*asked)
-        await eventually(lambda: waiting() == len(asked))
+        for _ in range(20):
+            await street.client.oneway(street[SLAVE].address, Command(code))
+        await eventually(lambda: len(served) == 40)
+        assert tasks() <= 2
         may_look.set()
         assert {answer.code for answer in await answers} == {0}
     assert len(looks) < 5  # two, and those of notices of a nameserver
