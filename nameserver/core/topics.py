@@ -52,7 +52,7 @@ class TopicIndex:
         self._revisions: dict[str, int] = {}
         self._mappings: dict[str, dict[str, Any]] = {}
         self._entry_count = 0
-        self._entering: list[_Entering] = []
+        self._entering: _Entering | None = None
 
     def __len__(self) -> int:
         """Return the number of topics in the table; those still to be entered do not count."""
@@ -65,13 +65,12 @@ class TopicIndex:
     @property
     def entry_count(self) -> int:
         """Return the most pairs of a topic and a broker name that there are; exactly, while none is to be entered."""
-        return self._entry_count + sum(len(entering.topics) for entering in self._entering)
+        return self._entry_count + (len(self._entering.topics) if self._entering is not None else 0)
 
     def queues(self, topic: str) -> Mapping[str, QueueData]:
         """Return the queues by broker name; empty when the topic is unknown."""
-        for entering in self._entering:
-            if topic in entering.topics:
-                self._enter(entering, topic)
+        if self._entering is not None and topic in self._entering.topics:
+            self._enter(self._entering, topic)
         return self._queues.get(topic, {})
 
     def revision(self, topic: str) -> int:
@@ -92,27 +91,27 @@ class TopicIndex:
             is_read_only: they count without the permission to write.
         """
         self._enter_all()
-        self._entering.append(_Entering(broker_name, topics, iter(topics), is_news, is_read_only))
+        self._entering = _Entering(broker_name, topics, iter(topics), is_news, is_read_only)
         self.enter_some()
 
     @property
     def is_entering(self) -> bool:
         """Return whether topics of a registration are still to be entered, by `enter_some`."""
-        return bool(self._entering)
+        return self._entering is not None
 
     def enter_some(self, count: int | None = ENTERED_AT_ONCE) -> None:
         """Enter so many of the topics that are still to be entered; None: all."""
-        for entering in self._entering:
-            topics = list(islice(entering.left, count))
-            for topic in topics:
-                self._enter(entering, topic)
-            if count is not None and len(topics) == count:
-                return
-        self._entering.clear()
+        if self._entering is None:
+            return
+        topics = list(islice(self._entering.left, count))
+        for topic in topics:
+            self._enter(self._entering, topic)
+        if len(topics) != count:
+            self._entering = None
 
     def _enter_all(self) -> None:
         """Enter all, before the table changes otherwise or is gone through."""
-        if self._entering:
+        if self._entering is not None:
             self.enter_some(None)
 
     def _enter(self, entering: _Entering, topic: str) -> None:
@@ -162,7 +161,8 @@ class TopicIndex:
 
     def remove_brokers(self, broker_names: set[str]) -> None:
         """Remove broker names whose last member has left."""
-        self._entering = [entering for entering in self._entering if entering.broker_name not in broker_names]
+        if self._entering is not None and self._entering.broker_name in broker_names:
+            self._entering = None
         for name in broker_names:
             for topic in self.of_broker(name):
                 self.remove(topic, broker_names)
