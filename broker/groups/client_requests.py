@@ -173,7 +173,7 @@ class ClientRequests:
         group, client_id, listed = _lock_body(command)
         locked = []
         for queues in (yield from _queues(command, listed)):
-            self._role.check_locks()  # it may have lost that, and all locks, since the last step
+            self._role.check_locks()  # it may have lost that since the last step
             if granted := self._locks.lock(group, client_id, queues):
                 locked.append(dumps([queue.to_json() for queue in granted])[1:-1])
             yield

@@ -25,7 +25,9 @@ LOCKS: Final = 53008
 one-way. A change: `group`, `client`, `queues` (null: all that the client had), `locked`."""
 
 _QUEUES_MAX: Final = 50_000
-"""Most queues in an answer. Further ones are told when the clients renew their locks, every 20 s."""
+_BYTES_MAX: Final = 8 << 20
+"""Most queues in an answer, and most bytes that the leader tells at once: a longer frame would end the connection.
+Further queues are told when the clients renew their locks, every 20 s."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +44,16 @@ class SharedLocks:
     def answer(self, connection: Connection, command: Command) -> None:
         """Answer a member with all locks, and tell it of each change from now on."""
         self._members = [one for one in self._members if not one.is_closed and one is not connection] + [connection]
-        changes, room = [], _QUEUES_MAX
+        changes, room, room_bytes = [], _QUEUES_MAX, _BYTES_MAX
         for group, client_id, queues in self._locks.held():
             room -= len(queues)
-            if room >= 0:
-                changes.append(_change(group, client_id, queues, is_locked=True))
-        connection.respond(command, ResponseCode.SUCCESS, {}, dumps(changes))
+            if room < 0:
+                break
+            change = _change(group, client_id, queues, is_locked=True)
+            if len(change) < room_bytes:
+                room_bytes -= len(change) + 1
+                changes.append(change)
+        connection.respond(command, ResponseCode.SUCCESS, {}, b"[%b]" % b",".join(changes))
 
     def learn_all(self, outcome: Command | RemotingError) -> None:
         """Take the leader's answer for all that is locked."""
@@ -86,12 +92,12 @@ class SharedLocks:
     def _tell(self, group: str, client_id: str, queues: Sequence[QueueId] | None, is_locked: bool) -> None:
         if not self._members or not self._role.is_elected:
             return
-        body = dumps([_change(group, client_id, queues, is_locked=is_locked)])
+        body = b"[%b]" % _change(group, client_id, queues, is_locked=is_locked)
         for member in self._members:
-            if not member.is_closed:
+            if not member.is_closed and len(body) <= _BYTES_MAX:
                 member.oneway(Command(LOCKS, body=body))
 
 
-def _change(group: str, client_id: str, queues: Sequence[QueueId] | None, *, is_locked: bool) -> dict[str, Any]:
+def _change(group: str, client_id: str, queues: Sequence[QueueId] | None, *, is_locked: bool) -> bytes:
     listed = None if queues is None else [list(queue) for queue in queues]
-    return {"group": group, "client": client_id, "queues": listed, "locked": is_locked}
+    return dumps({"group": group, "client": client_id, "queues": listed, "locked": is_locked})

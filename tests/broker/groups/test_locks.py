@@ -7,6 +7,7 @@ import pytest
 
 from broker.groups.clients import HEARTBEAT
 from broker.groups.locks import GroupLocks
+from broker.groups.shared_locks import LOCKS, SharedLocks
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import QueueId
@@ -234,3 +235,24 @@ def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPa
     now[0] = 61
     locks.expire()
     assert locks.lock("g", "c", queues) == queues[:3]
+
+
+async def test_what_members_are_told_of_locks_fits_into_a_frame_however_long_the_names_are(
+    desk: Desk, client: MemoryClient
+) -> None:
+    role, locks = desk.parts.context.role, GroupLocks(lambda: 0.0)
+    role.update(log_state(writable=True, generation=1))
+    shared = SharedLocks(locks, role)
+    long = [[QueueId("T" * (1 << 20), "b", number) for number in range(first, first + 5)] for first in range(0, 20, 5)]
+    for number, queues in enumerate(long):
+        assert locks.lock("g", f"long {number}", queues) == queues
+    assert locks.lock("g", "short", [Q0]) == [Q0]
+    asked = Command(LOCKS, 1)
+    shared.answer(client.connection, asked)
+    twenty = [QueueId("T" * (1 << 20), "b", number) for number in range(20, 40)]
+    assert locks.lock("g", "longer", twenty) == twenty
+    assert locks.lock("g", "later", [Q1]) == [Q1]
+    await asyncio.sleep(0)
+    client.take()  # raises if a frame is too long
+    told = orjson.loads(bytes(client.answers[1].body)) + orjson.loads(bytes(client.requests[0].body))
+    assert [change["client"] for change in told] == ["long 0", "short", "later"]
