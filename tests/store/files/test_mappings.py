@@ -129,6 +129,34 @@ def test_a_chunk_is_asked_for_once_between_two_looks(tmp_path: Path, monkeypatch
     assert len(asked) == 3
 
 
+def test_eight_chunks_are_read_ahead_of_a_reader_that_goes_forward_but_for_those_before_a_bad_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, count = 20, 24
+    asked: list[tuple[int, int]] = []
+    populated: set[int] = set()
+
+    def populate(_buffer: object, start: int, end: int) -> bool:
+        chunks = range(start // CHUNK_BYTES, -(-end // CHUNK_BYTES))
+        asked.append((chunks.start, chunks.stop))
+        if bad in chunks:
+            return False
+        populated.update(chunks)
+        return True
+
+    monkeypatch.setattr("store.files.pages.populate", populate)
+    (tmp_path / file_name(0)).write_bytes(bytes(count * CHUNK_BYTES))
+    queue = MappedFileQueue(tmp_path, count * CHUNK_BYTES, mappings=Mappings(2))
+    queue.load()
+    for chunk in range(count):
+        queue.slice(chunk * CHUNK_BYTES, 10)
+    assert asked[:5] == [(0, 2), (1, 10), (9, 18), (17, 24), (17, 19)]
+    assert asked[5:] == [(18, 24), (18, 20), (19, 24), (19, 21), (20, 22), (21, 23), (22, 24), (23, 24)]
+    known = queue.files[0].known
+    assert {chunk for chunk in range(count - 1) if known[chunk]} == {*range(19), 21, 22}
+    assert all({chunk, chunk + 1} <= populated for chunk in range(count - 1) if known[chunk])
+
+
 def test_pages_behind_the_writer_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
 
