@@ -140,7 +140,7 @@ class Numbering:
         if not count:
             config = self._metadata.existing_topic(topic)
             keys = (lane_key(topic, queue_id, producer) for queue_id in range(config.write_queues))
-            batch.begun_in = [n for n, each in enumerate(keys) if self._last_stored(each, producer, first) >= first]
+            batch.begun_in = [n for n, each in enumerate(keys) if self._has_begun(each, producer, first)]
         return batch
 
     def begin(self, key: str, lane: Lane, last_draft: QueuedDraft) -> None:
@@ -201,6 +201,14 @@ class Numbering:
         if len(lanes) + len(self._under_way) >= most:
             remark = f"numbers of {most} lanes are kept at most (maxNumberedLanes)"
             raise Refusal(Cause.INVALID_PARAMETER, remark)
+
+    def _has_begun(self, key: str, producer: str, first: int) -> bool:
+        """Return whether messages from `first` on are stored; errors as `_last_stored`.
+
+        A lane whose last request begins behind `first` has them, however much of that request is stored.
+        """
+        lane = self._state.lanes.get(key)
+        return (lane is not None and lane.first > first) or self._last_stored(key, producer, first) >= first
 
     def _last_stored(self, key: str, producer: str, first: int) -> int:
         """Return the last number that is stored, as far as that matters for a batch that begins with `first`.

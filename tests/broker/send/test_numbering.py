@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -146,6 +147,20 @@ async def test_a_question_is_told_in_which_queues_a_producer_has_messages_from_a
     assert [await begun(first) for first in (0, 2, 3, 7, 8)] == ["1,3", "1,3", "3", "3", ""]
     assert await begun(0, "another") == "2"
     assert await begun(0, "nobody") == ""
+
+
+async def test_a_question_about_a_queue_waits_for_no_request_that_goes_on_in_another_one(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, queues=2)
+    for first in (0, 2):
+        await send_batch(client, first, 2, e="1")
+    with nothing_commits(desk):
+        goes_on = client.start(RequestCode.SEND_BATCH_MESSAGE, fields(4, e="1"), body_of(4, 2))
+        with patch.object(desk.store.log, "walk", side_effect=AssertionError("nothing needs to be read")):
+            answer = await desk.client().ask(RequestCode.SEND_BATCH_MESSAGE, fields(0))
+        assert (answer.ext["lastNumber"], answer.ext["begunIn"]) == ("-1", "1")
+    assert (await client.answer_to(goes_on)).code == 0
 
 
 async def test_a_request_is_under_way_until_it_is_dispatched_or_another_node_leads(
