@@ -71,7 +71,7 @@ class Role:
     @property
     def is_in_election(self) -> bool:
         """Whether members elect who writes, or controllers do, and this node is one of those that may."""
-        return self._state.role in (LogRole.LEADER, LogRole.FOLLOWER) or self.generation > 0
+        return self._state.role.is_member or self.generation > 0
 
     @property
     def is_elected(self) -> bool:

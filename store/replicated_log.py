@@ -36,6 +36,11 @@ class LogRole(enum.Enum):
     """Appointed, not elected: its slaves copy its log."""
     SLAVE = "slave"
 
+    @property
+    def is_member(self) -> bool:
+        """Whether this node is a member of a Raft group: it gets confirmed records that it has lost again."""
+        return self in (LogRole.LEADER, LogRole.FOLLOWER)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogState:

@@ -27,7 +27,7 @@ class ReplicaRequests:
     def status(self, connection: Connection, command: Command) -> None:
         """907: answer the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
         role, end = self._log.state.role, self._log.max_offset
-        if role in (LogRole.LEADER, LogRole.FOLLOWER):
+        if role.is_member:
             raise Refusal(Cause.SYSTEM_ERROR, "Can not get HARuntimeInfo, may be duplicationEnable is true")
         slaves = [
             {

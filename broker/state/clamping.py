@@ -11,7 +11,6 @@ again: offsets of groups stay there, since administrators may have moved some be
 from broker.state.pop_core import Checkpoint
 from broker.state.tables import MARKS_KEY, OFFSET_KEY_SEPARATOR, TIMER_PROGRESS_KEY, ReplicatedState
 from store.message_store import MessageStore
-from store.replicated_log import LogRole
 
 
 def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
@@ -31,7 +30,7 @@ def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
 
     state.applied_offset = end
     state.removed = {name: min(position, end - 1) for name, position in state.removed.items()}
-    if store.log.state.role not in (LogRole.LEADER, LogRole.FOLLOWER):
+    if not store.log.state.role.is_member:
         for moves in (state.offsets, state.resets):
             for key, values in moves.items():
                 moves[key] = {number: clamped(key, number, value) for number, value in values.items()}
