@@ -113,7 +113,7 @@ class BrokerRequests:
         return None
 
     def _wait(self, connection: Connection, command: Command) -> None:
-        """Read it when that before is read; of a broker only the last one, whose answer those before it get, too."""
+        """Queue it behind the one being read. Of each broker only the last is read; its answer goes to all of them."""
         broker = tuple(command.ext.get(name, "") for name in ("clusterName", "brokerName", "brokerAddr", "brokerId"))
         later = self._later.setdefault(connection, {})
         waiting = later.get(broker, [])
@@ -318,7 +318,7 @@ _AT_ONCE_BYTES = 1024
 _READING_MAX = 100
 _READING_MAX_BYTES = 64 << 20
 _LATER_MAX = 64
-"""Registrations of a connection that wait behind that which is being read: of its brokers, and of one of them."""
+"""Most registrations of one broker that wait on a connection, together with the brokers that have any waiting."""
 _NAME_MAX = 1024
 
 

@@ -129,7 +129,7 @@ class DelayService:
         offsets = self._offsets()
         ahead = self._behind_elsewhere(offsets) if self._role.is_slave else {}
         levels = number_map({index + 1: offset for index, offset in sorted((offsets | ahead).items())})
-        counter = self._clock_ms() if ahead else 0  # RocketMQ's is one more with each 200 deliveries
+        counter = self._clock_ms() if ahead else 0  # RocketMQ's counts once per 200 deliveries: the time is higher
         version = dumps(DataVersion(counter, state_version=self._role.generation).to_json())
         body = b'{"dataVersion":' + version + b',"offsetTable":' + levels + b"}"
         connection.respond(command, ResponseCode.SUCCESS, body=body)

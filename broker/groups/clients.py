@@ -59,7 +59,7 @@ class Gone(Enum):
     """Why a consumer has no connection any more."""
 
     LEFT = "it has said that it leaves"
-    DIED = "those to several members ended within half a second: it ended, rather than lost its way to them"
+    DIED = "its connections to several members ended within half a second: its process has ended"
     LOST = "unknown: it may come back"
 
 
@@ -89,7 +89,7 @@ class ConsumerGroup:
         return self._connection_counts[member.client_id] == 1
 
     def drop(self, connection: Connection, now: float) -> tuple[Client | None, Gone | None]:
-        """Remove a connection; return its member, None without one, and how that is gone, if it has no other one."""
+        """Remove a connection; return its member, if it had one, and why that is gone if this was its last one."""
         member = self.members.pop(connection, None)
         if member is None:
             return None, None

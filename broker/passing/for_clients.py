@@ -1,4 +1,4 @@
-"""A leader's requests to this member: to ask or notify clients that are connected here, and to know of queue locks."""
+"""A leader's requests to this member: questions and notices for clients connected here, and changes of queue locks."""
 
 from collections.abc import Callable
 

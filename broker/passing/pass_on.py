@@ -109,8 +109,8 @@ _UNSENT_MAX_BYTES: Final = 8 << 20
 
 _CROWDED_BYTES: Final = 512 << 10
 _CROWDED_S: Final = 0.02
-"""While more than so much waits to be sent to the leader, nothing is read from a client for so long behind each of its
-one-way requests without a body, of which the leader says nothing."""
+"""While more than `_CROWDED_BYTES` wait to be sent to the leader, a client is not read for `_CROWDED_S` after each of
+its one-way requests without a body: the leader does not answer these."""
 
 _RETRY_S: Final = 0.05
 """Seconds between two attempts to reach the leader, or to pass on what a node refused that did not lead."""

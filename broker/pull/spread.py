@@ -95,7 +95,7 @@ class ReadSpread:
 
     def _look_as_leader(self) -> None:
         self._leader_known_at = self._clock()
-        # where each machine leads one of several groups, none is the first in two of them
+        # in a ring from its own id: where each machine leads a group, each is the first home of one other group
         own = self._config.follower_id
         level = (r.broker_id for r in self._log.replicas() if r.is_level and r.broker_id > 0)
         homes = sorted(level, key=lambda broker_id: (broker_id < own, broker_id))

@@ -17,7 +17,7 @@ from store.replicated_log import AppendReceipt
 
 UNSETTLED_MAX_BYTES: Final = 1 << 20
 RECORD_BYTES: Final = 256
-"""What a message counts beside its body."""
+"""Bytes that each message counts in addition to its body."""
 
 
 class Unsettled:

@@ -2,7 +2,7 @@
 
     topic -> broker name -> QueueData, and a revision per topic for those who wait for a change
     broker name -> its topics, so that the end of a broker costs only as much as it had topics
-    registration of many topics ... the rest of them, entered some at a time; one that is asked for, at once
+    registration of many topics -> entered some at a time; a topic that is asked for meanwhile, at once
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (topicQueueTable), 5.3.
 """
@@ -64,7 +64,7 @@ class TopicIndex:
 
     @property
     def entry_count(self) -> int:
-        """Return the most pairs of a topic and a broker name that there are; exactly, while none is to be entered."""
+        """Return the number of pairs of a topic and a broker name; an upper bound while `is_entering`."""
         return self._entry_count + (len(self._entering.topics) if self._entering is not None else 0)
 
     def queues(self, topic: str) -> Mapping[str, QueueData]:
