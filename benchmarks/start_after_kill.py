@@ -19,6 +19,8 @@ from pathlib import Path
 
 from benchmarks.instructions import QUEUES, send_frame, topic_frame
 from benchmarks.node_process import LEDGERMQ, NodeProcess, allow_open_files
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser
 from tests.ports import free_ports
 
 LIMIT_S = 120.0
@@ -37,7 +39,7 @@ class Broker:
             words += ["--set", setting]
         with (folder.parent / "log").open("ab") as log:
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
-        self._socket = self._connect(port, began + LIMIT_S)
+        self._socket, self._parser = self._connect(port, began + LIMIT_S), FrameParser()
         while not self.ask([send_frame(1000, 0)]):  # whose topic is made, if it is missing
             self._check(began + LIMIT_S)
         self.start_s = time.monotonic() - began
@@ -62,20 +64,13 @@ class Broker:
     def ask(self, frames: list[bytes]) -> bool:
         """Send requests and await their answers; whether all succeeded."""
         self._socket.sendall(b"".join(frames))
-        codes = [self._answer() for _ in frames]
-        return not any(codes)
-
-    def _answer(self) -> int:
-        length = int.from_bytes(self._read(4))
-        content = self._read(length)
-        header = json.loads(content[4 : 4 + (int.from_bytes(content[:4]) & 0xFFFFFF)])
-        return int(header["code"])
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            data += self._socket.recv(size - len(data)) or os._exit(1)
-        return data
+        answers: list[Command] = []
+        while len(answers) < len(frames):
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise SystemExit("the broker closed the connection")
+            answers += self._parser.feed(data)
+        return not any(answer.code for answer in answers)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -104,8 +99,7 @@ def measure(folder: Path, topics: int, messages: int, rounds: int) -> dict[str, 
         starts.append(round(broker.start_s, 2))
         cpu.append(round(broker.cpu_s, 2))
     broker.kill()
-    size = sum(path.stat().st_size for path in (folder / "commitlog").iterdir())
-    return {"topics": topics, "messages": messages, "start_s": starts, "start_cpu_s": cpu, "log_mb": size >> 20}
+    return {"topics": topics, "messages": messages, "start_s": starts, "start_cpu_s": cpu}
 
 
 def main() -> None:
