@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.spark.processes import descendants
+from benchmarks.spark.rounds import run
 from benchmarks.spark.stores import Store
 from ledgermq.spark.archive import archive, verify
 from ledgermq.spark.rebuild import rebuild
@@ -53,8 +54,7 @@ def main() -> None:
         spark = make_session("memory", {"spark.driver.memory": "1g"})
 
         def scan(**options: str) -> None:
-            rows = spark.read.format("ledgermq-store").options(**options).load(str(store.root))
-            rows.write.format("noop").mode("overwrite").save()
+            run(spark.read.format("ledgermq-store").options(**options).load(str(store.root)))
 
         jobs: dict[str, Callable[[], object]] = {
             "headers": lambda: scan(mode="headers"),

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from benchmarks.spark.rounds import Goal, Rounds, print_goals, print_rates
+from benchmarks.spark.rounds import Goal, Rounds, print_goals, print_rates, run
 from benchmarks.spark.stores import Store
 from benchmarks.store_check import FILE_SIZE
 from ledgermq.message.crc import CRC_MASK, crc32
@@ -88,11 +88,6 @@ def copy(store: Path, target: Path) -> None:
         with path.open("rb") as source, (target / path.name).open("wb") as copied:
             shutil.copyfileobj(source, copied, 4 << 20)
             os.fsync(copied.fileno())
-
-
-def run(frame: DataFrame) -> None:
-    """Carry a plan out and drop its rows."""
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def main() -> None:

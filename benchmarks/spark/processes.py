@@ -4,7 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+from benchmarks.node_process import TICK_S
 
 
 def descendants() -> dict[int, str]:

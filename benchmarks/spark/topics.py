@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from benchmarks.node_process import pair
-from benchmarks.spark.rounds import Goal, Rounds, print_goals, print_rates
+from benchmarks.spark.rounds import Goal, Rounds, print_goals, print_rates, run
 from ledgermq.client import Admin, Outgoing, Producer
 from ledgermq.spark.columns import TYPES
 from ledgermq.spark.options import Options
@@ -62,11 +62,6 @@ def rows(namesrv: str, topic: str) -> int:
     """Make the rows of a topic as the source does; their number."""
     reader = TopicReader(Options({"namesrv": namesrv, "subscribe": topic}, KNOWN_BATCH), NAMES)
     return sum(batch.num_rows for part in reader.partitions() for batch in reader.rows(part))
-
-
-def run(frame: DataFrame) -> None:
-    """Carry a plan out and drop its rows."""
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def reading(spark: SparkSession, namesrv: str, count: int, rounds: int) -> None:
