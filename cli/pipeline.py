@@ -3,7 +3,6 @@
 import argparse
 import csv
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
 _SHOWN_MAX = 20
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PATTERN = frozenset("*?[{")
 _PROGRESS_S = 2.0
 
@@ -131,32 +129,27 @@ def _check_stores(*paths: str) -> None:
         open_store(path)
 
 
-def _is_uri(path: str) -> bool:
-    """Return whether only Spark knows how to open a path."""
-    return _URI.match(path) is not None and not Path(path).exists()
-
-
-def _local(path: str) -> Path:
-    """Return a path that is opened without Spark; raises OptionError for a URI."""
-    _refuse(_is_uri(path), f"{path}: is opened without Spark, so give a local or mounted path")
-    return Path(path)
-
-
 def _check_present(*paths: str) -> None:
     """Raise OptionError unless each is there and may be read."""
-    for path in map(_local, paths):
+    from ledgermq.spark.log_files import local_path
+
+    for path in map(local_path, paths):
         _refuse(not path.exists(), f"{path} does not exist")
         _refuse(not os.access(path, os.R_OK), f"{path}: Permission denied")
 
 
 def _check_read_by_spark(*paths: str) -> None:
     """Raise OptionError unless each is there and may be read; URIs and patterns are left to Spark."""
-    _check_present(*(path for path in paths if not _is_uri(path) and (Path(path).exists() or not _PATTERN & {*path})))
+    from ledgermq.spark.log_files import is_uri
+
+    _check_present(*(path for path in paths if not is_uri(path) and (Path(path).exists() or not _PATTERN & {*path})))
 
 
 def _check_folders(*paths: str) -> None:
     """Raise OptionError unless each is a directory, or could be made one."""
-    for path in map(_local, paths):
+    from ledgermq.spark.log_files import local_path
+
+    for path in map(local_path, paths):
         nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
         _refuse(not nearest.is_dir(), f"{nearest} is not a directory")
         _refuse(not os.access(nearest, os.W_OK | os.X_OK), f"{nearest}: Permission denied")
@@ -308,7 +301,9 @@ def _export(arguments: argparse.Namespace) -> int:
     output = arguments.output
 
     def check() -> None:
-        if not _is_uri(output):
+        from ledgermq.spark.log_files import is_uri
+
+        if not is_uri(output):
             _check_folders(output)
 
     def job(spark: Any) -> int:

@@ -46,7 +46,7 @@ from ledgermq.message.frames import Ints
 from ledgermq.message.layout import HEAD_SIZES
 from ledgermq.spark.columns import record_batch
 from ledgermq.spark.errors import ArchiveError, DamagedLogError, PipelineError
-from ledgermq.spark.log_files import DLEDGER, LogFile, StoreDirectory, open_store
+from ledgermq.spark.log_files import DLEDGER, LogFile, StoreDirectory, local_path, open_store
 from ledgermq.spark.parts import Block, Damage, LogPart, read_part
 from ledgermq.store_progress import read_progress
 
@@ -108,15 +108,16 @@ def archive(spark: SparkSession, store: str, directory: str, *, keep_damage: boo
 
     Raises:
         NotAStoreError: `store` is none.
+        OptionError: a path is a URI.
         ArchiveError: the archive holds other bytes at the place of a segment, or cannot be written.
         DamagedLogError: a segment is damaged. All others are archived.
     """
-    opened = open_store(store)
+    opened, target = open_store(store), local_path(directory)
     try:
-        Path(directory).mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArchiveError(f"{directory}: {error.strerror}") from None
-    task = partial(archive_segment, Path(directory), opened.kind, keep_damage=keep_damage)
+    task = partial(archive_segment, target, opened.kind, keep_damage=keep_damage)
     return _each(spark, sealed_files(opened), task)
 
 
@@ -137,6 +138,7 @@ def restore(spark: SparkSession, directory: str, output: str) -> list[Done]:
     """Write the archived segments into a new store directory: `OUTPUT/commitlog` or `OUTPUT/dledger-restored/data`.
 
     Raises:
+        OptionError: a path is a URI.
         ArchiveError: nothing is archived; another log is in `output`, or a process has it open; the archive is
             damaged, lacks a segment between others, or other files are at the place of a segment. All other segments
             are restored.
@@ -146,8 +148,9 @@ def restore(spark: SparkSession, directory: str, output: str) -> list[Done]:
         raise ArchiveError(f"{directory} holds no manifest")
     if len({manifest.kind for manifest in manifests}) > 1:
         raise ArchiveError(f"{directory} holds segments of classic and of Raft logs")
-    folder = Path(output) / ("dledger-restored/data" if manifests[0].kind == DLEDGER else "commitlog")
-    _check_output(Path(output), folder)
+    target = local_path(output)
+    folder = target / ("dledger-restored/data" if manifests[0].kind == DLEDGER else "commitlog")
+    _check_output(target, folder)
     done = _each(spark, manifests, partial(restore_segment, Path(directory), folder))
     for gap in _gaps(manifests):
         raise ArchiveError(f"{gap}; all that is archived is restored")
@@ -158,7 +161,8 @@ def verify(spark: SparkSession, directory: str) -> Verdict:
     """Restore each segment in memory, compare it with its manifest, and look for missing segments and manifests.
 
     Raises:
-        ArchiveError: the directory cannot be read.
+        OptionError: the directory is a URI.
+        ArchiveError: it cannot be read.
     """
     manifests = _manifests(directory)
     named = {parquet_path(Path(directory), manifest.start) for manifest in manifests}
@@ -213,7 +217,7 @@ def _check_output(output: Path, folder: Path) -> None:
 
 
 def _manifests(directory: str) -> list[Manifest]:
-    archive = Path(directory)
+    archive = local_path(directory)
     try:
         found = [read_manifest(archive, start) for start in archived_starts(archive)]
     except (OSError, ManifestError) as error:

@@ -10,6 +10,7 @@ frames ends exactly where the next part begins, see `parts.read_part`.
 """
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from ledgermq.message.entry_header import FILLER_SIZE, HEADER_SIZE, header_fault
 from ledgermq.message.entry_header import MAGIC as ENTRY_MAGIC
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.layout import BLANK, MAGIC_V1, MAGIC_V2, check_record
-from ledgermq.spark.errors import NotAStoreError
+from ledgermq.spark.errors import NotAStoreError, OptionError
 
 CLASSIC: Final = "classic"
 DLEDGER: Final = "dledger"
 
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _NAME_DIGITS: Final = 20
 _SEARCH_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_SEARCH_BYTES)
@@ -67,22 +69,37 @@ class StoreDirectory:
     queues: str
 
 
+def is_uri(path: str) -> bool:
+    """Return whether only Spark knows how to open a path."""
+    return _URI.match(path) is not None and not Path(path).exists()
+
+
+def local_path(path: str) -> Path:
+    """Return a path that is opened without Spark.
+
+    Raises:
+        OptionError: it is a URI, which would name a folder of this machine.
+    """
+    if is_uri(path):
+        raise OptionError(f"{path}: is opened without Spark, so give a local or mounted path")
+    return Path(path)
+
+
 def open_store(path: str) -> StoreDirectory:
     """Find the log of a store directory.
 
     Raises:
         NotAStoreError: it is missing, no store, has no log file, has several members, or must not be read.
+        OptionError: it is a URI.
     """
-    root = Path(path)
+    root = local_path(path)
     try:
-        return _open(path, root)
+        return _open(root)
     except OSError as error:
         raise NotAStoreError(f"{error.filename or root}: {error.strerror or error}") from None
 
 
-def _open(path: str, root: Path) -> StoreDirectory:
-    if "://" in path and not root.exists():
-        raise NotAStoreError(f"{path}: is opened without Spark, so give a local or mounted path")
+def _open(root: Path) -> StoreDirectory:
     if not root.is_dir():
         raise NotAStoreError(f"{root} is not a directory" if root.exists() else f"{root} does not exist")
     members = sorted(found for found in root.glob("dledger-*") if (found / "data").is_dir())

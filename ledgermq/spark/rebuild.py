@@ -32,7 +32,7 @@ from ledgermq.message.queue_unit import SCHEDULE_TOPIC, UNIT_SIZE, unit_code
 from ledgermq.message.record import decode_record
 from ledgermq.spark.columns import record_batch
 from ledgermq.spark.errors import DamagedLogError, PipelineError
-from ledgermq.spark.log_files import offset_files, open_store, queue_folders
+from ledgermq.spark.log_files import local_path, offset_files, open_store, queue_folders
 from ledgermq.spark.parts import Block, Damage, LogPart, plan_parts, read_part
 
 FILE_SIZE: Final = 6_000_000
@@ -75,13 +75,14 @@ def rebuild(spark: SparkSession, store: str, output: str | None = None, *, file_
 
     Raises:
         NotAStoreError: `store` is none.
+        OptionError: a path is a URI.
         DamagedLogError: the log is damaged; repair it first.
         PipelineError: the store is open, `output` exists, or the log has records that are not rebuilt here.
     """
     opened = open_store(store)
     if output is None and opened.is_live:
         raise PipelineError(f"{store} is open: stop its broker first, or give another directory")
-    side = Path(output) if output is not None else Path(opened.queues + ".new")
+    side = local_path(output) if output is not None else Path(opened.queues + ".new")
     size = file_size or _usual_size(opened.queues)
     size -= size % UNIT_SIZE
     try:

@@ -24,7 +24,7 @@ from ledgermq.index_files import index_hashes, name_after, prefix_hash, write_in
 from ledgermq.message.index_unit import FIRST_ENTRY, IndexLayout, index_keys
 from ledgermq.message.record import decode_record
 from ledgermq.spark.errors import DamagedLogError, PipelineError
-from ledgermq.spark.log_files import open_store
+from ledgermq.spark.log_files import local_path, open_store
 from ledgermq.spark.parts import Block, Damage, LogPart, plan_parts, read_part
 from ledgermq.spark.rebuild import swap
 
@@ -72,6 +72,7 @@ def rebuild_index(
 
     Raises:
         NotAStoreError: `store` is none.
+        OptionError: a path is a URI.
         DamagedLogError: the log is damaged; repair it first.
         PipelineError: the store is open, `output` exists, or the files that it replaces have other sizes.
     """
@@ -80,7 +81,7 @@ def rebuild_index(
     sizes = layout or IndexLayout()
     if output is None and opened.is_live:
         raise PipelineError(f"{store} is open: stop its broker first, or give another directory")
-    side = Path(output) if output is not None else place.with_name("index.new")
+    side = local_path(output) if output is not None else place.with_name("index.new")
     try:
         _check_sizes(place, sizes)
         if output is None:

@@ -34,7 +34,7 @@ from ledgermq.remoting.errors import JsonError
 from ledgermq.spark.archive import sealed_files
 from ledgermq.spark.columns import record_batch
 from ledgermq.spark.errors import DamagedLogError, PipelineError
-from ledgermq.spark.log_files import frame_head, offset_files, open_store, queue_folders
+from ledgermq.spark.log_files import frame_head, local_path, offset_files, open_store, queue_folders
 from ledgermq.spark.parts import Damage, LogPart, plan_parts, read_part
 
 _ACTIVE: Final = "active-"
@@ -70,10 +70,11 @@ def statistics(spark: SparkSession, stores: Sequence[str], state: str) -> DataFr
 
     Raises:
         NotAStoreError: a directory is none.
+        OptionError: a path is a URI.
         DamagedLogError: a log is damaged.
         PipelineError: the state cannot be written.
     """
-    folder, work, active = Path(state), list[tuple[LogPart, str]](), set[str]()
+    folder, work, active = local_path(state), list[tuple[LogPart, str]](), set[str]()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for store in map(open_store, stores):
@@ -167,9 +168,10 @@ def lag(spark: SparkSession, stores: Sequence[str], state: str, now_s: float | N
 
     Raises:
         NotAStoreError: a directory is none.
+        OptionError: a path is a URI.
         PipelineError: the state cannot be written, or a store's committed offsets cannot be read.
     """
-    folder, now = Path(state) / "lag", int(time.time() if now_s is None else now_s)
+    folder, now = local_path(state) / "lag", int(time.time() if now_s is None else now_s)
     day, minute = time.strftime("%Y%m%d", time.gmtime(now)), now // _MINUTE_S
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -22,8 +22,11 @@ from ledgermq.spark.archive import (
     segment_fault,
     verify,
 )
-from ledgermq.spark.errors import ArchiveError, DamagedLogError
+from ledgermq.spark.errors import ArchiveError, DamagedLogError, OptionError
 from ledgermq.spark.log_files import open_store
+from ledgermq.spark.rebuild import rebuild
+from ledgermq.spark.rebuild_index import rebuild_index
+from ledgermq.spark.statistics import lag, statistics
 from ledgermq.store_progress import Progress
 from store.directory.checkpoint import StoreCheckpoint
 from tests.spark.logs import V6, record, write_log
@@ -276,6 +279,30 @@ def test_a_store_that_is_open_or_has_another_log_is_not_restored_into(tmp_path: 
         with pytest.raises(ArchiveError, match=f"process {holder.pid} has the store open"):
             module._check_output(tmp_path / "out", folder)
         holder.communicate(b"\n")
+
+
+@pytest.mark.java
+def test_nothing_is_written_into_a_folder_that_has_the_name_of_a_uri(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path / "store", MIXED)
+    sealed = segments(tmp_path / "store", raft=False)
+    monkeypatch.chdir(tmp_path)
+    store, target, uri = str(tmp_path / "store"), str(tmp_path / "archive"), "hdfs://n/a"
+    assert len(archive(spark, store, target)) == len(sealed)
+    for act in (
+        lambda: archive(spark, store, uri),
+        lambda: restore(spark, target, uri),
+        lambda: verify(spark, uri),
+        lambda: rebuild(spark, store, uri),
+        lambda: rebuild_index(spark, store, uri),
+        lambda: statistics(spark, [store], uri),
+        lambda: lag(spark, [store], uri),
+        lambda: archive(spark, uri, target),
+    ):
+        with pytest.raises(OptionError, match="hdfs://n/a: is opened without Spark"):
+            act()
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "archive"}
 
 
 @pytest.mark.java
