@@ -41,7 +41,7 @@ _ACTIVE: Final = "active-"
 _KEYS: Final = ["topic", "queue_id", "minute"]
 _SUMS: Final = [("messages", "sum"), ("bytes", "sum"), ("delay_sum_ms", "sum"), ("delay_max_ms", "max")]
 _NAMES: Final = [*_KEYS, *(name for name, _ in _SUMS)]
-_MINUTE_MS: Final = 60_000
+_MINUTE_S: Final = 60
 _TABLES_MAX: Final = 32
 _LAG: Final = pa.schema(
     [
@@ -52,7 +52,6 @@ _LAG: Final = pa.schema(
         ("lag", pa.int64()),
     ]
 )
-_MINUTE_S: Final = 60
 _SIZE_AT: Final = 8
 
 
@@ -101,7 +100,7 @@ def statistics(spark: SparkSession, stores: Sequence[str], state: str) -> DataFr
     return total.select(
         "topic",
         "queue_id",
-        fn.timestamp_millis(fn.col("minute") * _MINUTE_MS).alias("minute"),
+        fn.timestamp_seconds(fn.col("minute") * _MINUTE_S).alias("minute"),
         "messages",
         "bytes",
         (fn.col("delay_sum_ms") / fn.col("messages")).alias("delay_avg_ms"),
@@ -125,9 +124,14 @@ def count_part(folder: Path, work: tuple[LogPart, str]) -> None:
         if len(tables) == _TABLES_MAX:
             tables = [_merged(tables)]
     if tables:
-        temporary = folder / f"_{name}.{os.getpid()}.tmp"
-        pq.write_table(_merged(tables).sort_by([(key, "ascending") for key in _KEYS]), temporary, compression="zstd")
-        temporary.replace(folder / name)
+        _write(folder / name, _merged(tables).sort_by([(key, "ascending") for key in _KEYS]))
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    """Write a file of the state, which appears whole or not at all."""
+    temporary = path.with_name(f"_{path.name}.{os.getpid()}.tmp")
+    pq.write_table(table, temporary, compression="zstd")
+    temporary.replace(path)
 
 
 def _count(batch: pa.RecordBatch) -> pa.Table:
@@ -136,7 +140,7 @@ def _count(batch: pa.RecordBatch) -> pa.Table:
     arrays: dict[str, Any] = {
         "topic": batch.column("topic"),
         "queue_id": batch.column("queue_id"),
-        "minute": pa.array(stored // _MINUTE_MS),
+        "minute": pa.array(stored // (1000 * _MINUTE_S)),
         "messages": pa.array(np.ones(len(born), np.int64)),
         "bytes": batch.column("size").cast(pa.int64()),
         "delay_sum_ms": pa.array(stored - born),
@@ -191,9 +195,7 @@ def _add(path: Path, rows: list[dict[str, Any]], minute: int) -> None:
     if path.exists():
         before = pq.read_table(path, schema=_LAG)
         table = pa.concat_tables([before.filter(pc.field("minute") != minute), table])
-    temporary = path.with_name(f"_{path.name}.{os.getpid()}.tmp")
-    pq.write_table(table, temporary, compression="zstd")
-    temporary.replace(path)
+    _write(path, table)
 
 
 def _rows(root: Path, queues: str, minute: int) -> Iterator[dict[str, Any]]:
