@@ -10,17 +10,23 @@ from ledgermq.client import Admin, Producer
 from node.errors import CommandError
 
 
+async def sent(namesrv: str, topic: str, queues: int, count: int) -> DrillRecord:
+    """The record of a drill whose `count` messages were all acknowledged, and none delivered."""
+    record = DrillRecord(0.0)
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
+        await admin.create_topic(topic, queue_count=queues)
+        for number in range(count):
+            send = record.invoked(0.0)
+            result = await producer.send(topic, body_of(number))
+            queue = f"{result.queue.broker}/{result.queue.queue_id}"
+            record.acknowledged(send, 1.0, queue, result.queue_offset, 1)
+    return record
+
+
 async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_they_are_not(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = DrillRecord(0.0)
-    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
-        await admin.create_topic("drill", queue_count=1)
-        for number in range(3):
-            send = record.invoked(0.0)
-            result = await producer.send("drill", body_of(number))
-            queue = f"{result.queue.broker}/{result.queue.queue_id}"
-            record.acknowledged(send, 1.0, queue, result.queue_offset, 1)
+    record = await sent(namesrv, "drill", 1, 3)
     record.sends[0].offset += 10  # a message that lies nowhere
     assert await still_in_log(namesrv, "drill", record) == {1, 2}
     assert record.troubles == []
@@ -44,14 +50,7 @@ async def test_messages_are_found_where_they_were_acknowledged_and_missed_where_
 
 
 async def test_every_undelivered_message_is_looked_for_however_many_they_are(namesrv: str) -> None:
-    record = DrillRecord(0.0)
-    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
-        await admin.create_topic("many", queue_count=2)
-        for number in range(300):
-            send = record.invoked(0.0)
-            result = await producer.send("many", body_of(number))
-            queue = f"{result.queue.broker}/{result.queue.queue_id}"
-            record.acknowledged(send, 1.0, queue, result.queue_offset, 1)
+    record = await sent(namesrv, "many", 2, 300)
     record.sends[7].offset, record.sends[250].queue = 900, "elsewhere/0"
     record.sends[260].offset = record.sends[258].offset  # another message lies there
     assert await still_in_log(namesrv, "many", record) == set(range(300)) - {7, 260}
