@@ -412,7 +412,7 @@ def _plan_broker(
         }
     if groups > 1:  # each machine leads one of the first groups
         conf["preferredLeaderId"] = f"n{group * members + group % members}"
-        conf["defaultTopicQueueNums"] = "3"  # Go's client tries four queues of a topic that it made by sending to it
+        conf["defaultTopicQueueNums"] = "3"  # Go tries four queues in order: the fourth is then of another broker name
     if mode is ClusterMode.CONTROLLER:
         conf |= {
             "enableControllerMode": "true",
