@@ -168,7 +168,8 @@ def lag(spark: SparkSession, stores: Sequence[str], state: str, now_s: float | N
 
     Returns:
         group, topic, queue_id, minute (timestamp), lag: messages of the queue behind what the group has committed.
-        Groups that have committed nothing in a queue have no row for it.
+        Groups that have committed nothing in a queue have no row for it; queues of batches have none, nor those
+        without a folder in `consumequeue`.
 
     Raises:
         NotAStoreError: a directory is none.
@@ -204,8 +205,10 @@ def _rows(root: Path, queues: str, minute: int) -> Iterator[dict[str, Any]]:
     ends = {(topic, queue): queue_end(folder) for topic, queue, folder in queue_folders(queues) if topic in topics}
     for (topic, group), offsets in sorted(committed.items()):
         for queue_id, offset in sorted(offsets.items()):
-            behind = max(ends.get((topic, queue_id), 0) - offset, 0)
-            yield {"group": group, "topic": topic, "queue_id": queue_id, "minute": minute, "lag": behind}
+            end = ends.get((topic, queue_id))
+            if end is not None:
+                behind = max(end - offset, 0)
+                yield {"group": group, "topic": topic, "queue_id": queue_id, "minute": minute, "lag": behind}
 
 
 def committed_offsets(path: Path) -> dict[tuple[str, str], dict[int, int]]:

@@ -132,12 +132,14 @@ def test_lag_is_what_groups_have_not_committed_and_each_minute_stays(spark: Spar
         rows = lag(spark, [str(store)], str(state), now_s).collect()
         return {(row.group, row.topic, row.queue_id, int(row.minute.timestamp())): row.lag for row in rows}
 
+    path = store / "config" / "consumerOffset.json"
+    path.write_text(path.read_text().replace('"offsetTable":{', '"offsetTable":{"Batches@GoldenSqlGroup":{0:5},'))
     first = found(1_790_000_000)
+    assert "Batches" not in {topic for _, topic, _, _ in first}, "it has no consume queue"
     minute = 1_790_000_000 // 60 * 60
     for queue, offset in committed.items():
         assert first["GoldenSqlGroup", "GoldenNormal", queue, minute] == ends["GoldenNormal", queue] - offset
     assert sum(first.values()) > 0
-    path = store / "config" / "consumerOffset.json"
     path.write_text(path.read_text().replace("0:105,", "0:107,"))
     again = found(1_790_000_030)  # in the same minute
     assert len(again) == len(first)
