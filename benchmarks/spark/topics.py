@@ -137,7 +137,9 @@ def main() -> None:
     with pair() as brokers, tempfile.TemporaryDirectory() as folder:
         Path(folder, "checkpoints").mkdir()
         began = time.perf_counter()
-        spark = make_session("topics")
+        # Spark keeps the progress of 99 batches by itself, one less than this setting: a wait for more would not end
+        kept = {"spark.sql.streaming.numRecentProgressUpdates": str(arguments.batches + 1)}
+        spark = make_session("topics", kept)
         spark.range(1).collect()
         print(f"Spark's start and first job: {time.perf_counter() - began:.1f} s")
         micro_batches(spark, brokers.namesrv, arguments.batches, f"{folder}/checkpoints")
