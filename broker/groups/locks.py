@@ -45,6 +45,7 @@ class GroupLocks:
         self._clock = clock
         self._grace_s = grace_s
         self._held: dict[str, dict[QueueId, tuple[str, float]]] = {}  # by group: client, end
+        self._of_client: dict[tuple[str, str], dict[QueueId, None]] = {}  # group and client: its queues, in order
         self._count = 0  # of all groups
         self._gone: dict[tuple[str, str], float] = {}  # group and client: when its locks are free
         self.on_change: OnChange = lambda _group, _client_id, _queues, _is_locked: None
@@ -63,41 +64,34 @@ class GroupLocks:
         held = self._held.get(group, {})
         freed = [queue for queue in queues if queue in held and held[queue][0] == client_id]
         for queue in freed:
-            del held[queue]
-        self._count -= len(freed)
+            self._free(group, queue)
         if freed:
             self.on_change(group, client_id, freed, False)
 
     def left(self, group: str, client_id: str) -> None:
         """The client has left the group: free its locks."""
         self._gone.pop((group, client_id), None)
-        held = self._held.get(group, {})
-        others = {queue: holder for queue, holder in held.items() if holder[0] != client_id}
-        if len(others) < len(held):
-            self._keep(group, others)
+        queues = list(self._of_client.get((group, client_id), ()))
+        for queue in queues:
+            self._free(group, queue)
+        if queues:
             self.on_change(group, client_id, None, False)
 
     def learn(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
         """The leader says that the client has locked or renewed these queues, whoever had them before."""
         now = self._clock()
-        held = self._held.setdefault(group, {})
         for queue in queues:
-            if queue in held or self._count < LOCKS_MAX:
-                self._count += queue not in held
-                held[queue] = (client_id, now + LIFE_SECONDS)
+            if queue in self._held.get(group, {}) or self._count < LOCKS_MAX:
+                self._give(group, client_id, queue, now)
 
     def held(self) -> Iterator[tuple[str, str, list[QueueId]]]:
         """Each group, each client that has locked queues in it, and these."""
-        for group, held in self._held.items():
-            by_client: dict[str, list[QueueId]] = {}
-            for queue, (client_id, _) in held.items():
-                by_client.setdefault(client_id, []).append(queue)
-            for client_id, queues in by_client.items():
-                yield group, client_id, queues
+        for (group, client_id), queues in self._of_client.items():
+            yield group, client_id, list(queues)
 
     def lost(self, group: str, client_id: str, *, has_died: bool = False) -> float | None:
         """The client has no connection any more; return in how many seconds its locks are free, None: it has none."""
-        if not any(holder == client_id for holder, _ in self._held.get(group, {}).values()):
+        if (group, client_id) not in self._of_client:
             return None
         grace_s = min(self._grace_s, _DIED_GRACE_S) if has_died else self._grace_s
         self._gone[group, client_id] = self._clock() + grace_s
@@ -135,6 +129,7 @@ class GroupLocks:
     def clear(self) -> None:
         """Forget all locks."""
         self._held.clear()
+        self._of_client.clear()
         self._count = 0
         self._gone.clear()
 
@@ -142,28 +137,41 @@ class GroupLocks:
         """Forget locks that have expired, and clients that have none."""
         now = self._clock()
         for group, held in tuple(self._held.items()):
-            self._keep(group, {queue: holder for queue, holder in held.items() if holder[1] > now})
-        holders = {(group, client_id) for group, held in self._held.items() for client_id, _ in held.values()}
-        self._gone = {key: free_at for key, free_at in self._gone.items() if key in holders}
+            for queue in [queue for queue, (_, until) in held.items() if until <= now]:
+                self._free(group, queue)
+        self._gone = {key: free_at for key, free_at in self._gone.items() if key in self._of_client}
 
     def _lock(self, group: str, client_id: str, queue: QueueId, now: float) -> bool:
-        held = self._held.setdefault(group, {})
-        holder = held.get(queue)
+        holder = self._held.get(group, {}).get(queue)
         if holder is None:
             if self._count >= LOCKS_MAX:
                 return False
-            self._count += 1
         elif holder[0] != client_id and holder[1] > now and not self._is_gone(group, holder[0]):
             return False
-        held[queue] = (client_id, now + LIFE_SECONDS)
+        self._give(group, client_id, queue, now)
         return True
 
     def _is_gone(self, group: str, client_id: str) -> bool:
         left_s = self.free_in(group, client_id)
         return left_s is not None and left_s <= 0
 
-    def _keep(self, group: str, held: dict[QueueId, tuple[str, float]]) -> None:
-        """Let the group have these of its locks."""
-        self._count -= len(self._held.pop(group, {})) - len(held)
-        if held:
-            self._held[group] = held
+    def _give(self, group: str, client_id: str, queue: QueueId, now: float) -> None:
+        """Let the client have the queue, whoever has it."""
+        if queue not in self._of_client.get((group, client_id), ()):
+            self._free(group, queue)
+            self._of_client.setdefault((group, client_id), {})[queue] = None
+            self._count += 1
+        self._held.setdefault(group, {})[queue] = (client_id, now + LIFE_SECONDS)
+
+    def _free(self, group: str, queue: QueueId) -> None:
+        held = self._held.get(group, {})
+        if queue not in held:
+            return
+        client_id, _ = held.pop(queue)
+        if not held:
+            del self._held[group]
+        own = self._of_client[group, client_id]
+        del own[queue]
+        if not own:
+            del self._of_client[group, client_id]
+        self._count -= 1

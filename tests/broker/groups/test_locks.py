@@ -237,6 +237,46 @@ def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPa
     assert locks.lock("g", "c", queues) == queues[:3]
 
 
+class CountedId(str):
+    """A client id that counts how often ids are compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_clients_that_are_gone_cost_no_look_at_the_locks_of_all_others() -> None:
+    """A new leader waits for all whose connections ended with the one before, in one step of its loop."""
+    locks = GroupLocks(lambda: 0.0)
+    clients = [CountedId(f"client-{number}") for number in range(300)]
+    for number, client_id in enumerate(clients):
+        locks.lock("g", client_id, [QueueId("T", "b", number)])
+    before = CountedId.compared
+    assert [locks.lost("g", client_id) for client_id in clients] == [4.0] * len(clients)
+    for client_id in reversed(clients):
+        locks.left("g", client_id)
+    assert CountedId.compared - before < 10 * len(clients)
+    assert not list(locks.held()) and not locks.any_lost
+
+
+def test_a_queue_that_changes_hands_is_its_new_holders_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.groups.locks.LOCKS_MAX", 2)
+    now = 0.0
+    locks = GroupLocks(lambda: now)
+    assert locks.lock("g", "a", [Q0, Q1]) == [Q0, Q1]
+    locks.learn("g", "b", [Q0])
+    assert sorted(locks.held()) == [("g", "a", [Q1]), ("g", "b", [Q0])]
+    now = 61.0
+    assert locks.lock("g", "c", [Q0]) == [Q0]
+    locks.expire()
+    assert list(locks.held()) == [("g", "c", [Q0])]
+    locks.left("g", "a")
+    assert locks.lock("g", "d", [Q0, Q1]) == [Q1]
+
+
 async def test_what_members_are_told_of_locks_fits_into_a_frame_however_long_the_names_are(
     desk: Desk, client: MemoryClient
 ) -> None:
