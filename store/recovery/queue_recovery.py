@@ -3,14 +3,15 @@
     log     |======= every unit is there and durable =======|--- dispatched again ---| confirm offset
                                                  trusted offset
 
-`queue_trust` decides which units can be trusted. Units that differ from the log are corrected; a queue that lacks units
-of records below the start is emptied and filled from the whole log.
+`queue_trust` decides which units can be trusted. Units that differ from the log are corrected, and units
+behind a queue's last record are dropped; a queue that lacks units of records below the start is emptied and filled from
+the whole log.
 """
 
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ledgermq.message.errors import CorruptRecordError
@@ -22,6 +23,7 @@ from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.queues.dispatch import unit_fields
 from store.queues.queue_entries import entries_of
+from store.queues.queue_kinds import LIGHT_PREFIX
 from store.queues.queue_table import QueueTable
 from store.recovery.batch_fields import Dispatch, Find, RecordSource, one_by_one, put_run, runs_of
 from store.recovery.queue_trust import cut_to_trusted, first_at
@@ -43,6 +45,7 @@ class QueueRecovery:
         rebuilt: number of queues that were filled from the whole log.
         unreadable: physical offsets at which the log could not be parsed.
         hidden: physical offsets of damaged records; their units are blank.
+        ends: by plain queue, the queue offset behind its last record that was dispatched again; empty at the end.
     """
 
     dispatched_offset: int
@@ -52,6 +55,7 @@ class QueueRecovery:
     rebuilt: int = 0
     unreadable: tuple[int, ...] = ()
     hidden: tuple[int, ...] = ()
+    ends: dict[ConsumeQueue, int] = field(default_factory=dict)
 
 
 def recover_queues(
@@ -82,6 +86,9 @@ def recover_queues(
         start = cut_to_trusted(log_, queues, progress, end, untrusted_walk_bytes)
     gapped = {queue for queue in queues.changed if queue.is_gapped}
     gapped |= _dispatch_range(log_, queues, batches, (start, end), None, recovery)
+    if known_offset is None and not recovery.unreadable:
+        _drop_unknown(queues, gapped, start, recovery.ends)
+    recovery.ends.clear()
     if gapped and (start > log_.min_offset or any(type(queue) is not ConsumeQueue for queue in gapped)):
         log.warning("%d queues lack units below %d: they are filled again from the whole log", len(gapped), start)
         for queue in gapped:
@@ -94,6 +101,24 @@ def recover_queues(
         queue.correct_min_offset(log_.min_offset)
         queue.next_offset = queue.max_offset
     return recovery
+
+
+def _drop_unknown(queues: QueueTable, gapped: set[ConsumeQueue], start: int, ends: dict[ConsumeQueue, int]) -> None:
+    """Drop the units at or behind physical `start` that follow the last record of their queue.
+
+    A power cut may keep units of records that the log lost, or got back the units of records that were cut; where the
+    log has grown past them since, their physical offsets alone do not tell.
+    """
+    for queue in queues:
+        if type(queue) is not ConsumeQueue or queue in gapped or queue.topic.startswith(LIGHT_PREFIX):
+            continue  # units of light queues come from records of other topics
+        end = ends.get(queue)
+        if end is None:
+            end = queue.bisect(lambda unit: unit[0] < start or unit[:2] == (0, BLANK_SIZE))
+        if end < queue.max_offset:
+            log.warning("%r has %d units of records that the log does not have", queue, queue.max_offset - end)
+            queue.keep_before(end)
+            queues.changed[queue] = None
 
 
 def _dispatch_range(
@@ -127,6 +152,7 @@ def _dispatch_range(
             entries = _entries_of_kind(queues, offset, log_.read(offset, size), is_sound=is_sound)
             queues.changed.update(dict.fromkeys(queue for queue, _ in entries))
             lacking |= _put_entries(entries, only, is_whole=is_whole)
+            recovery.ends.update((queue, entry.queue_offset + 1) for queue, entry in entries)
             recovery.hidden += () if is_sound else (offset,)
         elif queue_offset > queue.max_offset and not is_whole:
             lacking.add(queue)
@@ -139,6 +165,7 @@ def _put(
     queue: ConsumeQueue, offset: int, is_sound: bool, size: int, code: int, queue_offset: int, recovery: QueueRecovery
 ) -> None:
     """Put the unit of one record; a blank unit for a damaged record."""
+    recovery.ends[queue] = queue_offset + 1
     if is_sound:
         queue.put(offset, size, code, queue_offset)
         return
@@ -167,6 +194,7 @@ def _dispatch_batches(
             if only is not None and run.queue not in only:
                 continue
             if put_run(run):
+                recovery.ends[run.queue] = int(run.offsets[-1]) + 1
                 continue
             for (offset, size, code), queue_offset, is_sound in one_by_one(run):
                 if queue_offset > run.queue.max_offset and not is_whole:

@@ -109,6 +109,25 @@ async def test_queues_lost_behind_the_checkpoint_are_noticed_and_made_again(tmp_
     await again.close()
 
 
+@pytest.mark.parametrize("known", [0, 2])
+async def test_units_of_records_that_the_log_does_not_have_are_dropped(tmp_path: Path, known: int) -> None:
+    """A power cut may keep units of lost records below the end of a log that has grown since: no offset tells."""
+    store = await open_classic(tmp_path / "a", file_size=65536)
+    other = store.store.queues.get("Other", 0)
+    await put_all(store, [queued(other, b"%d" % n) for n in range(known)])
+    lost = store.store.log.max_offset
+    await write(store, known, 50)
+    for offset in (lost, lost + 1000):
+        other.put(offset, 300, 0, other.max_offset)
+    again = await open_classic(crash(tmp_path / "a"), file_size=65536)
+    assert again.store.queues.get("Other", 0).max_offset == known
+    assert contents(again) == list(range(50))
+    await put_all(again, [queued(again.store.queues.get("Other", 0), b"50")])
+    assert contents(again) == list(range(51))
+    await again.close()
+    await store.close()
+
+
 async def test_a_checkpoint_that_java_moved_is_not_trusted(tmp_path: Path) -> None:
     store = await open_classic(tmp_path)
     await write(store, 0, 20)
