@@ -113,11 +113,15 @@ class BrokerRequests:
         return None
 
     def _wait(self, connection: Connection, command: Command) -> None:
-        """Queue it behind the one being read. Of each broker only the last is read; its answer goes to all of them."""
+        """Queue it behind the one being read. Of each broker only the last is read; its answer goes to all of them.
+
+        An increment is neither replaced nor replaces another one: it may be the only one to name a removed topic.
+        """
         broker = tuple(command.ext.get(name, "") for name in ("clusterName", "brokerName", "brokerAddr", "brokerId"))
         later = self._later.setdefault(connection, {})
         waiting = later.get(broker, [])
-        if (waiting and optional_boolean(command.ext, "increment")) or len(waiting) + len(later) >= _LATER_MAX:
+        has_increment = any(optional_boolean(one.ext, "increment") for one in (command, *waiting[-1:]))
+        if (waiting and has_increment) or len(waiting) + len(later) >= _LATER_MAX:
             raise _busy(f"{len(waiting)} registrations of this broker wait to be read")
         self._count_unread(command)
         if waiting:

@@ -162,6 +162,22 @@ async def test_of_registrations_that_come_while_one_is_read_the_last_of_each_bro
     assert not (requests._reading or requests._later or requests._unread_bytes)
 
 
+async def test_a_registration_does_not_replace_an_increment_that_waits(
+    served: Served, may_end: threading.Event
+) -> None:
+    peer, requests = await served.peer(), served.server._broker_requests
+    assert requests is not None
+    assert (await peer.ask(103, BROKER | {"increment": "false"}, registration([b"old", b"kept"]))).code == 0
+    less = BROKER | {"increment": "true", "removedTopics": "old"}
+    for ext, body in ((BROKER, MANY), (less, registration([b"new"], counter=2)), (BROKER, registration([b"kept"]))):
+        peer.send(Command(103, ext=ext, body=body, version=479))
+    assert (await peer.answer()).ext["cause"] == "busy", "the last one"
+    may_end.set()
+    assert [(await peer.answer()).code for _ in range(2)] == [0, 0]
+    assert "old" not in served.server.table.topics
+    assert "new" in served.server.table.topics
+
+
 async def test_a_broker_that_leaves_has_nothing_wait_to_be_read(served: Served, may_end: threading.Event) -> None:
     peer, requests = await served.peer(), served.server._broker_requests
     assert requests is not None
