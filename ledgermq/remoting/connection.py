@@ -84,6 +84,7 @@ class Connection(asyncio.Protocol):
     is_relayed = False
     """Whether the other end is not connected here, but to a server that passes its requests on."""
     _is_held_back = False
+    _paused_at: float | None = None  # since when nothing is read
     _throttle: asyncio.Handle | None = None  # runs while nothing is read because of a quota
     _throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
     _unfinished_bytes = 0  # as `unfinished` knows them
@@ -192,8 +193,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def unfinished_since(self) -> float | None:
-        """When the unfinished frame began (seconds of the loop's clock); None while it is within the free size."""
-        return self._frame_since if self._unfinished_bytes else None
+        """When the unfinished frame began (seconds of the loop's clock); None while it is within the free size.
+
+        Times in which nothing was read here do not count.
+        """
+        if self._frame_since is None or not self._unfinished_bytes:
+            return None
+        return self._frame_since + self._paused_s(self._loop.time())
 
     # -- sending
 
@@ -305,8 +311,6 @@ class Connection(asyncio.Protocol):
             if self._throttled_until >= until:
                 return
             self._throttle.cancel()
-        if self._frame_since is not None:
-            self._frame_since += until - max(now, self._throttled_until)
         self._throttle, self._throttled_until = self._loop.call_at(until, self._end_throttle), until
         self._last_move = max(self._last_move, until)
         self._pause_reading()
@@ -379,11 +383,14 @@ class Connection(asyncio.Protocol):
     def check_times(self, now: float) -> None:
         """Close if nothing was received or sent, or a frame is unfinished, for too long. The owner calls it regularly.
 
-        A closing connection whose peer does not read the rest is aborted in the same way.
+        A closing connection whose peer does not read the rest is aborted in the same way. While the peer's requests
+        are held back here no time counts, and none counts for a frame while nothing is read.
         """
+        if not self._closed and (self._is_held_back or (self._backlog and not self._is_write_paused)):
+            return
         if now - self._last_move > self._limits.idle_s:
             self.abort(f"idle for {self._limits.idle_s:g} s")
-        elif self._frame_since is not None and now - self._frame_since > self._limits.frame_s:
+        elif (since := self._frame_since) is not None and now - since - self._paused_s(now) > self._limits.frame_s:
             self.abort(f"a frame unfinished after {self._limits.frame_s:g} s")
 
     # -- asyncio.Protocol
@@ -537,8 +544,18 @@ class Connection(asyncio.Protocol):
         """Read again, unless something else still holds it back."""
         if self._backlog or self._is_write_paused or self._throttle is not None or self._is_held_back:
             return
+        if self._paused_at is not None:
+            if self._frame_since is not None:
+                self._frame_since += self._paused_s(self._loop.time())
+            self._paused_at = None
         if transport := self._open_transport():
             transport.resume_reading()
+
+    def _paused_s(self, now: float) -> float:
+        """Seconds for which nothing has been read, since the unfinished frame began."""
+        if self._paused_at is None or self._frame_since is None:
+            return 0.0
+        return max(0.0, now - max(self._paused_at, self._frame_since))
 
     def _count_unfinished(self, held_bytes: int) -> None:
         counted = max(0, held_bytes - UNFINISHED_FREE_BYTES)
@@ -547,6 +564,8 @@ class Connection(asyncio.Protocol):
             self._unfinished(change)
 
     def _pause_reading(self) -> None:
+        if self._paused_at is None:
+            self._paused_at = self._loop.time()
         if transport := self._open_transport():
             transport.pause_reading()
 

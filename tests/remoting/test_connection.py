@@ -229,6 +229,31 @@ async def test_a_finished_frame_needs_no_more_time(handler: Handler, wire: Wire)
     assert "abort" not in wire.calls
 
 
+async def test_no_time_counts_while_a_connection_is_held_back(handler: Handler, wire: Wire) -> None:
+    connection = Connection(handler, Limits(frame_s=20, idle_s=30), lambda _: None, lambda *_: None)
+    connection.connection_made(wire)
+    connection.data_received(_requests(1) + b"\0\0")
+    start = asyncio.get_running_loop().time()
+    connection.hold_back()
+    connection.check_times(start + 1000)
+    assert "abort" not in wire.calls
+    connection.go_on()
+    connection.check_times(start + 21)
+    assert wire.calls[-1] == "abort"
+
+
+async def test_the_time_for_a_frame_stands_still_while_the_peer_reads_too_little(handler: Handler, wire: Wire) -> None:
+    connection = Connection(handler, Limits(frame_s=20, idle_s=30), lambda _: None, lambda *_: None)
+    connection.connection_made(wire)
+    connection.data_received(_requests(1) + b"\0\0")
+    start = asyncio.get_running_loop().time()
+    connection.pause_writing()
+    connection.check_times(start + 29)
+    assert "abort" not in wire.calls
+    connection.check_times(start + 31)
+    assert wire.calls[-1] == "abort", "it is idle"
+
+
 async def test_opaques_of_the_two_directions_are_apart(connection: Connection, handler: Handler, wire: Wire) -> None:
     outcomes: list[Command | RemotingError] = []
     connection.call(Command(40), 5, outcomes.append)
