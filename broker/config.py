@@ -381,7 +381,8 @@ class BrokerConfig:
         "maxHeldPulls",
         POSITIVE,
         100_000,
-        "Most pulls that wait for messages; one more is answered 2, system busy.",
+        "Most pulls that wait for messages; for one more the connection with most of them gives some up, else it is"
+        " answered 2, system busy.",
         origin=OURS,
         live=True,
     )

@@ -7,27 +7,28 @@ The commit pass says which queues got messages; only their pulls are looked at, 
 loop. A pull whose client has not read what it was sent before is blocked until it has: its answer would only take
 memory. Blocked pulls are kept apart and looked at every 20 ms.
 One timer ends pulls, and looks only at those that end.
+Where there is no room for one more, the connection that holds most gives some up: a client cannot keep out others.
 """
 
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from itertools import islice
+from typing import Final, Protocol
 
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.consume_queue import ConsumeQueue
 
-SWEEP_SECONDS = 0.25
-OF_QUEUE_MAX = 10_000
+SWEEP_SECONDS: Final = 0.25
+OF_QUEUE_MAX: Final = 10_000
 """Most held pulls of a queue: the default limit of connections, each of a consumer that reads every queue."""
-OF_CONNECTION_MAX = 1000
-"""Most held pulls of one connection at one queue: with its 16,384 requests in flight it would leave no room to
-others."""
-_THOROUGH_SWEEPS = 20
-_SLICE_SECONDS = 0.004
-_BLOCKED_SECONDS = 0.02
-
-T = TypeVar("T")
+OF_CONNECTION_MAX: Final = 1000
+"""Most held pulls of one connection at one queue."""
+_GIVEN_UP: Final = 8
+"""The connection that holds most gives up one in so many of the pulls that it has more than the one that needs room."""
+_THOROUGH_SWEEPS: Final = 20
+_SLICE_SECONDS: Final = 0.004
+_BLOCKED_SECONDS: Final = 0.02
 
 
 class HeldPull(Protocol):
@@ -55,6 +56,10 @@ class HeldPull(Protocol):
         """Answer without messages, since its time is over."""
 
 
+_Holders = dict[Hashable, dict[HeldPull, None]]
+"""Held pulls by their connection, each connection's oldest first."""
+
+
 class HeldPulls:
     """All held pulls by queue, and by the time they end.
 
@@ -72,7 +77,8 @@ class HeldPulls:
         self._is_trying = False
         self._is_resting = False  # the timer of those blocked runs
         self._of_queue: Counter[ConsumeQueue] = Counter()
-        self._of_connection: Counter[tuple[ConsumeQueue, Hashable]] = Counter()
+        self._holders: dict[ConsumeQueue, _Holders] = {}
+        self._all_holders: _Holders = {}
         self._ends: dict[int, dict[HeldPull, None]] = {}  # by the sweep that ends them, so that none looks at all
         self._count = 0
         self._sweeps = 0
@@ -84,25 +90,47 @@ class HeldPulls:
         """Present time on the clock of the deadlines."""
         return self._clock()
 
-    def check_room(self, pull: HeldPull) -> None:
-        """Check that the queue may hold one more pull: each new message has all held pulls of its queue tried.
+    def make_room(self, pull: HeldPull, count_max: int) -> None:
+        """Make room for one more pull: each takes memory, and each new message has all of its queue tried.
+
+        Args:
+            pull: the one more.
+            count_max: most held pulls in all.
 
         Raises:
-            Refusal: BUSY.
+            Refusal: BUSY, its connection holds as many as any other.
         """
-        count, whose = self._of_connection[pull.queue, pull.connection], "pulls of this connection"
-        if count < OF_CONNECTION_MAX:
-            count, whose = self._of_queue[pull.queue], "pulls"
-            if count < OF_QUEUE_MAX:
-                return
-        raise Refusal(Cause.BUSY, f"{count} {whose} wait for messages of this queue already", retry_after_ms=1000)
+        holders = self._holders.get(pull.queue, {})
+        if (own := len(holders.get(pull.connection, ()))) >= OF_CONNECTION_MAX:
+            raise _busy(f"{own} pulls of this connection wait for messages of this queue already")
+        if (count := self._of_queue[pull.queue]) >= OF_QUEUE_MAX:
+            self._give_way(pull, holders, f"{count} pulls wait for messages of this queue already")
+        if self._count >= count_max:
+            self._give_way(pull, self._all_holders, f"{self._count} pulls wait for messages already (maxHeldPulls)")
+
+    def _give_way(self, pull: HeldPull, holders: _Holders, remark: str) -> None:
+        """Answer some of the oldest pulls of the connection that holds most, if it holds more than one that needs room.
+
+        Raises:
+            Refusal: BUSY, with the remark.
+        """
+        most = max(holders.values(), key=len, default={})
+        more = len(most) - len(holders.get(pull.connection, ())) - 1
+        if more < 1:
+            raise _busy(remark)
+        chosen = dict.fromkeys(islice(most, more // _GIVEN_UP + 1))
+        self._drop(chosen)
+        for one in chosen:
+            if not one.is_gone:
+                one.give_up()
 
     def hold(self, pull: HeldPull) -> None:
         """Hold a pull until its queue gets messages or its deadline, which does not change, is over."""
         self._held.setdefault(pull.queue, []).append(pull)
         self._ends.setdefault(int(pull.deadline / SWEEP_SECONDS), {})[pull] = None
         self._of_queue[pull.queue] += 1
-        self._of_connection[pull.queue, pull.connection] += 1
+        for holders in (self._holders.setdefault(pull.queue, {}), self._all_holders):
+            holders.setdefault(pull.connection, {})[pull] = None
         self._count += 1
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
@@ -194,14 +222,20 @@ class HeldPulls:
         end = int(pull.deadline / SWEEP_SECONDS)
         pulls = self._ends[end]
         del pulls[pull]
-        _count_less(self._of_queue, pull.queue)
-        _count_less(self._of_connection, (pull.queue, pull.connection))
+        holders = self._holders[pull.queue]
+        for held in (holders, self._all_holders):
+            del held[pull.connection][pull]
+            if not held[pull.connection]:
+                del held[pull.connection]
+        if not holders:
+            del self._holders[pull.queue]
+        self._of_queue[pull.queue] -= 1
+        if not self._of_queue[pull.queue]:
+            del self._of_queue[pull.queue]
         self._count -= 1
         if not pulls:
             del self._ends[end]
 
 
-def _count_less(counts: Counter[T], key: T) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
+def _busy(remark: str) -> Refusal:
+    return Refusal(Cause.BUSY, remark, retry_after_ms=1000)

@@ -230,10 +230,7 @@ class PullProcessor:
 
     def _begin(self, pull: Pull, may_hold: bool) -> None:
         if not self.run(pull, may_hold=may_hold):
-            if len(self._held) >= self._config.held_pulls_max:
-                remark = f"{len(self._held)} pulls wait for messages already (maxHeldPulls)"
-                raise Refusal(Cause.BUSY, remark, retry_after_ms=1000)
-            self._held.check_room(pull)
+            self._held.make_room(pull, self._config.held_pulls_max)
             pull.is_held = pull.command.is_held = True
             self._held.hold(pull)
 

@@ -288,6 +288,27 @@ async def test_so_many_pulls_wait_for_messages_of_one_queue(
     assert (await client.answer_to(opaque)).code == 0
 
 
+@pytest.mark.parametrize("desk", [{}, {"held_pulls_max": 20}], indirect=True)
+async def test_for_a_client_s_pull_the_one_with_most_gives_some_up(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.pull.held_pulls.OF_QUEUE_MAX", 20)
+    await make_topic(client)
+    greedy, modest = desk.client(), desk.client()
+    many = [greedy.start(PULL, pull_fields(consumerGroup=f"g{n}", **HELD)) for n in range(19)]
+    few = [modest.start(PULL, pull_fields(consumerGroup="modest", **HELD)) for _ in range(2)]
+    given_up = [(await greedy.answer_to(opaque)).code for opaque in many[:3]]
+    assert given_up == [19, 19, 19], "the oldest ones"
+    assert len(desk.parts.pull.held) == 18
+    many += [greedy.start(PULL, pull_fields(consumerGroup=f"h{n}", **HELD)) for n in range(2)]
+    assert (await greedy.ask(PULL, pull_fields(consumerGroup="h9", **HELD))).code == 2
+    await send(desk.client(), b"for all")
+    for whose, opaque in [(modest, opaque) for opaque in few] + [(greedy, opaque) for opaque in many[3:]]:
+        assert (await whose.answer_to(opaque)).code == 0
+    held = desk.parts.pull.held
+    assert not (held._of_queue or held._holders or held._all_holders or len(held))
+
+
 async def test_one_connection_leaves_room_for_the_pulls_of_others(
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
