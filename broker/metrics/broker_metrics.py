@@ -153,6 +153,15 @@ def _register_clients(registry: Registry, parts: Parts, server: RemotingServer) 
     registry.counter(
         "ledgermq_slow_readers_closed_total", "Connections closed because all left too much unread together."
     ).function(lambda: output.closed_count)
+    registry.gauge("ledgermq_unserved_bytes", "Bytes of requests that wait to be served.").function(
+        lambda: server.line.unserved_bytes
+    )
+    registry.counter(
+        "ledgermq_fast_senders_closed_total", "Connections closed because too much waited to be served."
+    ).function(lambda: server.line.closed_count)
+    registry.gauge("ledgermq_unfinished_bytes", "Bytes of requests that came in part, but 64 KiB of each.").function(
+        lambda: server.connections.unfinished_bytes
+    )
     register_quotas(registry, parts.quotas)
     registry.counter(
         "ledgermq_postponed_dropped_total",

@@ -14,6 +14,7 @@ import asyncio
 import functools
 import ipaddress
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
@@ -28,7 +29,14 @@ from ledgermq.remoting.limits import Limits, OutputBudget
 from ledgermq.remoting.outgoing_requests import OutgoingRequests, Settle
 from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.remoting.serving.line import FEW, FULL_READ_BYTES, LARGE_READ_BYTES, ServingLine, serve_for_a_slice
+from ledgermq.remoting.serving.line import (
+    FEW,
+    FULL_READ_BYTES,
+    PIECE_BYTES,
+    SMALL_READ_BYTES,
+    ServingLine,
+    serve_for_a_slice,
+)
 
 _log: Final = logging.getLogger(__name__)
 
@@ -144,7 +152,9 @@ class Connection(asyncio.Protocol):
         self._queued_bytes = 0  # in `_out`
         self._high_water = limits.output_high_water_bytes
         self._serve_below = min(self._high_water, UNFINISHED_FREE_BYTES)  # no further test with less in `_out`
-        self._backlog: list[Command] = []  # received and not served yet: too much is unsent, or it waits in line
+        self._backlog: list[Command] = []  # parsed and not served yet: too much is unsent, or it waits in line
+        self._unparsed: list[memoryview] = []  # reads behind it that wait in line
+        self._unserved_bytes = 0  # of reads that are not served entirely, as the line knows
         self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
         self._transport: asyncio.Transport | None = None
         self._admitted = self._closed = self._is_write_paused = False
@@ -342,7 +352,7 @@ class Connection(asyncio.Protocol):
 
     def _end_throttle(self) -> None:
         self._throttle = None
-        self._read_on()
+        self.read_on()
 
     def _count_traffic(self, quotas: Quotas, size: int, requests: int) -> None:
         if not self._has_left_quotas:
@@ -369,6 +379,8 @@ class Connection(asyncio.Protocol):
         self._closed = True
         self._out.clear()
         self._backlog.clear()
+        self._unparsed.clear()
+        self._count_unserved(0)
         self._close_reason = self._close_reason or reason
 
     def give_way(self) -> None:
@@ -386,7 +398,7 @@ class Connection(asyncio.Protocol):
         A closing connection whose peer does not read the rest is aborted in the same way. While the peer's requests
         are held back here no time counts, and none counts for a frame while nothing is read.
         """
-        if not self._closed and (self._is_held_back or (self._backlog and not self._is_write_paused)):
+        if not self._closed and (self._is_held_back or (self._has_unserved and not self._is_write_paused)):
             return
         if now - self._last_move > self._limits.idle_s:
             self.abort(f"idle for {self._limits.idle_s:g} s")
@@ -425,33 +437,25 @@ class Connection(asyncio.Protocol):
             self.abort("handler failed")
 
     def data_received(self, data: bytes) -> None:
-        """Serve every whole frame; then close if a frame is malformed."""
-        self._last_input = self._last_move = now = self._loop.time()
-        error: FrameError | None = None
-        try:
-            commands = self._parser.feed(data)
-        except FrameError as caught:
-            commands, error = caught.parsed, caught
-        if self._backlog:  # reading was paused just now
-            self._backlog += commands
-        elif self._line is not None and error is None and (len(commands) > FEW or len(data) > LARGE_READ_BYTES):
-            self._backlog = commands
-            serve_for_a_slice(self)
-            if self._backlog or len(data) >= FULL_READ_BYTES:
-                self._line.join(self)
-                self._pause_reading()
+        """Serve every whole frame, now or in line; then close if a frame is malformed."""
+        self._last_input = self._last_move = self._loop.time()
+        line, count, size = self._line, 0, len(data)
+        if line is None:
+            count = self._serve_read(data, sys.maxsize)
+        elif not self._has_unserved and size <= (SMALL_READ_BYTES if line.is_busy else PIECE_BYTES):
+            count = self._serve_read(data, FEW)
         else:
-            self._take(commands)
-        if error is not None:
-            self._refuse_frame(error)
-        elif not self._parser.held_bytes:
-            self._frame_since = None
-        elif commands or self._frame_since is None:
-            self._frame_since = now
-        if self._unfinished_bytes or self._parser.held_bytes > UNFINISHED_FREE_BYTES:
-            self._count_unfinished(self._parser.held_bytes)
+            is_in_line = self._has_unserved or line.is_busy
+            self._unparsed.append(memoryview(data))
+            if not is_in_line:
+                serve_for_a_slice(self)
+        if line is not None and (self._has_unserved or size >= FULL_READ_BYTES):
+            if self._has_unserved:
+                self._count_unserved(self._unserved_bytes + size)
+            line.join(self)
+            self._pause_reading()
         if self._quotas is not None and self._quotas.limits_traffic:
-            self._count_traffic(self._quotas, len(data), len(commands))
+            self._count_traffic(self._quotas, size, count)
 
     def pause_writing(self) -> None:
         """Stop reading, so that no further answers are made: too much is unsent."""
@@ -470,21 +474,31 @@ class Connection(asyncio.Protocol):
         Returns:
             Whether there are more that can be served now. If not, those that are left join the line again later.
         """
-        if self._is_held_back or self._is_write_paused or (self._backlog and self._is_to_pause()):
+        if self._is_held_back or self._is_write_paused or (self._has_unserved and self._is_to_pause()):
             return False
+        if not self._backlog and self._unparsed:
+            self._parse_piece()
         few, self._backlog = self._backlog[:FEW], self._backlog[FEW:]
         self._take_or_end(few)
-        if not self._backlog:
-            self._read_on()
-        return bool(self._backlog)
+        if self._quotas is not None and self._quotas.limits_traffic:
+            self._count_traffic(self._quotas, 0, len(few))
+        if self._has_unserved:
+            return True
+        self._count_unserved(0)
+        self.read_on()
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, and tell the owner and the handler. Does nothing the second time, or if never connected."""
         if self._transport is None:
             return
-        if self._backlog and not self._closed:  # under TLS the end can come with the last requests
+        while self._has_unserved and not self._closed:  # under TLS the end can come with the last requests
+            if not self._backlog:
+                self._parse_piece()
             backlog, self._backlog = self._backlog, []
             self._take_or_end(backlog)
+        if self._line is not None:
+            self._line.leave(self)
         self._count_unfinished(0)
         if self._budget is not None:
             self._budget.forget(self)
@@ -502,7 +516,74 @@ class Connection(asyncio.Protocol):
         except Exception:
             _log.exception("%s: on_closed failed", self.address)
 
+    def read_on(self) -> None:
+        """Read again, unless something still holds it back."""
+        if self._has_unserved or self._is_write_paused or self._throttle is not None or self._is_held_back:
+            return
+        transport = self._open_transport()
+        if transport is None or not (self._line is None or self._line.may_read(self)):
+            return
+        if self._paused_at is not None:
+            if self._frame_since is not None:
+                self._frame_since += self._paused_s(self._loop.time())
+            self._paused_at = None
+        transport.resume_reading()
+
     # -- inside
+
+    @property
+    def _has_unserved(self) -> bool:
+        return bool(self._backlog or self._unparsed)
+
+    def _parse(self, data: bytes) -> tuple[list[Command], FrameError | None]:
+        """Return the whole frames, and the error behind them."""
+        error: FrameError | None = None
+        try:
+            commands = self._parser.feed(data)
+        except FrameError as caught:
+            commands, error = caught.parsed, caught
+        held_bytes = self._parser.held_bytes
+        if not held_bytes:
+            self._frame_since = None
+        elif commands or self._frame_since is None:
+            self._frame_since = self._last_input
+        if self._unfinished_bytes or held_bytes > UNFINISHED_FREE_BYTES:
+            self._count_unfinished(held_bytes)
+        if self._line is not None:
+            self._line.began(len(commands))
+        return commands, error
+
+    def _serve_read(self, data: bytes, at_once_max: int) -> int:
+        """Serve a read, for a slice only if it has more requests than that; return how many were served otherwise."""
+        commands, error = self._parse(data)
+        count = len(commands)
+        if self._backlog:  # without a line, and reading was paused just now
+            self._backlog += commands
+        elif count > at_once_max and error is None:
+            self._backlog, count = commands, 0
+            serve_for_a_slice(self)
+        else:
+            self._take(commands)
+        if error is not None:
+            self._refuse_frame(error)
+        return count
+
+    def _parse_piece(self) -> None:
+        """Parse some of the reads that wait; behind a malformed frame the connection is closed."""
+        read = self._unparsed[0]
+        piece, rest = bytes(read[:PIECE_BYTES]), read[PIECE_BYTES:]
+        self._unparsed[:1] = [rest] if rest else []
+        commands, error = self._parse(piece)
+        if error is None:
+            self._backlog = commands
+            return
+        self._take_or_end(commands)
+        self._refuse_frame(error)
+
+    def _count_unserved(self, size: int) -> None:
+        change, self._unserved_bytes = size - self._unserved_bytes, size
+        if change and self._line is not None:
+            self._line.count(self, change)
 
     def _take_or_end(self, commands: list[Command]) -> None:
         """Do as `_take`, but a failure ends this connection: others are served by the same caller."""
@@ -533,23 +614,12 @@ class Connection(asyncio.Protocol):
 
     def _serve_on(self) -> None:
         """Serve the commands that were postponed, in line or at once, then read again."""
-        if self._backlog and self._line is not None:
+        if self._has_unserved and self._line is not None:
             self._line.join(self)
             return
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """Read again, unless something else still holds it back."""
-        if self._backlog or self._is_write_paused or self._throttle is not None or self._is_held_back:
-            return
-        if self._paused_at is not None:
-            if self._frame_since is not None:
-                self._frame_since += self._paused_s(self._loop.time())
-            self._paused_at = None
-        if transport := self._open_transport():
-            transport.resume_reading()
+        self.read_on()
 
     def _paused_s(self, now: float) -> float:
         """Seconds for which nothing has been read, since the unfinished frame began."""
@@ -616,7 +686,7 @@ class Connection(asyncio.Protocol):
             self._budget.wrote(self, 0)
         if self._quotas is not None and self._quotas.limits_traffic:
             self._count_traffic(self._quotas, size, 0)
-        if self._backlog and not self._is_write_paused:
+        if self._has_unserved and not self._is_write_paused:
             self._loop.call_soon(self._serve_on)
 
     def _timed_out(self, sent_at: float) -> None:

@@ -35,6 +35,7 @@ class RemotingServer:
 
     Attributes:
         connections: those open now.
+        line: of those that sent much at once.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class RemotingServer:
         self._tls = tls
         self._takes_plain = takes_plain
         self._quotas = quotas
-        self._line = ServingLine()
+        self.line = ServingLine()
         self._server: asyncio.Server | None = None
         self._door: TlsListener | None = None
 
@@ -125,7 +126,7 @@ class RemotingServer:
             unfinished=self.connections.count_unfinished,
             budget=self.connections.output,
             quotas=self._quotas,
-            line=self._line,
+            line=self.line,
         )
         connection.told_peer = client
         return connection

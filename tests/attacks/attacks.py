@@ -152,6 +152,24 @@ def _flood_above_quotas(scene: Scene) -> None:
     assert scene.group.metric("B", "ledgermq_throttled_seconds_total") > 0
 
 
+def _floods_at_once(scene: Scene) -> None:
+    """200 connections send 250 KB of the smallest requests at the same time; nothing is read."""
+    floods = [scene.stranger() for _ in range(200)]
+    data = floods[0].frame(_UNKNOWN, oneway=True) * 2000
+    for one in floods:
+        one.socket.setblocking(False)
+    left = dict.fromkeys(floods, data)
+    deadline = time.monotonic() + LIMIT_S
+    while left and time.monotonic() < deadline:
+        for one in list(left):
+            with contextlib.suppress(BlockingIOError):
+                left[one] = left[one][one.socket.send(left[one]) :]
+            if not left[one]:
+                del left[one]
+    assert not left
+    assert scene.stranger().ask(_UNKNOWN).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
 def _foreign_tags(scene: Scene) -> None:
     """6,000 held pulls whose tag never comes, at a queue with 20 messages a second."""
     sender = scene.stranger()
@@ -251,6 +269,13 @@ ATTACKS: Final[dict[str, Attack]] = {
         flood_one_way,
         "64 requests or 4 ms in a row, 10 ms a turn; 1 MiB that are not in the log",
         leader_cpu_s=30,
+        leader_mib=200,
+    ),
+    "floods-at-once": Attack(
+        "2,000 requests of 125 bytes on each of 200 connections at once",
+        _floods_at_once,
+        "1024 requests begun in a turn, the rest not parsed; 256 MiB that are not served",
+        leader_cpu_s=60,
         leader_mib=200,
     ),
     "one-way-follower": Attack(

@@ -3,24 +3,41 @@
     a read of up to `FEW` requests      served at once
     a longer or larger one              served for `_SLICE_S`, the rest in line; nothing more is read meanwhile
     a full one                          the same, and nothing more is read in this turn of the loop
+    any but a small one, where the turn has begun `_REQUESTS_A_TURN` requests, or `_MANY` connections wait
+                                        in line, not parsed yet
     each turn of the loop               serves the line for `_TURN_S`, a connection for `_SLICE_S` at a time
 
 Without it, one connection could take a turn for itself for long: the event loop reads up to 8 MiB of it at once. Times
 are processor time, so that a busy machine does not make turns, and with them batches of the log, small.
+
+What was read and is not served entirely has a budget of bytes: above it no connection is read on, above twice as much
+the one that sent the last is closed. Requests are parsed `PIECE_BYTES` at a time, since they take up to five times as
+much memory.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
+from itertools import islice
 from typing import Final, Protocol
 
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
+
 FEW: Final = 64
-LARGE_READ_BYTES: Final = 64 << 10
+PIECE_BYTES: Final = 64 << 10
+LARGE_READ_BYTES: Final = PIECE_BYTES
+SMALL_READ_BYTES: Final = 4 << 10
 FULL_READ_BYTES: Final = 250_000
 """The event loop may read on in the same turn behind a read of at least so much, unless reading is paused."""
 
+_READ_MAX_BYTES: Final = 256 << 10
+_REQUESTS_A_TURN: Final = 1024
+_MANY: Final = 8
+_UNSERVED_MAX_BYTES: Final = 256 << 20
 _SLICE_S: Final = 0.004
 _TURN_S: Final = 0.01
+_REST_S: Final = 0.01
 
 
 class Waiting(Protocol):
@@ -29,18 +46,88 @@ class Waiting(Protocol):
     def serve_some(self) -> bool:
         """Serve at most `FEW` of them; return whether there are more that can be served now."""
 
+    def read_on(self) -> None:
+        """Read again, unless something else holds it back."""
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+
 
 class ServingLine:
-    """The connections of one listener that wait to be served, in order. Use it on the loop's thread only."""
+    """The connections of one listener that wait to be served, in order. Use it on the loop's thread only.
+
+    Attributes:
+        unserved_bytes: of reads that are not served entirely.
+        closed_count: connections closed because there was too much of it.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[Waiting, None] = {}
+        self._to_read: dict[Waiting, None] = {}
+        self._begun = 0  # requests in this turn of the loop
+        self._is_resting = False  # the timer of those to be read runs
+        self._refusals = RateLimitedLog(logging.getLogger(__name__))
+        self.unserved_bytes = 0
+        self.closed_count = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this turn of the loop has begun enough: what is not small is parsed in line."""
+        return self._begun >= _REQUESTS_A_TURN or len(self._waiting) >= _MANY
+
+    def began(self, count: int) -> None:
+        """So many requests were parsed and are served now or soon."""
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._begun += count
 
     def join(self, connection: Waiting) -> None:
         """Serve it from the next turn on; it keeps its place if it waits already."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._turn)
         self._waiting.setdefault(connection)
+
+    def leave(self, connection: Waiting) -> None:
+        """It has ended."""
+        self._waiting.pop(connection, None)
+        self._to_read.pop(connection, None)
+
+    def count(self, connection: Waiting, change: int) -> None:
+        """Note that reads of this connection that are not served entirely have so many more, or fewer, bytes.
+
+        It may be closed by that.
+        """
+        self.unserved_bytes += change
+        if change > 0 and self.unserved_bytes > 2 * _UNSERVED_MAX_BYTES:
+            self.closed_count += 1
+            self._refusals.warning("%d bytes wait to be served: closing one that sent more", self.unserved_bytes)
+            connection.abort("too much waits to be served")
+
+    def may_read(self, connection: Waiting) -> bool:
+        """Whether it may read on. If not, its `read_on` is called when there is room."""
+        if self.unserved_bytes <= _UNSERVED_MAX_BYTES:
+            return True
+        self._to_read[connection] = None
+        self._rest()
+        return False
+
+    def _rest(self) -> None:
+        if not self._is_resting:
+            self._is_resting = True
+            asyncio.get_running_loop().call_later(_REST_S, self._let_read)
+
+    def _let_read(self) -> None:
+        """Read on from as many connections as there is room for, those that wait longest first."""
+        self._is_resting = False
+        room = (_UNSERVED_MAX_BYTES - self.unserved_bytes) // _READ_MAX_BYTES
+        for connection in list(islice(self._to_read, max(0, room))):
+            del self._to_read[connection]
+            connection.read_on()
+        if self._to_read:
+            self._rest()
+
+    def _begin_turn(self) -> None:
+        self._begun = 0
 
     def _turn(self) -> None:
         waiting, self._waiting = deque(self._waiting), {}

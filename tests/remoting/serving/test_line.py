@@ -3,13 +3,15 @@
 import pytest
 
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.serving import line
-from ledgermq.remoting.serving.line import FEW, LARGE_READ_BYTES
+from ledgermq.remoting.serving.line import FEW, PIECE_BYTES, ServingLine
 from tests.limits import WAIT_S
-from tests.remoting.peers import Dial, Serve, eventually, turns
+from tests.remoting.peers import Dial, Handler, Serve, eventually, turns
+from tests.remoting.test_connection import Wire
 
 _MANY = 20 * FEW
 
@@ -62,9 +64,9 @@ async def test_nothing_that_waits_in_line_is_served_while_a_connection_is_held_b
 async def test_a_frame_of_many_reads_arrives(serve: Serve, dial: Dial) -> None:
     server, handler = await serve()
     peer = await dial(server)
-    peer.send(Command(7, 1, body=bytes(20 * LARGE_READ_BYTES)), Command(7, 2))
+    peer.send(Command(7, 1, body=bytes(20 * PIECE_BYTES)), Command(7, 2))
     assert [(await peer.receive()).opaque, (await peer.receive()).opaque] == [1, 2]
-    assert [len(command.body) for _, command in handler.requests] == [20 * LARGE_READ_BYTES, 0]
+    assert [len(command.body) for _, command in handler.requests] == [20 * PIECE_BYTES, 0]
 
 
 async def test_a_large_read_whose_answers_pile_up_in_the_line_s_turn_is_not_the_last_one(
@@ -74,7 +76,7 @@ async def test_a_large_read_whose_answers_pile_up_in_the_line_s_turn_is_not_the_
     flood, other = await dial(server), await dial(server)
     handler.serve = lambda connection, command: connection.respond(command, 0, body=bytes(4000))
     for peer in (flood, other):
-        peer.send(*(Command(7, number, body=bytes(2 * LARGE_READ_BYTES)) for number in range(3)))
+        peer.send(*(Command(7, number, body=bytes(2 * PIECE_BYTES)) for number in range(3)))
     for peer in (flood, other):
         assert [(await peer.receive()).opaque for _ in range(3)] == [0, 1, 2]
         peer.send(Command(7, 3))
@@ -129,3 +131,54 @@ async def test_an_answer_that_cannot_be_taken_ends_its_connection_and_not_the_li
     faulty.send(*(Command(7, number, flag=ONEWAY_FLAG) for number in range(FEW + 1)), answer)
     await eventually(lambda: sum(command.code == 8 for _, command in handler.requests) == _MANY - 1)
     assert await faulty.closed()
+
+
+def connect(handler: Handler, shared: ServingLine) -> tuple[Connection, Wire]:
+    made, wire = Connection(handler, Limits(), lambda _: None, lambda *_: None, line=shared), Wire()
+    made.connection_made(wire)
+    return made, wire
+
+
+def flood(size: int) -> bytes:
+    one = encode(Command(7, 1, flag=ONEWAY_FLAG))
+    return one * (size // len(one))
+
+
+async def test_of_floods_that_come_in_one_turn_most_are_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "_SLICE_S", 0.0)
+    handler, shared, data = Handler(), ServingLine(), flood(2 * PIECE_BYTES)
+    many = [connect(handler, shared)[0] for _ in range(50)]
+    for one in many:
+        one.data_received(data)
+    assert sum(bool(one._backlog) for one in many) < 5
+    innocent, _ = connect(handler, shared)
+    innocent.data_received(flood(200))
+    assert handler.requests[-1][0] is innocent, "it is served at once"
+    assert shared.unserved_bytes == 50 * len(data)
+    await eventually(lambda: not shared.unserved_bytes)
+    assert len(handler.requests) == 1 + 50 * (len(data) // len(flood(200)))
+
+
+async def test_above_its_budget_nothing_more_is_read_and_above_twice_the_sender_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(line, "_UNSERVED_MAX_BYTES", 7 * PIECE_BYTES // 2)
+    monkeypatch.setattr(line, "_READ_MAX_BYTES", PIECE_BYTES)
+    handler, shared, data = Handler(), ServingLine(), flood(2 * PIECE_BYTES)
+    handler.serve = lambda connection, command: connection.hold_back() if command.body else None
+    stuck = encode(Command(7, 1, flag=ONEWAY_FLAG, body=b"hold")) + data
+    held = [connect(handler, shared) for _ in range(3)]
+    for one, _ in held[:2]:
+        one.data_received(stuck)
+    other, wire = connect(handler, shared)
+    other.throttle(0.001)
+    await eventually(lambda: not other.is_throttled)
+    await turns(20)
+    assert wire.calls[-1] == "pause", "the others hold too much"
+    held[2][0].data_received(stuck + data)
+    assert [one.is_closed for one, _ in held] == [False, False, True]
+    assert shared.closed_count == 1
+    held[0][0].go_on()
+    await eventually(lambda: wire.calls[-1] == "resume")
+    held[1][0].go_on()
+    await eventually(lambda: not shared.unserved_bytes)
