@@ -44,8 +44,8 @@ class PlainAclError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class PlainAcl:
-    """The converted file.
+class Accounts:
+    """Users of a broker of RocketMQ's, to be imported.
 
     Attributes:
         users: the users, each with its policies or None.
@@ -56,7 +56,7 @@ class PlainAcl:
     left: tuple[str, ...] = field(default=())
 
 
-def convert(value: Any) -> PlainAcl:
+def convert(value: Any) -> Accounts:
     """Convert a parsed file, whose scalars are all texts.
 
     Raises:
@@ -79,7 +79,7 @@ def convert(value: Any) -> PlainAcl:
     names = [user.name for user, _ in users]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise PlainAclError(f"there are several accounts of {', '.join(repeated)}")
-    return PlainAcl(tuple(users), tuple(left))
+    return Accounts(tuple(users), tuple(left))
 
 
 def _user(account: Mapping[str, Any], place: str) -> User:

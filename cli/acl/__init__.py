@@ -1,4 +1,4 @@
-"""`ledgermq acl import`: converts the ACL file of RocketMQ 4.x into users and policies.
+"""`ledgermq acl import`: the ACL file of RocketMQ 4.x, or a store of 5.x, as users and policies.
 
-Reading order: `command` (arguments), `files` (YAML), `importing` (requests).
+Reading order: `command` (arguments), `files` (YAML), `java_users` (RocksDB), `importing` (requests).
 """

@@ -1,4 +1,4 @@
-"""`ledgermq acl import FILE`: arguments and output. Secrets come from files, never from the command line."""
+"""`ledgermq acl import PATH`: arguments and output. Secrets come from files, never from the command line."""
 
 import argparse
 import asyncio
@@ -9,8 +9,8 @@ from pathlib import Path
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command `acl import` to the parser."""
     acl = commands.add_parser("acl", help="users and policies").add_subparsers(metavar="VERB", required=True)
-    verb = acl.add_parser("import", help="import RocketMQ's plain_acl.yml on every master of a cluster")
-    verb.add_argument("file", metavar="FILE", type=Path, help="plain_acl.yml")
+    verb = acl.add_parser("import", help="import the users of a RocketMQ broker on every master of a cluster")
+    verb.add_argument("path", metavar="PATH", type=Path, help="plain_acl.yml of 4.x, or the root of a store of 5.x")
     verb.add_argument(
         "--namesrv", metavar="HOST:PORT", help="a nameserver of the cluster; without it the result is only shown"
     )
@@ -23,15 +23,17 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _import(arguments: argparse.Namespace) -> int:
     from cli.acl.files import read_credentials, read_plain_acl
     from cli.acl.importing import import_users
+    from cli.acl.java_users import read_java_users
     from ledgermq.remoting.errors import TlsFileError
     from ledgermq.remoting.tls import ClientTls, ReloadedContext
     from node.errors import UsageError
 
-    plain = read_plain_acl(arguments.file)
-    for sentence in plain.left:
+    path = arguments.path
+    accounts = read_java_users(path) if path.is_dir() else read_plain_acl(path)
+    for sentence in accounts.left:
         print(f"not imported: {sentence}")
     if arguments.namesrv is None:
-        for user, acl in plain.users:
+        for user, acl in accounts.users:
             shown = user.to_json(with_password=False)
             print(json.dumps(shown | ({} if acl is None else {"policies": acl.to_json()["policies"]})))
         return 0
@@ -40,5 +42,5 @@ def _import(arguments: argparse.Namespace) -> int:
         tls = None if arguments.tls_trust is None else ReloadedContext(ClientTls(trusted=arguments.tls_trust))
     except TlsFileError as error:
         raise UsageError(str(error)) from error
-    asyncio.run(import_users(plain, arguments.namesrv, print, credentials, tls))
+    asyncio.run(import_users(accounts, arguments.namesrv, print, credentials, tls))
     return 0

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from broker.auth.plain_acl import PlainAcl
+from broker.auth.plain_acl import Accounts
 from broker.state.users import Acl, User
 from cli.cluster.roles import ask_brokers
 from ledgermq.remoting.client import RemotingClient
@@ -16,7 +16,7 @@ from node.errors import CommandError
 
 
 async def import_users(
-    plain: PlainAcl,
+    accounts: Accounts,
     namesrv: str,
     say: Callable[[str], None],
     credentials: Credentials | None = None,
@@ -33,7 +33,7 @@ async def import_users(
         if not masters:
             raise CommandError(f"nameserver {namesrv} knows no master")
         for master in masters:
-            for user, acl in plain.users:
+            for user, acl in accounts.users:
                 made = await _make(client, master, user, acl)
                 say(f"{master}: {user.name} ({user.kind}) {'created' if made else 'exists already, not changed'}")
     finally:

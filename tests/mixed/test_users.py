@@ -1,5 +1,6 @@
-"""Users and policies that RocketMQ's broker keeps in its database come over with RocketMQ's own tool."""
+"""Users and policies that RocketMQ's broker keeps in its database come over: by RocketMQ's own tool, or by ours."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from cli.main import main
 from ledgermq.client import Credentials, LedgerMQError, Producer
 from tests.limits import STRANGER_WAIT_S
 from tests.mixed.nodes import Node, Street
@@ -79,6 +81,41 @@ async def test_copy_user_and_copy_acl_bring_a_java_brokers_users_and_policies_he
     assert all(f"{user}-secret" in listed for user in ("alice", "bob")), listed
     store = b"".join(path.read_bytes() for path in (ours.home / "store").rglob("*") if path.is_file())
     assert b"alice-secret" not in store and b"bob-secret" not in store
+
+
+async def test_acl_import_takes_the_users_of_a_java_brokers_store_on_which_ours_runs(
+    street: Street, eventually: Eventually, signing_mqadmin: Driver, tmp_path: Path
+) -> None:
+    pytest.importorskip("rocksdict", reason="rocksdict is not installed: make install")
+    namesrv = street.our_nameserver()
+    java = street.java_broker("broker-j", namesrv, _JAVA_KEEPS)
+
+    async def is_there() -> bool:
+        return set(await brokers(namesrv)) == {"broker-j"}
+
+    def ask(*words: str) -> str:
+        return signing_mqadmin.ask([*words, "-b", java.address, "-n", namesrv.address], int(STRANGER_WAIT_S * 1000))
+
+    await eventually(is_there, "the Java broker is registered")
+    for user in ("alice", "bob"):
+        assert "success" in ask("createUser", "-u", user, "-p", f"{user}-secret", "-t", "Normal")
+    for action in (("Topic:Alices", "Pub"), ("Group:*", "Sub"), ("Topic:Al*", "Get,List")):
+        ask("createAcl", "-s", "User:alice", "-r", action[0], "-a", action[1], "-d", "Allow", "-i", "127.0.0.0/8")
+    assert "User:alice" in ask("listAcl")
+    java.kill()  # so users are in the database's log only
+    store = java.home / "store"
+    ours = street.our_broker("broker-j", namesrv, {**_OURS_CHECKS, "storePathRootDir": store})
+    (tools := tmp_path / "tools.yml").write_text(f"accessKey: {ROOT[0]}\nsecretKey: {ROOT[1]}\n")
+
+    async def is_ours() -> bool:
+        found = await brokers(namesrv)
+        return any(ours.address in str(addresses) for addresses in found.values())
+
+    await eventually(is_ours, "our broker is registered")
+    words = ["acl", "import", str(store), "--namesrv", namesrv.address, "--credentials", str(tools)]
+    assert await asyncio.to_thread(main, words) == 0
+    await may_only_send(namesrv, "alice", "alice-secret", "Alices")
+    await may_only_send(namesrv, "bob", "bob-secret", None)
 
 
 async def may_only_send(namesrv: Node, user: str, secret: str, allowed: str | None) -> None:
