@@ -96,6 +96,8 @@ class Connection(asyncio.Protocol):
     _throttle: asyncio.Handle | None = None  # runs while nothing is read because of a quota
     _throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
     _unfinished_bytes = 0  # as `unfinished` knows them
+    _unserved_bytes = 0  # of reads that are not served entirely, as the line knows
+    _close_reason = ""
     told_peer: Host | None = None
     """The other end, as a trusted proxy says; set before the connection is made."""
 
@@ -154,11 +156,9 @@ class Connection(asyncio.Protocol):
         self._serve_below = min(self._high_water, UNFINISHED_FREE_BYTES)  # no further test with less in `_out`
         self._backlog: list[Command] = []  # parsed and not served yet: too much is unsent, or it waits in line
         self._unparsed: list[memoryview] = []  # reads behind it that wait in line
-        self._unserved_bytes = 0  # of reads that are not served entirely, as the line knows
         self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
         self._transport: asyncio.Transport | None = None
         self._admitted = self._closed = self._is_write_paused = False
-        self._close_reason = ""
         self._made_at = self._last_input = self._last_move = self._loop.time()
         self._frame_since: float | None = None
 
