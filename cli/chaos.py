@@ -123,6 +123,7 @@ def _scheduled(arguments: argparse.Namespace) -> int:
         expected_s=last_s + arguments.quiet + planned[-1].hold_s,
         history=arguments.history and str(arguments.history),
         workload=WORKLOADS[arguments.workload or STEADY.name],
+        client=arguments.client,
         repeat=f"ledgermq chaos run --schedule {arguments.schedule} {where(arguments)}{pace(arguments)}",
     )
     return run_order(order, arguments, fabric, [CATALOGUE[name] for name in names])
@@ -134,7 +135,8 @@ def _campaign(arguments: argparse.Namespace) -> int:
     from cli.suite import pairs_of
 
     fabric = attached(arguments)
-    if arguments.workload is None and fabric is None:  # brokers of others may lack settings that a workload needs
+    # brokers of others may lack settings that a workload needs
+    if arguments.workload is None and fabric is None and arguments.client == "python":
         arguments.workload = drawn(arguments.seed).name
     drills = [CATALOGUE[name] for name, _ in pairs_of(arguments.drills.split(","), [arguments.mode], arguments.fabric)]
     order = Order(
@@ -146,6 +148,7 @@ def _campaign(arguments: argparse.Namespace) -> int:
         expected_s=60 * arguments.minutes,
         history=arguments.history and str(arguments.history),
         workload=WORKLOADS[arguments.workload or STEADY.name],
+        client=arguments.client,
         repeat=f"ledgermq chaos run --seed {arguments.seed} --minutes {arguments.minutes:g} {where(arguments)}"
         f" --drills {','.join(drill.name for drill in drills)}{pace(arguments)}",
     )

@@ -79,6 +79,12 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
         choices=list(WORKLOADS),
         help="; ".join(f"{one.name}: {one.summary}" for one in WORKLOADS.values()),
     )
+    parser.add_argument(
+        "--client",
+        choices=["python", "java"],
+        default="python",
+        help="whose producer and consumer: ours (default), or RocketMQ's, for workload steady (a JDK and its jars)",
+    )
     parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
     parser.add_argument(
         "--quiet",
@@ -110,9 +116,15 @@ def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | 
     """Return the running cluster that the arguments name, if any, and set mode and fabric in them.
 
     Raises:
-        UsageError: it is not described well, or a mode or fabric was given, too.
+        UsageError: it is not described well, or a mode or fabric was given, too; the Java client is not installed.
         CommandError: it does not run.
     """
+    if arguments.client == "java":
+        from chaos.drills.java_client import java_command
+
+        java_command()
+        if arguments.workload not in (None, STEADY.name):
+            raise UsageError(f"--client java and --workload {arguments.workload}: it does {STEADY.name} only")
     if arguments.attach is None:
         arguments.mode, arguments.fabric = arguments.mode or _DEFAULT_MODE, arguments.fabric or _PROCESSES
         if arguments.conf and arguments.fabric == _COMPOSE:
@@ -142,7 +154,9 @@ def where(arguments: argparse.Namespace) -> str:
 def pace(arguments: argparse.Namespace) -> str:
     """Return the options of the traffic's pace, for the same command."""
     quiet = "" if arguments.quiet == _QUIET_S else f" --quiet {arguments.quiet:g}"
-    return f"{quiet} --rate {arguments.rate:g}" + (f" --workload {arguments.workload}" if arguments.workload else "")
+    workload = f" --workload {arguments.workload}" if arguments.workload else ""
+    client = "" if arguments.client == "python" else f" --client {arguments.client}"
+    return f"{quiet} --rate {arguments.rate:g}{workload}{client}"
 
 
 def run_order(
@@ -244,6 +258,7 @@ def _drill(arguments: argparse.Namespace) -> int:
         repeat=f"ledgermq drill {drill.name} {where(arguments)} --hold {arguments.hold:g}{pace(arguments)}",
         expected_s=2 * arguments.quiet + arguments.hold + 1.0,
         workload=WORKLOADS[arguments.workload or STEADY.name],
+        client=arguments.client,
     )
     return run_order(order, arguments, fabric, [drill])
 

@@ -11,5 +11,5 @@ folders = {f"ledgermq_server.{name}": str(Path("..", *name.split("."))) for name
 setup(
     packages=["ledgermq_server", *folders],
     package_dir=folders | {"ledgermq_server": "ledgermq_server"},
-    package_data={"": ["*.tsv", "*.c", "*.txt"]},
+    package_data={"": ["*.tsv", "*.c", "*.java", "*.txt"]},
 )

@@ -5,6 +5,7 @@ import contextlib
 import time
 
 from chaos.checkers.operations import Delivery
+from chaos.drills.java_client import java_deliveries
 from chaos.drills.record import DrillRecord
 from chaos.drills.traffic import number_of, place_of
 from chaos.drills.workloads import Workload
@@ -22,20 +23,23 @@ class Members:
 
     Args:
         record: gets what they are given.
+        client: `python` or `java`.
     """
 
-    def __init__(self, namesrv: str, topic: str, workload: Workload, record: DrillRecord) -> None:
+    def __init__(self, namesrv: str, topic: str, workload: Workload, record: DrillRecord, client: str) -> None:
         self._namesrv = namesrv
         self._topic = topic
         self._group = f"drill-consumers-{topic}"
         self._workload = workload
         self._record = record
+        self._client = client
 
     async def run(self) -> None:
         """Receive until cancelled.
 
         Raises:
             LedgerMQError: an error that a retry cannot solve.
+            CommandError: the Java client has ended.
         """
         async with asyncio.TaskGroup() as tasks:
             for number, life_s in enumerate(self._workload.lives_s):
@@ -47,7 +51,9 @@ class Members:
         while True:
             self._record.tell(Operation(Op.SHARE, time.monotonic(), name=f"{name} joins"))
             with contextlib.suppress(TimeoutError):
-                if self._workload.name == "pop":
+                if self._client == "java":
+                    await self._read_by_java(name)
+                elif self._workload.name == "pop":
                     await self._pop(name)
                 else:
                     await self._read(name, life_s)
@@ -66,6 +72,10 @@ class Members:
                         await consumer.run(handle, order="queue")
                     async for message in consumer:
                         self._received(name, message)
+
+    async def _read_by_java(self, name: str) -> None:
+        async for queue, offset, body in java_deliveries(self._namesrv, self._topic, self._group):
+            self._record.delivered(Delivery(number_of(body), time.monotonic(), queue, offset, name))
 
     async def _pop(self, name: str) -> None:
         async with SimpleConsumer(self._namesrv, self._group, self._topic) as consumer:

@@ -52,6 +52,7 @@ class Order:
         history: file to which all operations, and what the producer was told, are appended; None: none.
         repeat: the command that does the same again.
         expected_s: how long the traffic lasts, as far as that is known before.
+        client: whose producer and consumer: `python`, or RocketMQ's, `java`.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Order:
     repeat: str
     expected_s: float
     workload: Workload = STEADY
+    client: str = "python"
 
 
 class Display(Protocol):
@@ -109,8 +111,8 @@ async def _traffic(
     """Run the drills under traffic. Return what was not delivered and is in the log, and what is gone from there."""
     watchdog.stage("the topic, the clients and the first acknowledgements", _BEGIN_LIMIT_S + order.quiet_s)
     async with (
-        traffic(fabric.namesrv, topic, order.rate, record, order.history, order.workload) as clients,
-        in_background(Members(fabric.namesrv, topic, order.workload, record).run()),
+        traffic(fabric.namesrv, topic, order.rate, record, order.history, order.workload, order.client) as clients,
+        in_background(Members(fabric.namesrv, topic, order.workload, record, order.client).run()),
         in_background(_watch(fabric, record, display)),
     ):
         async with in_background(clients.send_forever()):

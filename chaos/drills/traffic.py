@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from random import Random
 
 from chaos.checkers.operations import Send, missing
+from chaos.drills.java_client import JavaProducer, java_producer
 from chaos.drills.record import DrillRecord
 from chaos.drills.workloads import STEADY, Workload, delay_of, is_committed, is_left_to_check, key_of
 from ledgermq.client import (
@@ -76,7 +77,12 @@ class Traffic:
     """
 
     def __init__(
-        self, producer: Producer, topic: str, rate: float, record: DrillRecord, workload: Workload = STEADY
+        self,
+        producer: Producer | JavaProducer,
+        topic: str,
+        rate: float,
+        record: DrillRecord,
+        workload: Workload = STEADY,
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -152,6 +158,8 @@ class Traffic:
 
     async def _result(self, send: Send) -> SendResult:
         body = body_of(send.number)
+        if isinstance(self._producer, JavaProducer):
+            return await self._producer.send(self._topic, body)
         if self._workload.name == "ordered":
             return await self._producer.send(self._topic, body, order_key=key_of(send.number))
         if self._workload.name == "delayed":
@@ -162,6 +170,7 @@ class Traffic:
 
     async def _transact(self, send: Send) -> None:
         """A transaction that is not committed must never be seen: its send counts as refused."""
+        assert isinstance(self._producer, Producer), "transactions are sent by our client"
         commits = is_committed(send.number)
         transaction = self._producer.transaction(self._topic, body_of(send.number), check_after_s=1.0)
         try:
@@ -192,9 +201,9 @@ def _check(message: Message) -> Decision:
 
 @contextlib.asynccontextmanager
 async def traffic(
-    namesrv: str, topic: str, rate: float, record: DrillRecord, history: str | None, workload: Workload
+    namesrv: str, topic: str, rate: float, record: DrillRecord, history: str | None, workload: Workload, client: str
 ) -> AsyncIterator[Traffic]:
-    """Create the topic and open the producer, which appends its history to the file `history`.
+    """Create the topic and open the producer of `client`; ours appends its history to the file `history`.
 
     Raises:
         CommandError: the cluster does not take the topic or the clients.
@@ -202,9 +211,7 @@ async def traffic(
     try:
         async with Admin(namesrv) as admin:
             await admin.create_topic(topic, queue_count=_QUEUE_COUNT)
-        checker = _check if workload.name == "transactional" else None
-        group = f"drill-producers-{topic}"
-        async with Producer(namesrv, group=group, history=history, checker=checker) as producer:
+        async with _producer(namesrv, topic, history, workload, client) as producer:
             sender = Traffic(producer, topic, rate, record, workload)
             try:
                 yield sender
@@ -212,9 +219,21 @@ async def traffic(
                 await sender.abandon()
     except (LedgerMQError, ExceptionGroup) as error:
         failure = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+        if isinstance(failure, CommandError):
+            raise failure from error
         if not isinstance(failure, LedgerMQError):
             raise
         raise CommandError(f"the consumer or a producer failed: {failure}") from error
+
+
+def _producer(
+    namesrv: str, topic: str, history: str | None, workload: Workload, client: str
+) -> contextlib.AbstractAsyncContextManager[Producer | JavaProducer]:
+    group = f"drill-producers-{topic}"
+    if client == "java":
+        return java_producer(namesrv, topic, group)
+    checker = _check if workload.name == "transactional" else None
+    return Producer(namesrv, group=group, history=history, checker=checker)
 
 
 async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:

@@ -3,8 +3,10 @@
 import json
 import re
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +63,30 @@ def test_ctrl_c_in_mid_fault_leaves_no_process_behind(
     assert drill.returncode == 130
     assert "Traceback" not in rest
     eventually(lambda: not alive(paused), "the paused node has ended")
+
+
+@pytest.mark.java
+@pytest.mark.skipif(any(shutil.which(tool) is None for tool in ("mvn", "java")), reason="Java 17 and Maven needed")
+def test_the_java_client_sends_and_reads_and_its_history_is_judged(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = Path(__file__).resolve().parents[2] / "benchmarks" / "peers" / "rocketmq"
+    jars = subprocess.run([sys.executable, str(launcher), "jars"], stdout=subprocess.PIPE, text=True, check=True)
+    monkeypatch.setenv("ROCKETMQ_JARS", jars.stdout.strip())
+    figures_path, history_path = tmp_path / "out.json", tmp_path / "history.jsonl"
+    files = ("--json", str(figures_path), "--history", str(history_path))
+    done = command("drill", "kill-leader", "--client", "java", "--quiet", "5", *LIGHT, *files)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(figures_path.read_text())
+    assert (figures["lost"], figures["phantom"], figures["undelivered"]) == (0, 0, 0)
+    assert figures["acked"] > 0 and figures["consumed"] >= figures["acked"]
+    lines = [parse_operation(line) for line in history_path.read_bytes().splitlines()]
+    acked, read = (
+        {(line.number, line.queue, line.offset) for line in lines if line and line.op is op}
+        for op in (Op.OK, Op.DELIVER)
+    )
+    assert len(acked) == figures["acked"] and acked <= read
+    assert command("chaos", "check", str(history_path)).returncode == 0
 
 
 @pytest.mark.parametrize(
