@@ -1,17 +1,18 @@
-"""A cluster of docker-compose.yml, broken and mended from outside: `python -m chaos.compose [--chaos] VERB`.
+"""A cluster of docker-compose.yml, broken and mended from outside: `python -m chaos.compose [--profile P] VERB`.
 
     up         build the image, start everything, wait for all to be healthy; refused where one is there
     describe   print the JSON object that `ledgermq demo --attach` and `ledgermq drill --attach` take
     kill, stop, start, pause, resume SERVICE     SIGKILL, SIGTERM, start it again, SIGSTOP, SIGCONT
     unplug SERVICE                               disconnect its container from the network, until `heal`
-    cut LINK..., delay MS LINK..., heal [LINK...]  with --chaos: connections between brokers, by Toxiproxy
+    wipe SERVICE                                 delete what it stored; it must be down
+    cut LINK..., delay MS LINK..., heal [LINK...]  profile chaos: connections between brokers, by Toxiproxy
     digest     hash each broker's log up to the confirm offset on which all agree
     logs, down the last lines of every service; remove containers and volumes
 
-Without `--chaos` the cluster is the group of the quick start, for the demo; with it that of profile chaos, whose
-members reach each other through Toxiproxy only. Each has a compose project name of its own, so that `down` removes what
-`up` made and never the containers or volumes of a cluster that somebody started from the same file. Works with
-`docker compose` and the older `docker-compose`.
+Without `--profile` the cluster is the group of the quick start, for the demo. Profile chaos is a Raft group whose
+members reach each other through Toxiproxy only; sync, async and controller are the brokers of these modes. Each has a
+compose project name of its own, so that `down` removes what `up` made and never the containers or volumes of a cluster
+that somebody started from the same file. Works with `docker compose` and the older `docker-compose`.
 """
 
 import argparse
@@ -43,7 +44,9 @@ _DOCKER_WORDS = {
     "resume": ("kill", "--signal", "CONT"),
 }
 """The engine's words for each verb; the container follows."""
-_NETWORK_VERBS = ("unplug", "cut", "delay", "heal")
+_LINK_VERBS = ("cut", "delay")
+_DATA = "/var/lib/ledgermq"
+_IMAGE = "ledgermq:dev"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,29 @@ class Shape:
 
     Attributes:
         project: the compose project's name.
-        brokers: the services of one Raft group, in the order of their member ids, by the address for clients.
-        helpers: further services that are named at the start; empty: all services without a profile are started.
+        brokers: the services of one broker name, by the address for clients; of a Raft group in the order of its ids.
+        profile: of the file; empty: all services without a profile are started.
+        mode: how the brokers replicate.
+        helpers: further services of the profile.
         links_api: address of Toxiproxy; empty: there is none.
     """
 
     project: str
     brokers: Mapping[str, str]
+    profile: str = ""
+    mode: str = "raft"
     helpers: tuple[str, ...] = ()
     links_api: str = ""
+
+    @property
+    def services(self) -> list[str]:
+        """What is named at the start, beside what these depend on."""
+        return [*self.helpers, *self.brokers.values()] if self.profile else []
+
+    @property
+    def command(self) -> str:
+        """The command that does something to this cluster; a verb follows."""
+        return "python -m chaos.compose" + (f" --profile {self.profile}" if self.profile else "")
 
     @property
     def links(self) -> list[Link]:
@@ -81,9 +98,27 @@ DEMO = Shape(
 CHAOS = Shape(
     "ledgermq-compose-chaos",
     {"127.0.0.1:11071": "chaos-0", "127.0.0.1:11081": "chaos-1", "127.0.0.1:11091": "chaos-2"},
-    ("toxiproxy",),
-    "127.0.0.1:8474",
+    "chaos",
+    helpers=("toxiproxy",),
+    links_api="127.0.0.1:8474",
 )
+_PAIRS = [
+    Shape(f"ledgermq-compose-{mode}", {master: f"{mode}-master", slave: f"{mode}-slave"}, mode, mode)
+    for mode, master, slave in (
+        ("sync", "127.0.0.1:10941", "127.0.0.1:10951"),
+        ("async", "127.0.0.1:10961", "127.0.0.1:10971"),
+    )
+]
+_ELECTED = Shape(
+    "ledgermq-compose-controller",
+    {"127.0.0.1:10981": "elected-0", "127.0.0.1:10991": "elected-1", "127.0.0.1:11001": "elected-2"},
+    "controller",
+    "controller",
+    helpers=("controller-0", "controller-1", "controller-2"),
+)
+DRILLED = {shape.mode: shape for shape in (CHAOS, *_PAIRS, _ELECTED)}
+"""The clusters of drills, by mode."""
+_BY_PROFILE = {shape.profile: shape for shape in (DEMO, *DRILLED.values())}
 
 
 class ComposeError(Exception):
@@ -129,7 +164,7 @@ class ComposeCluster:
         if there := self._made_before():
             raise ComposeError(
                 f"{', '.join(there)} exist already: an earlier demo left them, or one is running;"
-                " remove them with `python -m chaos.compose down`"
+                f" remove them with `{self._shape.command} down`"
             )
         try:
             self._start_healthy()
@@ -140,8 +175,7 @@ class ComposeCluster:
             raise
 
     def _start_healthy(self) -> None:
-        helpers = [*self._shape.helpers, *self._shape.brokers.values()] if self._shape.helpers else []
-        self._compose("up", "-d", "--build", *helpers)
+        self._compose("up", "-d", "--build", *self._shape.services)
         deadline = time.monotonic() + _HEALTHY_LIMIT_S
         while waiting := self._unhealthy():
             if time.monotonic() > deadline or self._is_stopped:
@@ -156,13 +190,18 @@ class ComposeCluster:
 
     def describe(self) -> dict[str, object]:
         """What `--attach` needs."""
-        me = shlex.join([sys.executable, "-m", "chaos.compose", *(["--chaos"] if self._shape.links_api else [])])
-        verbs = [*_DOCKER_WORDS, *_NETWORK_VERBS] if self._shape.links_api else _DOCKER_WORDS
+        me = self._shape.command.replace("python", shlex.quote(sys.executable), 1)
+        verbs = [*_DOCKER_WORDS, "unplug", "wipe", "heal", *(_LINK_VERBS if self._shape.links_api else ())]
         here = f"cd {shlex.quote(str(_PROJECT))} && {me}"
+        is_raft, is_elected = self._shape.mode == "raft", self._shape.mode in ("raft", "controller")
+        nodes = [{"name": name, "address": address} for address, name in self._shape.brokers.items()]
+        for number, node in enumerate(nodes if is_elected else ()):
+            node["target"] = f"n{number}" if is_raft else node["address"]
         return {
             "namesrv": _NAMESRV,
             "fabric": "compose",
-            "nodes": [{"name": name, "address": address} for address, name in self._shape.brokers.items()],
+            "mode": self._shape.mode,
+            "nodes": nodes,
             "nameserver": "namesrv-0",
             "verbs": {verb: f"{here} {verb}" for verb in verbs},
             "checks": {"digest": f"{here} digest"},
@@ -187,12 +226,37 @@ class ComposeCluster:
             raise ComposeError(f"{service} is still in {self._network}")
         return f"{service} is in no network"
 
+    def wipe(self, service: str) -> str:
+        """Delete what a service that is down has stored; return the proof.
+
+        Raises:
+            ComposeError: it runs, or the engine refuses.
+        """
+        container = self._container(service)
+        if _docker("inspect", "--format", "{{.State.Running}}", container).strip() != "false":
+            raise ComposeError(f"{service} runs: it must be down")
+        words = f"find {_DATA} -mindepth 1 -delete; ls -A {_DATA} | wc -l"
+        left = _docker("run", "--rm", "--volumes-from", container, "--entrypoint", "sh", _IMAGE, "-c", words).strip()
+        if left != "0":
+            raise ComposeError(f"{left} files are left in {_DATA} of {service}")
+        return f"{_DATA} of {service} is empty"
+
     def change_links(self, verb: str, words: Sequence[str]) -> str:
         """Cut, delay or heal links; `heal` without words undoes everything, unplugged containers too. Return the proof.
 
         Raises:
             ComposeError: Toxiproxy does not answer, there is no such link, or no effect was seen.
         """
+        if self._shape.links_api and (told := self._change_proxies(verb, words)):
+            return told
+        services = words or [*self._shape.brokers.values()]
+        back = [service for service in services if not self._networks_of(service)]
+        for service in back:
+            _docker("network", "connect", "--alias", service, self._network, self._container(service))
+        return f"back in the network: {', '.join(back) or 'nobody had left it'}"
+
+    def _change_proxies(self, verb: str, words: Sequence[str]) -> str:
+        """Return the proof; empty: containers are to be healed, too."""
         from chaos.fabric.links import Links
 
         try:
@@ -208,11 +272,7 @@ class ComposeCluster:
                 links.heal_all()
         except (CommandError, ValueError, IndexError) as error:
             raise ComposeError(str(error)) from error
-        services = words or [*self._shape.brokers.values()]
-        back = [service for service in services if not self._networks_of(service)]
-        for service in back:
-            _docker("network", "connect", "--alias", service, self._network, self._container(service))
-        return f"back in the network: {', '.join(back) or 'nobody had left it'}"
+        return ""
 
     def digest(self) -> dict[str, object]:
         """One hash a broker, taken once all have the same confirm offset.
@@ -249,7 +309,7 @@ class ComposeCluster:
         return self._inspect(service, "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}").split()
 
     def _digest_of(self, member: int, service: str) -> dict[str, object]:
-        folder = f"/var/lib/ledgermq/store/dledger-n{member}/data"
+        folder = f"{_DATA}/store/" + (f"dledger-n{member}/data" if self._shape.mode == "raft" else "commitlog")
         words = ("ledgermq", "log", "digest", folder, "--node", "http://127.0.0.1:8088")
         answer: dict[str, object] = json.loads(_docker("exec", self._container(service), *words))
         return {"name": service, **answer}
@@ -303,17 +363,17 @@ def _docker(*words: str) -> str:
 def main(words: Sequence[str]) -> int:
     """Carry out one verb; JSON on standard output if the verb has a result."""
     parser = argparse.ArgumentParser(prog="chaos.compose", description="The cluster of docker-compose.yml.")
-    parser.add_argument("--chaos", action="store_true", help="the cluster of profile chaos")
+    parser.add_argument("--profile", choices=[one for one in _BY_PROFILE if one], default="", help="of the file")
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("up", "describe", "digest", "logs", "down"):
         verbs.add_parser(verb)
-    for verb in (*_DOCKER_WORDS, "unplug"):
+    for verb in (*_DOCKER_WORDS, "unplug", "wipe"):
         verbs.add_parser(verb).add_argument("service", metavar="SERVICE")
     for verb in ("cut", "delay", "heal"):
         verbs.add_parser(verb).add_argument("words", nargs="*", metavar="WORD")
     arguments = parser.parse_args(words)
     try:
-        shape = CHAOS if arguments.chaos else DEMO
+        shape = _BY_PROFILE[arguments.profile]
         if (answer := _carry_out(ComposeCluster(compose_command(shape), shape), arguments)) is not None:
             print(answer if isinstance(answer, str) else json.dumps(answer))
     except ComposeError as error:
@@ -326,9 +386,9 @@ def _carry_out(cluster: ComposeCluster, arguments: argparse.Namespace) -> object
     if arguments.verb in _DOCKER_WORDS:
         cluster.act(arguments.verb, arguments.service)
         return None
-    if arguments.verb == "unplug":
-        return cluster.unplug(arguments.service)
-    if arguments.verb in _NETWORK_VERBS:
+    if arguments.verb in ("unplug", "wipe"):
+        return cluster.unplug(arguments.service) if arguments.verb == "unplug" else cluster.wipe(arguments.service)
+    if arguments.verb in (*_LINK_VERBS, "heal"):
         return cluster.change_links(arguments.verb, arguments.words)
     plain: dict[str, Callable[[], object]] = {
         "up": cluster.up,

@@ -1,18 +1,18 @@
-"""A cluster of containers for one drill: profile chaos of docker-compose.yml, started and removed."""
+"""A cluster of containers for one drill: a profile of docker-compose.yml, started and removed."""
 
 import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator
 
-from chaos.compose import CHAOS, ComposeCluster, ComposeError, compose_command
+from chaos.compose import DRILLED, ComposeCluster, ComposeError, compose_command
 from cli.described import DescribedFabric
 from node.errors import CommandError
 
 
 @contextlib.asynccontextmanager
-async def compose_cluster() -> AsyncIterator[DescribedFabric]:
-    """Build and start the containers; they and their volumes are removed at the end of the block.
+async def compose_cluster(mode: str) -> AsyncIterator[DescribedFabric]:
+    """Build and start the containers of a mode; they and their volumes are removed at the end of the block.
 
     From now on SIGTERM acts as Ctrl-C, so that the caller's cleaning up is done.
 
@@ -21,7 +21,8 @@ async def compose_cluster() -> AsyncIterator[DescribedFabric]:
     """
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
     try:
-        cluster = ComposeCluster(compose_command(CHAOS), CHAOS)
+        shape = DRILLED[mode]
+        cluster = ComposeCluster(compose_command(shape), shape)
         await _start(cluster)
     except ComposeError as error:
         raise CommandError(str(error)) from error

@@ -3,7 +3,9 @@
     {"namesrv": "host:port[;host:port]",
      "fabric": "compose",                             what it is made of; processes where nothing is said
      "mode": "raft",                                  how brokers replicate; raft where nothing is said
-     "nodes": [{"name", "address"}, ...],             one with a "kind" that is not "broker" is left out
+     "nodes": [{"name", "address"}, ...],             one with a "kind" that is not "broker" is left out; with a
+                                                      "target", which is what LedgerMQ's leader calls the node,
+                                                      `transfer` needs no command
      "nameserver": "namesrv",                         name of the first nameserver
      "verbs": {"kill": CMD, "start": CMD, ...},       names of nodes are appended; see `chaos.fabric.contract.Verb`
      "checks": {"digest": CMD}}                       optional: prints {"nodes": [{"name", "end", "sha256"}, ...]}
@@ -23,7 +25,7 @@ from typing import Any
 
 from chaos.fabric.contract import UNDONE_BY, ClusterView, NodeDigest, NodeView, Verb
 from cli.cluster.plan import ClusterMode
-from cli.cluster.roles import BrokerTable, ask_first
+from cli.cluster.roles import BrokerTable, ask_first, transfer_leadership
 from cli.fabric import LocalFabric
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
@@ -54,7 +56,8 @@ class DescribedFabric:
         self._commands = {Verb(verb): str(command) for verb, command in description["verbs"].items()}
         brokers = [node for node in description["nodes"] if node.get("kind", "broker") == "broker"]
         self._addresses = {str(node["name"]): str(node["address"]) for node in brokers}
-        self.verbs = frozenset(self._commands)
+        self._targets = {str(node["name"]): str(node["target"]) for node in brokers if "target" in node}
+        self.verbs = frozenset(self._commands) | ({Verb.TRANSFER} if self._targets else frozenset())
         self.mode = ClusterMode(description.get("mode", "raft")).value
         self.kind = str(description.get("fabric", "processes"))
         self._nameserver = str(description.get("nameserver", "namesrv"))
@@ -64,6 +67,10 @@ class DescribedFabric:
 
     async def act(self, verb: Verb, *words: str) -> str:
         """See `Fabric.act`."""
+        if verb is Verb.TRANSFER and words[0] in self._targets:
+            leader = next(iter((await self._table()).masters()), "nobody")
+            await transfer_leadership(self._client, leader, self._targets[words[0]])
+            return await _effect(f"{words[0]} is master in the routes", functools.partial(self._leads, words[0]))
         if verb not in self._commands:
             raise CommandError(f"the description of this cluster has no command for {verb}")
         if verb in _STATES:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.drills.catalogue import CATALOGUE, Drill
 from chaos.drills.workloads import STEADY, WORKLOADS, Workload
@@ -41,6 +41,13 @@ _COMPOSE_LIMIT_S = 900.0  # images may have to be built
 _QUIET_S = 2.0
 
 
+class _New(NamedTuple):
+    """A cluster to be started: by these options of `cluster up`, or, where they are None, of containers."""
+
+    mode: str
+    options: Sequence[str] | None
+
+
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command `drill` to the parser."""
     drill = commands.add_parser("drill", help="break a cluster under load and account for every message")
@@ -64,7 +71,7 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
         "--fabric",
         choices=[_PROCESSES, _NAMESPACES, _COMPOSE],
         help=f"of a new cluster: {_PROCESSES} (default), with Toxiproxy where links are cut; a network of its own for"
-        " each node, which iptables cuts (root); or containers of docker-compose.yml, mode raft (Docker)",
+        " each node, which iptables cuts (root); or containers of docker-compose.yml (Docker)",
     )
     add_attach_option(parser)
     parser.add_argument(
@@ -180,13 +187,10 @@ def run_order(
 
     with _writable(path for path in (arguments.json, arguments.report, arguments.history) if path is not None):
         try:
-            shape = (
-                []
-                if arguments.fabric == _COMPOSE
-                else ["--mode", arguments.mode, *_equipment(drills, order.workload, arguments)]
-            )
+            is_composed = arguments.fabric == _COMPOSE
+            new = _New(arguments.mode, None if is_composed else _equipment(drills, order.workload, arguments))
             with contextlib.closing(_display(order, is_watched=arguments.watch)) as display:
-                result = _run_watched(order, shape, fabric, display)
+                result = _run_watched(order, new, fabric, display)
         except CommandError as error:
             print(f"error: {error}", file=sys.stderr)
             return Verdict.UNKNOWN.value
@@ -275,7 +279,7 @@ def _equipment(drills: Sequence[Drill], workload: Workload, arguments: argparse.
 
 
 def _run_watched(
-    order: "Order", shape: Sequence[str], fabric: "LocalFabric | DescribedFabric | None", display: "LiveDisplay"
+    order: "Order", new: _New, fabric: "LocalFabric | DescribedFabric | None", display: "LiveDisplay"
 ) -> "DrillResult":
     """Raises CommandError if a stage did not end within its limit, too."""
     import uvloop
@@ -291,7 +295,7 @@ def _run_watched(
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 if fabric is None:
                     directory = Path(scratch) / "cluster"
-                    result = runner.run(_run_on_new(order, shape, directory, watchdog, display))
+                    result = runner.run(_run_on_new(order, new, directory, watchdog, display))
                 else:
                     result = runner.run(_run_on(fabric, order, watchdog, display))
         except (KeyboardInterrupt, CommandError):
@@ -303,14 +307,16 @@ def _run_watched(
 
 
 async def _run_on_new(
-    order: "Order", shape: Sequence[str], directory: Path, watchdog: "Watchdog", display: "LiveDisplay"
+    order: "Order", new: _New, directory: Path, watchdog: "Watchdog", display: "LiveDisplay"
 ) -> "DrillResult":
-    """Without a shape the cluster is one of containers."""
     from cli.composed import compose_cluster
     from cli.fabric import local_cluster
 
-    watchdog.stage("the start of the cluster", _START_LIMIT_S if shape else _COMPOSE_LIMIT_S)
-    async with local_cluster(directory, *shape) if shape else compose_cluster() as fabric:
+    watchdog.stage("the start of the cluster", _COMPOSE_LIMIT_S if new.options is None else _START_LIMIT_S)
+    starts = (
+        compose_cluster(new.mode) if new.options is None else local_cluster(directory, "--mode", new.mode, *new.options)
+    )
+    async with starts as fabric:
         result = await _run_on(fabric, order, watchdog, display)
         watchdog.stage("the end of the cluster", _STOP_LIMIT_S)
     return result

@@ -47,6 +47,7 @@ class Step:
 _OF_CONTAINERS = frozenset(
     {
         Verb.KILL, Verb.STOP, Verb.START, Verb.PAUSE, Verb.RESUME, Verb.CUT, Verb.DELAY, Verb.UNPLUG, Verb.HEAL,
+        Verb.WIPE, Verb.TRANSFER,
     }
 )  # fmt: skip
 _EXAMPLE = ClusterView(
@@ -92,7 +93,9 @@ class Drill:
         """Return the modes that allow the drill on a fabric: `processes`, `namespaces` or `compose`."""
         if fabric == "compose":
             verbs = {step.verb for step in self.plan(_EXAMPLE, self.hold_s)}
-            return self.modes & _RAFT if verbs <= _OF_CONTAINERS and not self.settings else frozenset()
+            if not verbs <= _OF_CONTAINERS or self.settings:
+                return frozenset()
+            return self.modes & (_RAFT if self.equipment else _REPLICATED)  # Toxiproxy is in profile chaos only
         if self.name == "unplug-leader":
             return frozenset()
         if fabric != "namespaces":
@@ -276,7 +279,7 @@ _DRILLS = (
     ),
     Drill(
         "unplug-leader", "disconnect the leader's container from its network, clients and nameservers included",
-        "a leader that nobody reaches is replaced, and finds its way back", _RAFT, "network", 4.0, _unplug_leader,
+        "a leader that nobody reaches is replaced, and finds its way back", _REPLICATED, "network", 4.0, _unplug_leader,
     ),
     Drill(
         "minority", "SIGKILL as many followers as the group can spare (at least one)",

@@ -80,7 +80,11 @@ def test_a_drill_that_a_mode_cannot_do_is_not_in_its_list() -> None:
     assert "controller" in CATALOGUE["isolate-leader"].modes_on("namespaces")
     assert {name for name, drill in CATALOGUE.items() if "raft" in drill.modes_on("compose")} == {
         "kill-leader", "pause-leader", "stalls", "isolate-leader", "unplug-leader", "minority", "majority-lost",
-        "one-way", "bridge", "flapping", "slow-link", "rolling-restart", "nameserver-down",
+        "one-way", "bridge", "flapping", "slow-link", "rolling-restart", "nameserver-down", "transfer", "wiped-node",
+    }  # fmt: skip
+    assert {name for name, drill in CATALOGUE.items() if "sync" in drill.modes_on("compose")} == {
+        "kill-leader", "pause-leader", "stalls", "unplug-leader", "minority", "rolling-restart", "nameserver-down",
+        "wiped-node",
     }  # fmt: skip
     assert not CATALOGUE["unplug-leader"].modes_on("processes") | CATALOGUE["unplug-leader"].modes_on("namespaces")
     assert CATALOGUE["transfer"].modes == {"raft", "controller"}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,18 @@ def test_a_start_that_fails_removes_what_it_made_under_a_name_of_its_own(calls: 
     assert [words.rsplit(".yml ", 1)[1] for words in asked] == ["up -d --build", "logs --tail 40", "down --volumes"]
     # Compose names a project after its folder: a user's checkout is called `ledgermq`, and its volumes hold his data.
     assert {words.split()[1] for words in asked} == {"ledgermq-compose-demo"}
+
+
+def test_a_cluster_of_a_mode_is_started_by_its_services_under_a_name_of_its_own(calls: Path) -> None:
+    assert compose.main(["--profile", "controller", "up"]) == 1
+    asked = [line.split("compose ", 1)[1] for line in calls.read_text().splitlines() if "compose -p" in line]
+    services = " ".join(f"{kind}-{number}" for kind in ("controller", "elected") for number in range(3))
+    assert asked[0].endswith(f"up -d --build {services}")
+    assert {words.split()[1] for words in asked} == {"ledgermq-compose-controller"}
+    described: dict[str, Any] = compose.ComposeCluster([], compose.DRILLED["controller"]).describe()
+    assert described["mode"] == "controller" and "cut" not in described["verbs"]
+    assert all(node["target"] == node["address"] for node in described["nodes"])
+    assert described["verbs"]["unplug"].endswith("-m chaos.compose --profile controller unplug")
 
 
 def test_a_terminated_start_removes_what_it_made(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.compose import CHAOS
+from chaos.compose import CHAOS, DRILLED
 from node.config import load_broker_config, load_controller_config, load_nameserver_config
 from node.node_config import LogMode
 
@@ -98,6 +98,21 @@ def test_the_brokers_of_profile_chaos_dial_each_other_through_the_proxies_that_d
             dialled.add(peer.port)
     assert len(dialled) == 6
     assert [f"127.0.0.1:{config.broker.listen_port}" for config in configs] == list(CHAOS.brokers)
+
+
+def test_the_brokers_of_each_mode_are_those_that_drills_know() -> None:
+    conf = PROJECT / "conf" / "compose"
+    found: dict[str, dict[str, str]] = {}
+    for _, name, words in COMMANDS:
+        if name in ("replicas.conf", "elected.conf"):
+            broker = load_broker_config(conf / name, overrides_of(words)).broker
+            mode = "controller" if name == "elected.conf" else broker.inside_host.partition("-")[0]
+            found.setdefault(mode, {})[f"127.0.0.1:{broker.listen_port}"] = broker.inside_host
+    assert found == {mode: dict(shape.brokers) for mode, shape in DRILLED.items() if mode != "raft"}
+    for shape in DRILLED.values():
+        for service in shape.services:
+            assert f"\n  {service}:\n" in COMPOSE
+            assert f'profiles: ["{shape.profile}"]' in COMPOSE.partition(f"\n  {service}:\n")[2].partition("\n\n")[0]
 
 
 @pytest.mark.docker

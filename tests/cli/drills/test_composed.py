@@ -11,7 +11,7 @@ from node.errors import CommandError
 
 async def refusal() -> str:
     with pytest.raises(CommandError) as error:
-        async with composed.compose_cluster():
+        async with composed.compose_cluster("sync"):
             pass
     return str(error.value)
 
