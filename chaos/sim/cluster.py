@@ -1,6 +1,6 @@
 """A group of whole `RaftNode`s over simulated disks, network and clocks, and everything that can be done to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -9,7 +9,7 @@ from chaos.sim.errors import SafetyViolation
 from chaos.sim.machine import Machine
 from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Accounts, Observer
-from chaos.sim.plan import GroupPlan
+from chaos.sim.plan import CLOCK_JUMP, ClockJump, GroupPlan
 from chaos.sim.process import ClusterContext, Process, ProcessDiesError
 from dledger.core.busy import is_due
 from dledger.core.messages import BusyNotice
@@ -51,6 +51,7 @@ class Cluster:
     Attributes:
         message_count: messages that clients sent so far; each has a number of its own.
         peers_of: by node, the members that its configuration names.
+        clock_jumps: of wall clocks, in the order of time; none: they are right.
     """
 
     def __init__(self, plan: GroupPlan, seed: int, kit: Kit) -> None:
@@ -59,6 +60,8 @@ class Cluster:
         self.rng = Random(seed)
         self.clock = SimClock(self.rng)
         self.clock_rates = dict.fromkeys(plan.names, 1.0)
+        self.clock_jumps: Sequence[ClockJump] = ()
+        self._met_jumps: set[ClockJump] = set()
         self.peers_of = dict.fromkeys(plan.names, plan.names)
         self.disks = {name: kit.disk(self, name) for name in plan.names}
         self.observer = Observer(
@@ -90,6 +93,16 @@ class Cluster:
         """Return what a running process sends when it connects; None when it has ended or sends nothing."""
         transport = getattr(self.processes.get(name), "transport", None)
         return None if transport is None else transport.hello
+
+    def wall_ahead_us(self, name: str) -> int:
+        """How far a node's wall clock is ahead when the node reads it; behind, where that is negative."""
+        met = [jump for jump in self.clock_jumps if jump.name == name and jump.at_us <= self.clock.now_us]
+        if not met:
+            return 0
+        if met[-1] not in self._met_jumps:
+            self._met_jumps.add(met[-1])
+            self.mark(f"fault {CLOCK_JUMP}")
+        return met[-1].ahead_us
 
     def next_message(self) -> int:
         """Number of a client's message, unique in this run."""

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import get_args
 
 from chaos.sim.plan import (
+    CLOCK_JUMP,
     FAULTS,
     FAULTS_OF_FIVE,
     LATE_FAULTS,
@@ -34,7 +35,7 @@ class Coverage:
             *FAULTS,
             *LATE_FAULTS,
             *(
-                (*STACK_FAULTS, *LATE_STACK_FAULTS, *RARE_STACK_FAULTS, *ROT_FAULTS, *FAULTS_OF_FIVE)
+                (*STACK_FAULTS, *LATE_STACK_FAULTS, *RARE_STACK_FAULTS, *ROT_FAULTS, *FAULTS_OF_FIVE, CLOCK_JUMP)
                 if is_stack
                 else ()
             ),

@@ -105,6 +105,7 @@ class Nemesis:
     def start(self) -> None:
         """Set the weather and begin."""
         self._cluster.network.weather = self._plan.weather
+        self._cluster.clock_jumps = self._plan.clock_jumps
         if self._plan.clock_drift:
             for name in self._plan.group.names:
                 drift = self._plan.clock_drift * (2 * self._cluster.rng.random() - 1)
@@ -116,6 +117,7 @@ class Nemesis:
         self._is_over = True
         cluster = self._cluster
         cluster.network.heal()
+        cluster.clock_jumps = ()
         for name in self._plan.group.names:
             disk = cluster.disks[name]
             disk.slow_factor, disk.is_stalled, disk.is_full = 1, False, False

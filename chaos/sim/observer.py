@@ -33,11 +33,14 @@
           are told of, too
     R24   votes and acknowledgements go only to a node whose configuration     a vote or an acknowledgement leaves
           names the same members as the sender's
-R20 to R23 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there: the lives of
+    R25   store times of committed entries do not fall by 5 s or less,         a commit index rises
+          however clocks jump
+R20 to R23 and R25 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there: lives of
 all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the
-log), R17 and R18 (for members that forgot), R19 (for installs) and R24 (for configurations that differ).
+log), R17 and R18 (for members that forgot), R19 (for installs), R24 (for configurations that differ) and R25 (for
+queries by time).
 """
 
 from bisect import bisect_left

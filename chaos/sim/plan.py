@@ -38,6 +38,20 @@ FAULTS_OF_FIVE = ("other_peers",)
 """Of whole brokers, in groups of five: in smaller ones all majorities share a member, whoever counts whom."""
 
 
+CLOCK_JUMP = "clock_jump"
+"""A fault of whole brokers that needs no event: wall clocks are wrong where they are read (`RunPlan.clock_jumps`)."""
+_JUMPS_S = (0.05, 1.0, 4.0, 20.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJump:
+    """From a moment on a node's wall clock is so much ahead; behind, where that is negative."""
+
+    name: str
+    at_us: int
+    ahead_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
     """Shape of a group.
@@ -71,7 +85,8 @@ class GroupPlan:
 class RunPlan:
     """Everything that is drawn from a seed before the run; printed when it fails.
 
-    `loses_a_disk`: in the end, when all is repaired, the disk of a follower fails for good.
+    `loses_a_disk`: in the end, when all is repaired, the disk of a follower fails for good. `clock_jumps`: of wall
+    clocks, in the order of time; when all is repaired, they are right.
     """
 
     seed: int
@@ -83,6 +98,7 @@ class RunPlan:
     safety_us: int
     clock_drift: float
     loses_a_disk: bool = False
+    clock_jumps: tuple[ClockJump, ...] = ()
 
     def describe(self) -> str:
         """All drawn parameters, one line each."""
@@ -153,13 +169,29 @@ def draw_stack_plan(seed: int) -> RunPlan:
         late += 3 * RARE_STACK_FAULTS
     if len(names) > 2 and plan.group.recoverable and Random(f"rotten_entry {seed}").random() < 0.2:
         late += 3 * ROT_FAULTS
+    safety_us = plan.safety_us * 5 // 8
     return replace(
         plan,
         group=group,
         faults=plan.faults + late,
-        safety_us=plan.safety_us * 5 // 8,
+        safety_us=safety_us,
         loses_a_disk=len(names) > 2 and chances[3] < 0.1,
+        clock_jumps=_draw_clock_jumps(seed, names, safety_us),
     )
+
+
+def _draw_clock_jumps(seed: int, names: tuple[str, ...], safety_us: int) -> tuple[ClockJump, ...]:
+    """In a seventh of the seeds; drawn apart, as late faults are."""
+    rng = Random(f"day {seed}")
+    if rng.random() >= 0.15:
+        return ()
+    jumps = [
+        ClockJump(
+            rng.choice(names), int(safety_us * rng.random()), int(1e6 * rng.choice(_JUMPS_S) * rng.choice((-1, 1)))
+        )
+        for _ in range(rng.choice((1, 2, 4, 8)))
+    ]
+    return tuple(sorted(jumps, key=lambda jump: jump.at_us))
 
 
 def _draw_late_faults(seed: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from chaos.sim.disk import ENTRIES_PER_FILE, SimDisk, SimHardStates, SimLog, pay
 from chaos.sim.machine import Machine
 from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Accounts, Observer
-from chaos.sim.plan import GroupPlan
+from chaos.sim.plan import ClockJump, GroupPlan
 from dledger.core.errors import NotLeaderError, TransferRefusedError
 from dledger.core.messages import AppendRequest, AppendResponse, Message, VoteResponse
 from dledger.core.raft import Raft
@@ -36,6 +36,7 @@ class ClusterContext(Protocol):
     plan: GroupPlan
     clock: SimClock
     clock_rates: dict[str, float]
+    clock_jumps: Sequence[ClockJump]
     peers_of: dict[str, tuple[str, ...]]
     network: SimNetwork
     observer: Observer
@@ -47,6 +48,9 @@ class ClusterContext(Protocol):
 
     def hello_of(self, name: str) -> Any:
         """What a running process sends when it connects; None when it has ended or sends nothing."""
+
+    def wall_ahead_us(self, name: str) -> int:
+        """How far a node's wall clock is ahead at this moment."""
 
     def next_message(self) -> int:
         """Number of a client's message, unique in a run."""

@@ -147,4 +147,4 @@ def _in_order(plan: RunPlan) -> RunPlan:
 
 
 def _without_drift(plan: RunPlan) -> RunPlan:
-    return replace(plan, clock_drift=0.0)
+    return replace(plan, clock_drift=0.0, clock_jumps=())

@@ -4,6 +4,7 @@ Those with a number of issue 10 (A1 ...) were in the product; the others could b
 """
 
 import contextlib
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from dledger.log.entry import EntryHeader, header_fault
 from dledger.log.entry_log import EntryLog
 from dledger.log.recovery import EntryScan, RecoveredEntries
 from dledger.log.start_file import LogStart, save_start
+from dledger.log.store_clock import StoreClock
 from dledger.peers import hello
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause
@@ -79,6 +81,17 @@ def install_is_not_marked() -> Planted:
         save_start(directory, replace(start, installing=False))
 
     return patch("dledger.log.entry_log.save_start", unmarked)
+
+
+def elections_go_by_the_wall_clock() -> Planted:
+    planted = ExitStack()
+    for module in ("raft_log", "node_timers"):
+        planted.enter_context(patch(f"dledger.{module}.now_ms", lambda _: time.time_ns() // 1_000_000))
+    return planted
+
+
+def store_times_follow_each_step_of_the_clock() -> Planted:
+    return patch.object(StoreClock, "now_ms", lambda clock: clock._clock())
 
 
 def tables_do_not_wait_for_the_log() -> Planted:
@@ -367,5 +380,7 @@ BUGS = (
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 123),
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 110),
     StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 110),
+    StackBug("elections by the wall clock", elections_go_by_the_wall_clock, ("R14",), 67),
+    StackBug("store times follow each step of the clock", store_times_follow_each_step_of_the_clock, ("R25",), 67),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

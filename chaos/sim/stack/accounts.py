@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.state import names
+from chaos.sim.errors import SafetyViolation
 from dledger.log.entry import HEADER_SIZE
+from dledger.log.store_clock import HOLD_MS
 from ledgermq.message.flags import TRANSACTION_MASK
 from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.message.record import decode_record
@@ -62,6 +64,7 @@ class CommittedLog:
         self._lives: dict[Key, list[Life]] = {}
         self._tables = [Tables(-1, frozenset(), {})]
         self.indexes: dict[int, int] = {}
+        self._stored_ms = 0
         self._sent: set[tuple[str, bytes]] = set()
         self._recalled: set[tuple[str, bytes]] = set()
         self._moved: dict[str, dict[str, int]] = {}
@@ -69,8 +72,15 @@ class CommittedLog:
         self.removed_groups: set[str] = set()
 
     def enter(self, index: int, payload: bytes) -> str | None:
-        """The next entry is committed: what is wrong with its place in its queue, or None."""
+        """The next entry is committed: what is wrong with its place in its queue, or None.
+
+        Raises:
+            SafetyViolation: its store time falls by so little that clocks are not followed.
+        """
         record = decode_record(payload[HEADER_SIZE:])
+        fall_ms, self._stored_ms = self._stored_ms - record.store_timestamp, record.store_timestamp
+        if 0 < fall_ms <= HOLD_MS:
+            raise SafetyViolation("R25", f"the store time of the entry {index} is {fall_ms} ms before the last one")
         self._payloads.append(payload)
         self.indexes[record.physical_offset] = index
         if record.sys_flag & TRANSACTION_MASK:

@@ -54,7 +54,9 @@ class StackKit:
         self._sockets: Sockets | None = None
         self._callers: list[Caller] = []
         self._disabled = logging.root.manager.disable
-        self.replaced = replaced = Replacements(Random(f"world {seed}"), self._now)
+        self.replaced = replaced = Replacements(
+            Random(f"world {seed}"), self._now, lambda name: self._cluster.wall_ahead_us(name) if self._cluster else 0
+        )
         for name, made in _OF_A_RAFT_LOG.items():
             replaced.classes[f"dledger.raft_log.{name}"] = partial(self._make, made)
         replaced.classes["store.directory.boot._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot())

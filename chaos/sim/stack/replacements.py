@@ -51,9 +51,10 @@ class Replacements:
         classes: what a Raft log is made of, by name; set before `rules`.
     """
 
-    def __init__(self, rng: Random, now_us: Callable[[], int]) -> None:
+    def __init__(self, rng: Random, now_us: Callable[[], int], wall_ahead_us: Callable[[str], int]) -> None:
         self._rng = rng
         self._now_us = now_us
+        self._wall_ahead_us = wall_ahead_us
         self._patches = contextlib.ExitStack()
         self.current: SimulatedProcess | None = None
         self.classes: dict[str, Any] = {}
@@ -101,12 +102,16 @@ class Replacements:
         def seconds() -> float:
             return (self.current.now_us() if self.current is not None else self._now_us()) / 1e6
 
+        def wall_us() -> int:
+            ahead_us = 0 if self.current is None else self._wall_ahead_us(self.current.name)
+            return self._now_us() + ahead_us
+
         put, rng = self._put, self._rng
         put(time, "monotonic", seconds)
         put(time, "perf_counter", seconds)
         put(time, "thread_time", lambda: 0.0)  # work takes no time
-        put(time, "time_ns", lambda: EPOCH_NS + self._now_us() * 1000)
-        put(time, "time", lambda: EPOCH_NS / 1e9 + self._now_us() / 1e6)
+        put(time, "time_ns", lambda: EPOCH_NS + wall_us() * 1000)
+        put(time, "time", lambda: EPOCH_NS / 1e9 + wall_us() / 1e6)
         for function in (allocator.FileAllocator.__init__, deleted_files.DeletedFiles.__init__):
             named = function.__kwdefaults__ or {}
             self._patches.enter_context(mock.patch.dict(named, {"clock": seconds} if "clock" in named else {}))
