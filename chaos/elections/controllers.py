@@ -211,4 +211,7 @@ class SimControllers:
 
     def _apply(self, command: StateCommand) -> CommandOutcome:
         self._number += 1
-        return self._machine.apply(encode_command(("sim", self._number), command))
+        before = self._machine.groups.get(NAME)
+        outcome = self._machine.apply(encode_command(("sim", self._number), command))
+        self._network.seen.decided(command, before, self._machine.groups.get(NAME), self._network.now_s)
+        return outcome

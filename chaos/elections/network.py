@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ha.controller.core.commands import Elect, StateCommand
+from ha.controller.core.model import Group
 from ha.core.lease import DRIFT
 
 _DELAY_S: Final = (0.0005, 0.02)
@@ -52,6 +54,7 @@ class Seen:
         last_ack: by epoch of the master, the real time of its last acknowledgement.
         violations: rules that were broken; empty in a good run.
         epochs: in which a broker began as master.
+        sets: by its epoch, each in-sync set on which the controllers agreed.
         strikes: number, time and kind of each fault.
     """
 
@@ -59,6 +62,7 @@ class Seen:
     last_ack: dict[int, float] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
+    sets: dict[int, frozenset[int]] = field(default_factory=dict)
     strikes: list[tuple[int, float, str]] = field(default_factory=list)
 
     @property
@@ -85,6 +89,18 @@ class Seen:
         lost = sum(self.acked.get(offset) == record for offset, record in enumerate(log[start:], start))
         if lost:
             self.violations.append(f"{now_s:.3f}: {lost} acknowledged records are cut at {start}")
+
+    def decided(self, command: StateCommand, before: Group | None, after: Group | None, now_s: float) -> None:
+        """The controllers have applied a command, which made of the group `before` the group `after`."""
+        if before is None or after is None or before == after:
+            return
+        if self.sets.setdefault(after.set_epoch, after.in_sync) != after.in_sync:
+            self.violations.append(f"{now_s:.3f}: the epoch {after.set_epoch} of the in-sync set has two sets")
+        if isinstance(command, Elect) and not command.designated and not command.new_process:
+            able = {one.broker_id for one in command.alive if one.doubt_epoch is None}
+            if before.master_id in able & before.in_sync:
+                text = f"an election without a reason: {before.master_id} lives, and {after.master_id} is elected"
+                self.violations.append(f"{now_s:.3f}: {text}")
 
     def leads(self, epoch: int, log: list[str], now_s: float) -> None:
         """A master of `epoch` begins with this log."""

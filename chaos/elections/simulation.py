@@ -10,6 +10,7 @@ that was deposed does not know it. Logs are lists of records, and an offset is t
 A seed gives the same run each time. Times are seconds.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from chaos.elections.broker import SimBroker
@@ -20,6 +21,7 @@ from chaos.sim.nemesis import Script
 BROKERS: Final = (1, 2, 3)
 _FAULT_S: Final = (0.05, 0.6)
 _QUIET_S: Final = 3.0
+_RECOVERY_S: Final = 10.0
 KINDS: Final = (
     (0.3, "cut"), (0.45, "isolate"), (0.65, "heal"), (0.75, "kill"), (0.8, "power_cut"), (0.9, "pause"),
     (0.95, "hand_over"), (1.0, "change_controller"),
@@ -38,6 +40,7 @@ class ElectionSimulation:
     def __init__(self, seed: int, faults: Faults | None = None, script: Script | None = None) -> None:
         self._script = script or Script()
         self._fault_count = 0
+        self._is_over = False
         names = [*(f"b{broker_id}" for broker_id in BROKERS), *CONTROLLERS]
         self._network = network = Network(seed, faults or Faults(), names)
         self._chance = network.chance("faults")
@@ -47,7 +50,10 @@ class ElectionSimulation:
             self._brokers[broker_id] = SimBroker(network, self._controllers, self._brokers, broker_id)
 
     def run(self, seconds: float) -> Seen:
-        """Start everything, let faults happen, end with a quiet time in which all may recover."""
+        """Start everything, let faults happen, end with a quiet time in which all may recover.
+
+        Behind it there are no faults at all: every broker must be in the in-sync set, and a record acknowledged.
+        """
         network = self._network
         self._controllers.start()
         for broker in self._brokers.values():
@@ -56,11 +62,28 @@ class ElectionSimulation:
         self._put()
         while not network.seen.violations and (action := network.next_event()) is not None:
             if network.now_s > seconds:
+                if network.seen.acked:
+                    self._recover(action)
                 break
             if network.now_s > seconds - _QUIET_S:
                 network.heal()
             action()
         return network.seen
+
+    def _recover(self, action: Callable[[], None] | None) -> None:
+        """Go on without faults, with this event; what is not well in the end is noted."""
+        network, seen = self._network, self._network.seen
+        self._is_over, acked, until_s = True, len(seen.acked), network.now_s + _RECOVERY_S
+        while not seen.violations and action is not None:
+            network.heal()
+            action()
+            action = network.next_event()
+            in_sync = self._controllers.group.in_sync
+            if in_sync == set(BROKERS) and len(seen.acked) > acked:
+                return
+            if network.now_s > until_s:
+                text = f"{_RECOVERY_S:g} s after the last fault {len(seen.acked) - acked} records are acknowledged"
+                seen.violations.append(f"{network.now_s:.3f}: {text}, and {sorted(in_sync)} are in sync")
 
     def _put(self) -> None:
         """Send a record as a client does, to a broker that takes it."""
@@ -71,7 +94,7 @@ class ElectionSimulation:
     def _fault(self) -> None:
         network, number, chance = self._network, self._fault_count, self._chance
         self._fault_count += 1
-        if not self._script.reaches(2 * number, chance):
+        if self._is_over or not self._script.reaches(2 * number, chance):
             return
         chosen = chance.random()
         broker = chance.choice(list(self._brokers.values()))

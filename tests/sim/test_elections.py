@@ -2,15 +2,23 @@
 
 import sys
 from collections import Counter
-from dataclasses import fields
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from chaos.elections import __main__ as command
 from chaos.elections.__main__ import RUN_S, _Part, corpus_seeds, shrink
+from chaos.elections.controllers import SimControllers
 from chaos.elections.network import Faults, Network
 from chaos.elections.simulation import KINDS, ElectionSimulation
 from chaos.sim.coverage import JUDGED_SEEDS
+from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Elect
+from ha.controller.core.model import Group
+from ha.core.elected_copies import ElectedCopies
 
 SEEDS = 20
 SEEDS_TO_FIND = 100
@@ -66,6 +74,50 @@ def test_a_rule_that_is_broken_is_found(rule: str) -> None:
         if ElectionSimulation(seed, Faults(**{rule: True})).run(RUN_S).violations:
             return
     pytest.fail(f"{rule} was not found in {SEEDS_TO_FIND} seeds")
+
+
+def _keep_the_epoch(command: AlterSet, group: Group | None) -> Any:
+    after, outcome = _apply(command, group)
+    if after is None or group is None or after is group:
+        return after, outcome
+    after = replace(after, set_epoch=group.set_epoch)
+    return after, replace(outcome, group=after)
+
+
+def _choose_the_best_of_all(command: Elect, group: Group) -> int | None:
+    pool = command._trusted(group)
+    return min(pool, key=lambda one: one.rank).broker_id if pool else None
+
+
+def _forget_to_go_on(copies: ElectedCopies, ids: frozenset[int], set_epoch: int) -> None:
+    asked = copies._asked
+    _learn(copies, ids, set_epoch)
+    copies._asked = asked
+
+
+def _elect_for_any_dead(controllers: SimControllers, name: str, one: Any) -> None:
+    if any(not controllers._is_alive(one, broker_id) for broker_id in one.heard):
+        controllers._elect(name, BY_CONTROLLER, True, False, controllers._view(one).master_epoch)
+
+
+_apply, _learn = AlterSet.apply, ElectedCopies.learn
+BUGS: dict[str, list[tuple[type, str, Callable[..., Any]]]] = {
+    "two sets of one epoch": [(AlterSet, "apply", _keep_the_epoch)],
+    "a dead follower triggers an election": [
+        (SimControllers, "_replace_if_lost", _elect_for_any_dead),
+        (Elect, "_choose", _choose_the_best_of_all),
+    ],
+    "no proposal follows one that was open while the set changed": [(ElectedCopies, "learn", _forget_to_go_on)],
+}
+"""Wrong decisions, in shipping code but for one: whether anybody asks for the election is decided by the simulation."""
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_in_shipping_code_is_found(bug: str) -> None:
+    with ExitStack() as planted:
+        for owner, name, wrong in BUGS[bug]:
+            planted.enter_context(patch.object(owner, name, wrong))
+        assert any(ElectionSimulation(seed).run(RUN_S).violations for seed in range(SEEDS_TO_FIND))
 
 
 def test_the_seeds_that_once_failed_pass_and_each_planted_rule_is_among_them() -> None:
