@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from broker.delay.timer_service import TimerService
 from broker.log_follower import LogFollower
+from broker.parts import Parts
 from broker.passing.pass_on import PassOn
 from broker.pop.progress import PopProgress
 from broker.pull.processor import Pull, PullProcessor
@@ -43,6 +44,7 @@ from store.log.flusher import Flusher
 from store.message_store import MessageStore
 from store.queues.queue_table import QueueStarts, QueueTable
 from store.recovery.checkpointer import StoreCheckpointer
+from store.recovery.queue_recovery import QueueRecovery, recover_queues
 from tests.sim.mutants import every_vote_is_known, own_real_vote_counts, writable_with_entries_undecided
 
 Planted = AbstractContextManager[Any]
@@ -81,6 +83,32 @@ def install_is_not_marked() -> Planted:
         save_start(directory, replace(start, installing=False))
 
     return patch("dledger.log.entry_log.save_start", unmarked)
+
+
+def followers_keep_no_offsets() -> Planted:
+    take_record = Parts.on_state_record
+
+    def take(parts: Parts, physical_offset: int, record: memoryview) -> None:
+        take_record(parts, physical_offset, record)
+        if not parts.context.role.writable:
+            parts.context.state.offsets.clear()
+
+    return patch.object(Parts, "on_state_record", take)
+
+
+def queues_are_rebuilt_one_message_short() -> Planted:
+    def short(log: Any, queues: QueueTable, *arguments: Any, **named: Any) -> QueueRecovery:
+        recovery = recover_queues(log, queues, *arguments, **named)
+        for queue in [queue for queue in queues if queue.max_offset > 1]:
+            queue.keep_before(queue.max_offset - 1)
+            queue.next_offset = queue.max_offset
+        return recovery
+
+    return patch("store.opening.recover_queues", short)
+
+
+def request_ids_are_used_again_too_soon() -> Planted:
+    return patch("ledgermq.remoting.outgoing_requests._OPAQUE_MASK", 1)
 
 
 def elections_go_by_the_wall_clock() -> Planted:
@@ -380,6 +408,9 @@ BUGS = (
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 123),
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 110),
     StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 110),
+    StackBug("offsets lost at a failover", followers_keep_no_offsets, ("R19",), 66),
+    StackBug("queues rebuilt one message short", queues_are_rebuilt_one_message_short, ("R20",), 66),
+    StackBug("request ids used again too soon", request_ids_are_used_again_too_soon, ("R23", "R14"), 66),
     StackBug("elections by the wall clock", elections_go_by_the_wall_clock, ("R14",), 67),
     StackBug("store times follow each step of the clock", store_times_follow_each_step_of_the_clock, ("R25",), 67),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),

@@ -185,8 +185,8 @@ class Caller:
             self._cluster.mark(f"send refused: {answer.ext.get('cause', answer.code)}")
             return answer.code
         self._cluster.mark(f"send acknowledged {way}")
-        at = int(answer.ext["msgId"][-16:], 16)
-        self._expect((topic, queue_id), int(answer.ext["queueOffset"]), at, body, "acknowledged")
+        at = int(_field(answer, "msgId")[-16:], 16)
+        self._expect((topic, queue_id), int(_field(answer, "queueOffset")), at, body, "acknowledged")
         return answer.code
 
     async def _pull(self, number: int | None = None, flags: int = _WITH_SUBSCRIPTION, topic: str = "") -> int:
@@ -211,7 +211,7 @@ class Caller:
             return answer.code
         for record in decode_records(answer.body):
             self._expect(key, record.queue_offset, record.physical_offset, record.body, "gave")
-        self._positions[key] = int(answer.ext["nextBeginOffset"])
+        self._positions[key] = int(_field(answer, "nextBeginOffset"))
         return answer.code
 
     async def _commit_offset(self) -> None:
@@ -226,6 +226,12 @@ class Caller:
         if is_owed and not self._accounts.holds(key, queue_offset, at, body):
             place = f"{key[0]}/{key[1]}/{queue_offset}"
             raise SafetyViolation("R23", f"a member {what} a message at {place}, which is not committed there")
+
+
+def _field(answer: Command, name: str) -> str:
+    if name not in answer.ext:
+        raise SafetyViolation("R23", f"an answer without {name}: it is that of another request")
+    return answer.ext[name]
 
 
 def _no_executor(_executor: Any, work: Callable[[], Any]) -> "asyncio.Future[Any]":
