@@ -227,6 +227,7 @@ class LogFollower:
         removed = context.state.removed.items()
         back = {name for name, removed_at in removed if removed_at >= offset} & state.topics.keys()
         parts.restore(state.snapshot())
+        context.state.ahead_to = state.ahead_to
         context.store.fill_again({name: state.removed.get(name, -1) for name in back})
         self.saver.cut()
         self.delivery_files.wait()

@@ -58,7 +58,7 @@ class Parts:
             context.state,
             context.metadata,
             context.offsets,
-            context.store.queues,
+            context.store,
             context.role,
             context.appender.propose,
         )

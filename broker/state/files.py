@@ -118,7 +118,7 @@ def load_state(directory: Path) -> ReplicatedState:
                 directory / STATE_FILE, f"has format {mark.value.format!r}; this program knows {_FORMAT}"
             )
         state.applied_offset, state.removed = mark.value.applied_offset, mark.value.removed
-        state.resets = mark.value.resets
+        state.resets, state.ahead_to = mark.value.resets, mark.value.ahead_to
         state.is_foreign = mark.value.is_foreign
     newer: dict[str, set[Any]] = {name: set() for name in _TABLES}
     is_older = mark is not None and mark.is_older
@@ -205,8 +205,8 @@ def _is_needed(name: str, state: ReplicatedState) -> bool:
 
 def _state_file(state: ReplicatedState) -> bytes:
     mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
-    flags = {"foreign": state.is_foreign, "takingOver": bool(state.newer)}
-    return file_json({**mark, "resets": state.resets, **{name: True for name, is_set in flags.items() if is_set}})
+    rare = {"foreign": state.is_foreign, "takingOver": bool(state.newer), "aheadTo": state.ahead_to}
+    return file_json({**mark, "resets": state.resets, **{name: value for name, value in rare.items() if value}})
 
 
 _Encode = Callable[[ReplicatedState], bytes]
@@ -351,7 +351,7 @@ class _Mark:
 
     Attributes:
         is_marking: the tables were written with the member `writtenBy`.
-        is_foreign: as in `ReplicatedState`.
+        is_foreign, ahead_to: as in `ReplicatedState`.
         is_taking_over: a start was writing tables of Java anew and did not come to its end.
     """
 
@@ -364,6 +364,7 @@ class _Mark:
         if not isinstance(applied, int):
             raise ValueError(f"appliedOffset is {applied!r}, not a number")
         self.applied_offset = applied
+        self.ahead_to = int(members.get("aheadTo") or 0)
         self.removed = {str(name): int(offset) for name, offset in (members.get("removed") or {}).items()}
         self.resets = {str(key): _numbers(queues) for key, queues in (members.get("resets") or {}).items()}
 

@@ -3,13 +3,14 @@
 import logging
 
 from broker.role import Role
+from broker.state.clamping import clamp_to_own_log
 from broker.state.java_tables import whole_tables
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.tables import Propose, ReplicatedState, StateChange
 from broker.subsystem import Subsystem
 from ledgermq.remoting.refusal import Refusal
-from store.queues.queue_table import QueueTable
+from store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -22,19 +23,26 @@ class StateSubsystem(Subsystem):
         state: ReplicatedState,
         metadata: Metadata,
         offsets: ConsumerOffsets,
-        queues: QueueTable,
+        store: MessageStore,
         role: Role,
         propose: Propose,
     ) -> None:
         self._state = state
         self._metadata = metadata
         self._offsets = offsets
-        self._queues = queues
+        self._store = store
         self._role = role
         self._propose = propose
 
     def lead(self) -> None:
-        """Replicate this leader's tables once if a Java group left them, whose members' tables may differ."""
+        """Replicate this leader's tables once if those of members may differ.
+
+        They do if a Java group left them, or if the log lacks records that this leader's tables have.
+        """
+        if clamp_to_own_log(self._state, self._store):
+            log.warning("the log lacks records that the tables have: positions in them are set back to its end")
+            self._state.is_foreign = True
+            self._metadata.on_changed()
         if not self._role.is_alone and self._state.is_foreign:
             self._state.is_foreign = False
             for change in whole_tables(self._state):
@@ -47,7 +55,7 @@ class StateSubsystem(Subsystem):
 
     def forget_topic(self, topic: str) -> None:
         """Remove the topic's queues."""
-        self._queues.delete_topic(topic, self._state.removed.get(topic, -1))
+        self._store.queues.delete_topic(topic, self._state.removed.get(topic, -1))
         self._offsets.forget_topic(topic)
 
     async def drain(self) -> None:
@@ -70,11 +78,11 @@ class StateSubsystem(Subsystem):
         self._state.restore(snapshot)
         made_again = {name for name, removed_at in self._state.removed.items() if removed_at >= applied_offset}
         for name in before - self._state.topics.keys() | made_again:
-            self._queues.delete_topic(name)
+            self._store.queues.delete_topic(name)
         self._metadata.on_changed()
         self.follow()
 
     def _on_replicated(self, outcome: Refusal | None) -> None:
         if outcome is not None:
             self._state.is_foreign = True  # the next leader tries again
-            log.warning("the tables that a Java broker wrote cannot be replicated yet: %s", outcome)
+            log.warning("the tables, in which those of members may differ, cannot be replicated yet: %s", outcome)

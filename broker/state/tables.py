@@ -196,10 +196,13 @@ class ReplicatedState:
         removed: by topic: physical offset of the record that removed it; older records belong to the removed topic.
             Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
+        ahead_to: physical offset up to which the tables on disk had records when they were ahead of the log of this
+            member of a Raft group; 0 when records up to there have been applied again, or the tables were not ahead.
         topic_version, group_version, auth_version: count changes of their tables; equal on nodes that have applied the
             same.
         lane_version: counts changes of the lanes since the start.
-        is_foreign: a Java broker wrote the tables, and no leader has replicated them yet: members may differ.
+        is_foreign: a Java broker wrote the tables, or a leader has set back positions in them, and no leader has
+            replicated them yet: members may differ.
         newer: names whose values in the files the log's older records must not replace; empty once the files are
             written again.
         file_extras: by file: members that this release does not know, to be written back.
@@ -221,7 +224,7 @@ class ReplicatedState:
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
         self.auth_version = DataVersion()
-        self.applied_offset = 0
+        self.applied_offset = self.ahead_to = 0
         self.is_foreign = False
         self.newer = NewerNames()
         self.file_extras: dict[str, Mapping[str, Any]] = {}
@@ -238,7 +241,8 @@ class ReplicatedState:
         copy.users, copy.acls, copy.auth_version = dict(self.users), dict(self.acls), self.auth_version
         copy.lanes, copy.lane_version = dict(self.lanes), self.lane_version
         copy.topic_version, copy.group_version = self.topic_version, self.group_version
-        copy.applied_offset, copy.file_extras, copy.is_foreign = self.applied_offset, self.file_extras, self.is_foreign
+        copy.applied_offset, copy.ahead_to = self.applied_offset, self.ahead_to
+        copy.file_extras, copy.is_foreign = self.file_extras, self.is_foreign
         return copy
 
     def apply_record(self, physical_offset: int, record: memoryview) -> StateChange:
@@ -254,6 +258,8 @@ class ReplicatedState:
         is_new = physical_offset >= self.applied_offset
         if is_new:
             self.applied_offset = physical_offset + decoded.size
+            if self.applied_offset >= self.ahead_to:
+                self.ahead_to = 0
         try:
             change = StateChange.decode(decoded.body, f"state record at {physical_offset}")
         except StateFormatError:
@@ -360,7 +366,7 @@ class ReplicatedState:
         self.auth_version = auth_version
         self.removed = removed
         self.topic_version, self.group_version = versions
-        self.applied_offset = applied
+        self.applied_offset, self.ahead_to = applied, 0
         self.is_foreign = False
 
     def _forget_topics(self, removed: set[str], physical_offset: int) -> None:

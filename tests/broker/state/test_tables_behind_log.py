@@ -8,23 +8,28 @@ from pathlib import Path
 import pytest
 
 from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
-from broker.state.clamping import clamp_to_log
-from broker.state.files import load_state
+from broker.state.clamping import clamp_to_log, clamp_to_own_log
+from broker.state.files import encode_files, load_state, write_files
+from broker.state.names import STATE_TOPIC
 from broker.state.pop_core import Checkpoint
 from broker.state.pop_order import OrderedBatch
 from broker.state.saver import StateSaver
 from broker.state.settings import TopicConfig
 from broker.state.tables import MARKS_KEY, TIMER_PROGRESS_KEY, ReplicatedState, StateChange
+from dledger.config import PeerAddress
+from ledgermq.message.record import decode_record
 from ledgermq.remoting.codec.codes import RequestCode
 from store.directory.config_file import write_config
+from store.log.flusher import FlushMode
 from store.replicated_log import LogRole
 from store.timer.checkpoint import read_check
-from tests.broker.conftest import Desk, eventually, make_topic, send
+from tests.broker.conftest import Desk, eventually, make_topic, send, small_config
 from tests.broker.groups.test_offsets import key, make_group
 from tests.broker.pop.support import pop
 from tests.broker.send.test_numbering import bodies, names, send_batch
 from tests.broker.transactions.test_transactions import COMMIT, end_fields, send_half
 from tests.limits import WAIT_S
+from tests.ports import free_ports
 
 SMALL = {"mappedFileSizeCommitLog": 1 << 16, "transaction_op_interval_ms": 10}
 
@@ -233,6 +238,59 @@ async def test_offsets_of_a_group_s_member_stay_where_they_were_moved(
     clamp_to_log(state, desk.store)
     assert (state.offsets, state.resets) == ({"T@g": {0: 72}}, {"T@g": {0: 70}})
     assert state.applied_offset == desk.store.dispatched_offset, "what the log has behind it is applied again"
+    assert state.ahead_to == 1 << 40
+    state.ahead_to = desk.store.dispatched_offset  # as if the same records had come again
+    assert not clamp_to_own_log(state, desk.store)
+    assert state.offsets == {"T@g": {0: 72}}
+
+
+async def test_a_leader_sets_offsets_back_whose_records_its_log_has_lost(tmp_path: Path) -> None:
+    """They would hide messages that are sent later: from a group that is away until the queue has grown, for ever."""
+    peers = (PeerAddress("n0", "127.0.0.1", free_ports(1)[0]),)
+    raft = {"enableDLegerCommitLog": True, "dLegerGroup": "b", "dLegerSelfId": "n0", "dLegerPeers": peers}
+    desk = Desk(small_config(tmp_path, flushDiskType=FlushMode.SYNC, **raft))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, queues=1)
+    await make_group(client)
+    for _ in range(3):
+        await send(client)
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="2"))
+    await desk.stop()
+    tables = tmp_path / "config"
+    state = load_state(tables)
+    state.offsets["T@g"], state.resets = {0: 50}, {"T@g": {0: 40}}
+    state.ahead_to = 1 << 30  # as a start leaves them that found them ahead of the log
+    write_files(tables, encode_files(state))
+    assert load_state(tables).ahead_to == 1 << 30
+    await desk.start()
+    state = desk.parts.context.state
+    assert (state.offsets["T@g"], state.resets, state.ahead_to) == ({0: 3}, {"T@g": {0: 3}}, 0)
+
+    def is_told() -> bool:
+        return any(change.offsets.get("T@g") == {0: 3} for change in state_changes(desk))
+
+    await eventually(is_told, "the other members learn it from the log")
+    await make_topic(desk.client(), "U")
+    await desk.stop()
+    assert {"T", "U"} <= load_state(tables).topics.keys()
+    assert not load_state(tables).is_foreign
+
+
+def state_changes(desk: Desk) -> list[StateChange]:
+    bodies = [record.body for record in desk.records() if record.topic == STATE_TOPIC]
+    return [StateChange.decode(body, "here") for body in bodies]
+
+
+async def test_tables_ahead_of_the_log_are_so_until_their_last_record_has_come_again(desk: Desk) -> None:
+    await make_topic(desk.client())
+    state, queue = ReplicatedState(), desk.store.queues.get(STATE_TOPIC, 0)
+    (at, record), *_ = desk.store.reader.records_from(queue, 0)
+    end = at + decode_record(record).size
+    for ahead_to, left in ((end + 1, end + 1), (end, 0)):
+        state.applied_offset, state.ahead_to = 0, ahead_to
+        state.apply_record(at, record)
+        assert (state.ahead_to, state.copy().ahead_to) == (left, left)
 
 
 @pytest.mark.parametrize("desk", [{"flushCommitLogLeastPages": 0}], indirect=True)
