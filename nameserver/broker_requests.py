@@ -71,7 +71,6 @@ class BrokerRequests:
         self._reading: dict[Connection, asyncio.Task[None]] = {}
         self._later: dict[Connection, dict[tuple[str, ...], list[Command]]] = {}  # behind that which is being read
         self._unread_bytes = 0
-        self._is_entering = False
         self._reader = ThreadPoolExecutor(1, "registrations")
 
     async def close(self) -> None:
@@ -191,24 +190,12 @@ class BrokerRequests:
             if error.is_silent:
                 return Answer({}, self._order_topics())
             raise self._refusal(claim, error) from error
-        self._enter_some()
         ext = {"takesIncrements": "true"} if "increment" in command.ext else {}
         if registered.leader_ha_address is not None:
             ext["haServerAddr"] = registered.leader_ha_address
         if registered.leader_address is not None:
             ext["masterAddr"] = registered.leader_address
         return Answer(ext, self._order_topics())
-
-    def _enter_some(self) -> None:
-        """Enter the topics of a large registration some at a time, so that others are served meanwhile."""
-        if self._table.topics.is_entering and not self._is_entering:
-            self._is_entering = True
-            asyncio.get_running_loop().call_soon(self._enter_next)
-
-    def _enter_next(self) -> None:
-        self._is_entering = False
-        self._table.topics.enter_some()
-        self._enter_some()
 
     def _warn_of_two_masters(self, claim: Registration) -> None:
         """Log that a master replaces a living one where masters are not elected; as in RocketMQ it gets id 0."""

@@ -93,6 +93,7 @@ class NameServer:
         )
         self._handlers: Mapping[int, Handler] = {}
         self._seen_revision = self.table.revision
+        self._is_changing = False
         self._started_s: float | None = None
         self._scan: asyncio.TimerHandle | None = None
 
@@ -218,6 +219,18 @@ class NameServer:
         if self.table.revision != self._seen_revision:
             self._seen_revision = self.table.revision
             self._waiters.wake()
+        self._change_soon()
+
+    def _change_soon(self) -> None:
+        """Finish changes of many topics in some at a time, so that others are served meanwhile."""
+        if self.table.topics.is_changing and not self._is_changing:
+            self._is_changing = True
+            asyncio.get_running_loop().call_soon(self._change_some)
+
+    def _change_some(self) -> None:
+        self._is_changing = False
+        self.table.topics.change_some()
+        self._change_soon()
 
     def _schedule_scan(self) -> None:
         delay_s = self._present().scan_interval_ms / 1000

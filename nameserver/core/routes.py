@@ -256,12 +256,17 @@ class RouteTable:
             raise RegistrationRefusedError(f"{who}: {len(self._names)} brokers are registered (maxBrokers)")
         claimed = len(claim.table.topics)
         if claimed + self.topics.entry_count > self._max_topic_entries:  # else nothing needs to be looked at
-            known = set(self.topics.of_broker(group.name))
-            new = sum(topic not in known for topic in claim.table.topics)
+            new = self._new_topics(claim)
+            if self.topics.entry_count + new > self._max_topic_entries and self.topics.is_changing:
+                self.topics.change_some(None)
+                new = self._new_topics(claim)
             if self.topics.entry_count + new > self._max_topic_entries:
                 raise RegistrationRefusedError(
                     f"{who}: {new} new topics beside {self.topics.entry_count} entries are too many (maxTopicEntries)"
                 )
+
+    def _new_topics(self, claim: Registration) -> int:
+        return len(claim.table.topics.keys() - self.topics.of_broker(claim.broker_name).keys())
 
     def _take_place(self, group: BrokerGroup, claim: Registration, now_ms: int) -> None:
         if self._names.get((claim.cluster, claim.address), claim.broker_name) != claim.broker_name:
@@ -300,8 +305,7 @@ class RouteTable:
         # RocketMQ's brokers send a table of one topic as an increment: the other topics remain.
         is_whole = not claim.table.is_increment and len(claim.table.topics) != 1
         if leads and self.delete_missing_topics and not claim.table.mappings and is_whole:
-            for topic in set(self.topics.of_broker(group.name)).difference(claim.table.topics):
-                self.topics.remove(topic, [group.name])
+            self.topics.remove_all(group.name, self.topics.of_broker(group.name).keys() - claim.table.topics.keys())
 
     def _note_new_min(self, group: BrokerGroup, claim: Registration) -> None:
         """Note that a member has a smaller id than all others: notify them, or itself when there are none."""

@@ -2,13 +2,13 @@
 
     topic -> broker name -> QueueData, and a revision per topic for those who wait for a change
     broker name -> its topics, so that the end of a broker costs only as much as it had topics
-    registration of many topics -> entered some at a time; a topic that is asked for meanwhile, at once
+    change of many topics -> made in some at a time, after the changes before it; in a topic that is asked for, at once
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (topicQueueTable), 5.3.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -17,25 +17,39 @@ from nameserver.core.model import PERM_READ, PERM_WRITE, QueueData, TopicTable
 UNIT, UNIT_SUBSCRIPTION = 1, 2
 """Bits of `sys_flag`."""
 
-ENTERED_AT_ONCE = 1000
-"""Topics entered in one step, about a millisecond."""
+CHANGED_AT_ONCE = 1000
+"""Topics that are changed in one step, about a millisecond."""
+
+_UNFINISHED_MAX = 8
+"""Changes of more topics that may be unfinished; one more finishes the oldest in one step."""
 
 
 @dataclass(slots=True)
-class _Entering:
-    """Topics of one broker name that count, and are not all in the table yet.
+class _Change:
+    """A change of one broker name's queues in many topics, which counts, and is not made in all of them yet.
 
     Attributes:
-        left: those that are not.
-        is_news: they take the place of what the table has; else only those are entered that it lacks.
-        is_read_only: they are entered without the permission to write.
+        topics: all of them.
+        left: those in which it is not made, except for `early`.
+        make: makes it in one topic. Making it twice, with no other change of the topic between, is as making it once.
+        adds: it adds queues.
+        early: topics in which it was made out of turn.
     """
 
     broker_name: str
-    topics: Mapping[str, QueueData]
+    topics: Collection[str]
     left: Iterator[str]
-    is_news: bool
-    is_read_only: bool
+    make: Callable[[str], None]
+    adds: bool
+    early: set[str] = field(default_factory=set)
+
+    def go_on(self, count: int | None) -> int:
+        """Make it in so many more topics (None: in all); return in how many, fewer than `count` at the end."""
+        topics = list(islice(self.left, count))
+        for topic in topics:
+            if topic not in self.early:
+                self.make(topic)
+        return len(topics)
 
 
 class TopicIndex:
@@ -52,25 +66,24 @@ class TopicIndex:
         self._revisions: dict[str, int] = {}
         self._mappings: dict[str, dict[str, Any]] = {}
         self._entry_count = 0
-        self._entering: _Entering | None = None
+        self._unfinished: list[_Change] = []  # in their order
 
     def __len__(self) -> int:
-        """Return the number of topics in the table; those still to be entered do not count."""
+        """Return the number of topics in the table; while `is_changing` some may be added or removed."""
         return len(self._queues)
 
     def __iter__(self) -> Iterator[str]:
-        self._enter_all()
+        self.change_some(None)
         return iter(self._queues)
 
     @property
     def entry_count(self) -> int:
-        """Return the number of pairs of a topic and a broker name; an upper bound while `is_entering`."""
-        return self._entry_count + (len(self._entering.topics) if self._entering is not None else 0)
+        """Return the number of pairs of a topic and a broker name; an upper bound while `is_changing`."""
+        return self._entry_count + sum(len(change.topics) for change in self._unfinished if change.adds)
 
     def queues(self, topic: str) -> Mapping[str, QueueData]:
         """Return the queues by broker name; empty when the topic is unknown."""
-        if self._entering is not None and topic in self._entering.topics:
-            self._enter(self._entering, topic)
+        self._settle(topic)
         return self._queues.get(topic, {})
 
     def revision(self, topic: str) -> int:
@@ -82,7 +95,7 @@ class TopicIndex:
         return self._mappings.get(topic)
 
     def enter(self, broker_name: str, topics: Mapping[str, QueueData], *, is_news: bool, is_read_only: bool) -> None:
-        """Set the queues of topics on one broker name. All count at once; most of many are entered by `enter_some`.
+        """Set the queues of topics on one broker name. All count at once; most of many are entered by `change_some`.
 
         Args:
             broker_name: of all these queues.
@@ -90,38 +103,51 @@ class TopicIndex:
             is_news: they take the place of what is known; else only topics are added that the broker name lacks.
             is_read_only: they count without the permission to write.
         """
-        self._enter_all()
-        self._entering = _Entering(broker_name, topics, iter(topics), is_news, is_read_only)
-        self.enter_some()
+
+        def make(topic: str) -> None:
+            if is_news or broker_name not in self._queues.get(topic, ()):
+                queue = topics[topic]
+                self._put(topic, replace(queue, perm=queue.perm & ~PERM_WRITE) if is_read_only else queue)
+
+        self._change(broker_name, topics, make, adds=True)
 
     @property
-    def is_entering(self) -> bool:
-        """Return whether topics of a registration are still to be entered, by `enter_some`."""
-        return self._entering is not None
+    def is_changing(self) -> bool:
+        """Return whether a change of many topics is to be finished, by `change_some`."""
+        return bool(self._unfinished)
 
-    def enter_some(self, count: int | None = ENTERED_AT_ONCE) -> None:
-        """Enter so many of the topics that are still to be entered; None: all."""
-        if self._entering is None:
+    def change_some(self, count: int | None = CHANGED_AT_ONCE) -> None:
+        """Make unfinished changes in so many topics; None: in all."""
+        while self._unfinished:
+            change = self._unfinished[0]
+            made = change.go_on(count)
+            if made == count:
+                return
+            del self._unfinished[0]
+            count = None if count is None else count - made
+
+    def _change(self, broker_name: str, topics: Collection[str], make: Callable[[str], None], *, adds: bool) -> None:
+        """Make a change in these topics, now if they are few; `topics` is not to be changed afterwards."""
+        if len(topics) <= CHANGED_AT_ONCE:
+            for topic in topics:
+                self._settle(topic)
+                make(topic)
             return
-        topics = list(islice(self._entering.left, count))
-        for topic in topics:
-            self._enter(self._entering, topic)
-        if len(topics) != count:
-            self._entering = None
+        if len(self._unfinished) == _UNFINISHED_MAX:
+            self._unfinished.pop(0).go_on(None)
+        self._unfinished.append(_Change(broker_name, topics, iter(topics), make, adds))
+        self.change_some(CHANGED_AT_ONCE)
 
-    def _enter_all(self) -> None:
-        """Enter all, before the table changes otherwise or is gone through."""
-        if self._entering is not None:
-            self.enter_some(None)
-
-    def _enter(self, entering: _Entering, topic: str) -> None:
-        if entering.is_news or entering.broker_name not in self._queues.get(topic, ()):
-            queue = entering.topics[topic]
-            self._put(topic, replace(queue, perm=queue.perm & ~PERM_WRITE) if entering.is_read_only else queue)
+    def _settle(self, topic: str) -> None:
+        """Make all unfinished changes in one topic."""
+        for change in self._unfinished:
+            if topic in change.topics and topic not in change.early:
+                change.early.add(topic)
+                change.make(topic)
 
     def put(self, topic: str, queue: QueueData) -> None:
         """Set the topic's queues on one broker name."""
-        self._enter_all()
+        self._settle(topic)
         self._put(topic, queue)
 
     def _put(self, topic: str, queue: QueueData) -> None:
@@ -144,14 +170,17 @@ class TopicIndex:
 
     def remove(self, topic: str, broker_names: Iterable[str] | None = None) -> None:
         """Remove a topic from some broker names or (None) from all; unknown ones are ignored."""
-        self._enter_all()
+        self._settle(topic)
+        self._remove(topic, broker_names)
+
+    def _remove(self, topic: str, broker_names: Iterable[str] | None) -> None:
         queues = self._queues.get(topic)
         if queues is None:
             return
         gone = set(queues) if broker_names is None else set(queues).intersection(broker_names)
         for name in gone:
             del queues[name]
-            del self._of_broker[name][topic]
+            self._of_broker.get(name, {}).pop(topic, None)
             self._entry_count -= 1
         if not queues:
             del self._queues[topic], self._revisions[topic]
@@ -161,17 +190,23 @@ class TopicIndex:
 
     def remove_brokers(self, broker_names: set[str]) -> None:
         """Remove broker names whose last member has left."""
-        if self._entering is not None and self._entering.broker_name in broker_names:
-            self._entering = None
         for name in broker_names:
-            for topic in self.of_broker(name):
-                self.remove(topic, broker_names)
+            topics = self.of_broker(name)
             self._of_broker.pop(name, None)
+            self._unfinished = [change for change in self._unfinished if change.broker_name != name]
+            self.remove_all(name, topics)
 
-    def of_broker(self, broker_name: str) -> list[str]:
-        """Return the topics with queues on that broker name."""
-        self._enter_all()
-        return list(self._of_broker.get(broker_name, ()))
+    def remove_all(self, broker_name: str, topics: Collection[str]) -> None:
+        """Remove these topics from one broker name; `topics` is not to be changed afterwards."""
+        self._change(broker_name, topics, lambda topic: self._remove(topic, [broker_name]), adds=False)
+
+    def of_broker(self, broker_name: str) -> dict[str, None]:
+        """Return the topics with queues on that broker name, in order; while `is_changing` perhaps some more."""
+        topics = dict(self._of_broker.get(broker_name, {}))
+        for change in self._unfinished:
+            if change.broker_name == broker_name:
+                topics |= dict.fromkeys(change.topics)
+        return topics
 
     def wipe_write(self, broker_name: str) -> int:
         """Take the write permission off all topics of a broker name; return their number."""
@@ -182,13 +217,16 @@ class TopicIndex:
         return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        def make(topic: str) -> None:
+            queue = self._queues.get(topic, {}).get(broker_name)
+            if queue is not None:
+                self._put(topic, replace(queue, perm=change(queue.perm)))
+
         topics = self.of_broker(broker_name)
-        for topic in topics:
-            queue = self._queues[topic][broker_name]
-            self.put(topic, replace(queue, perm=change(queue.perm)))
+        self._change(broker_name, topics, make, adds=False)
         return len(topics)
 
     def with_flag(self, wanted: Callable[[int], bool]) -> list[str]:
         """Return the topics for whose `sys_flag`, on the first broker name that has them, `wanted` is true."""
-        self._enter_all()
+        self.change_some(None)
         return [topic for topic, queues in self._queues.items() if wanted(next(iter(queues.values())).sys_flag)]

@@ -23,7 +23,7 @@ from tests.nameserver.conftest import Peer, Served
 
 BROKER = {"clusterName": "c", "brokerName": "b", "brokerAddr": "h:1", "brokerId": "0", "haServerAddr": "h:2"}
 
-ENTER_SOME = TopicIndex.enter_some
+CHANGE_SOME = TopicIndex.change_some
 TOPICS = 60_000
 PART_OF_READING = 0.125
 """A step that reads the body takes as long as reading does; one that enters all topics, a third of that; ours 2 %."""
@@ -78,17 +78,30 @@ async def test_a_registration_of_many_topics_is_read_beside_the_loop_and_one_of_
 
     async def register_whole(peer: Peer) -> None:
         await register(peer, body)
-        await served.until(lambda: not topics.is_entering)
+        await served.until(lambda: not topics.is_changing)
 
     assert await longest_step_s(lambda: register_whole(peer)) < limit_s
     assert len(topics) == TOPICS
+
+    async def change_meanwhile(peer: Peer) -> None:
+        await peer.ask(103, BROKER, registration([b"topic-%d" % number for number in range(TOPICS)], counter=2))
+        assert topics.is_changing
+        assert (await peer.ask(216, {"topic": f"topic-{TOPICS - 1}"})).code == 0
+        await peer.close()
+        await served.until(lambda: not served.server.table.has_members and not topics.is_changing)
+
+    assert await longest_step_s(lambda: change_meanwhile(peer)) < limit_s, "nor a deletion, or the broker's end"
+    assert len(topics) == 0
+    peer = await served.peer()
     million = registration([b"t"] * 1_000_000)
     assert await longest_step_s(lambda: register(peer, million)) < limit_s
     assert codes == [0, 1]
     with patch("nameserver.broker_requests._AT_ONCE_BYTES", len(body)):  # as it once was: the loop reads it
         other = await served.peer()
         assert await longest_step_s(lambda: register(other, body)) > limit_s
-    with patch.object(TopicIndex, "enter_some", lambda topics: ENTER_SOME(topics, None)):  # and enters all at once
+    with patch.object(
+        TopicIndex, "change_some", lambda topics, _=None: CHANGE_SOME(topics, None)
+    ):  # and enters all at once
         served.server.table.topics.remove_brokers({"b"})
         news = registration([b"topic-%d" % number for number in range(TOPICS)], counter=2)
         assert await longest_step_s(lambda: register(other, news)) > limit_s
