@@ -70,8 +70,9 @@ def test_three_brokers_each_are_the_members_of_one_raft_group() -> None:
     configs = [load_broker_config(conf, overrides_of(words)) for _, name, words in COMMANDS if name == conf.name]
     groups = [configs[first : first + 3] for first in (0, 3, 6, 9)]
     assert [group[0].raft.group for group in groups] == ["broker-a", "broker-b", "broker-c", "broker-chaos"]
-    assert [group[0].raft.preferred_leader for group in groups] == [None, "n1", "n2", None]
-    for group in groups:
+    for group, preferred in zip(groups, ("n0", "n1", "n2", None), strict=True):
+        assert [config.raft.preferred_leader for config in group] == [preferred] * 3
+        assert [config.broker.default_topic_queue_count for config in group] == [3] * 3
         assert {config.broker.broker_name for config in group} == {group[0].raft.group}
         assert [config.raft.self_id for config in group] == ["n0", "n1", "n2"]
     for group in groups[:3]:
