@@ -4,6 +4,8 @@ GREETING {nonce} --> {nonce}        then every request on this connection has a 
 
 With the first claim that has a valid seal, the connection itself leaves the quotas: what is passed on counts for the
 clients. Without a secret nothing is proven, and all that is passed on counts for the member's address.
+
+Requests on a connection have rising numbers (opaques). One that arrives a second time is not served again.
 """
 
 import logging
@@ -18,6 +20,7 @@ from broker.subsystem import Serve
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection, RequestHandler
+from ledgermq.remoting.outgoing_requests import OPAQUE_MAX
 from ledgermq.remoting.proof import Secrets, make_nonce
 from ledgermq.remoting.refusal import Cause, Refusal
 
@@ -87,7 +90,7 @@ class MemberRequests:
         theirs, own = read_nonce(command.ext.get("nonce", "")), make_nonce()
         checks, handler = ClaimChecks(self.secrets, own, theirs), self._handler()
         handler.on_closed(connection)  # ends what it was before as a client, which the new handler does not know
-        connection.serve_by(_PassedOn(self, checks, self._role, handler))
+        connection.serve_by(_PassedOn(self, checks, self._role, handler, command.opaque))
         connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex(), "version": VERSION})
 
     def answer_member(self, connection: Connection, command: Command) -> None:
@@ -102,13 +105,16 @@ class MemberRequests:
 
 
 class _PassedOn:
-    """Serves the requests that one member passes on."""
+    """Serves the requests that one member passes on; `last` is the number of its greeting."""
 
-    def __init__(self, requests: MemberRequests, checks: ClaimChecks, role: Role, handler: RequestHandler) -> None:
+    def __init__(
+        self, requests: MemberRequests, checks: ClaimChecks, role: Role, handler: RequestHandler, last: int
+    ) -> None:
         self._requests = requests
         self._checks = checks
         self._role = role
         self._handler = handler
+        self._last = last
         self._is_exempt = False
         self._clients: dict[str, RelayedClient] = {}
 
@@ -121,6 +127,10 @@ class _PassedOn:
         Raises:
             Refusal: NOT_LEADER, another node leads, or none: nothing was placed; or as for the client itself.
         """
+        if not self._is_next(command.opaque):
+            if not command.is_oneway:
+                connection.answer(())  # the first one has an answer
+            return
         if command.code == GREETING:
             self.on_closed(connection)  # the member tells again which clients it has
             self._requests.greet(connection, command)
@@ -148,6 +158,13 @@ class _PassedOn:
             self._requests.postponed.add(client, command)
         else:  # the member reads on for its other clients
             raise Refusal(Cause.BUSY, "[OVERLOAD]system busy, a quota of this client is used up", retry_after_ms=1000)
+
+    def _is_next(self, number: int) -> bool:
+        """Note the number of a request; return whether it is beyond the last one. It is 0 again after the largest."""
+        is_next = 0 < (number - self._last) & OPAQUE_MAX <= OPAQUE_MAX // 2
+        if is_next:
+            self._last = number
+        return is_next
 
     def on_closed(self, connection: Connection) -> None:
         """Remove the clients behind the member, which cannot be reached any more."""

@@ -16,7 +16,8 @@ from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 Settle = Callable[[Command | RemotingError], None]
 """Called exactly once, with the answer or with the error. Must not raise."""
 
-_OPAQUE_MASK: Final = 0x7FFFFFFF
+OPAQUE_MAX: Final = 0x7FFFFFFF
+"""Largest number of a request."""
 
 
 class _Waiting(NamedTuple):
@@ -49,7 +50,7 @@ class OutgoingRequests:
     def next_opaque(self) -> int:
         """Return the next opaque; a number is used again after 2^31 requests."""
         opaque = self._opaque
-        self._opaque = (opaque + 1) & _OPAQUE_MASK
+        self._opaque = (opaque + 1) & OPAQUE_MAX
         return opaque
 
     def add(self, command: Command, timeout_s: float, settle: Settle) -> None:

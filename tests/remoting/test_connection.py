@@ -309,7 +309,7 @@ async def test_each_request_has_its_own_answer_however_many_wait(connection: Con
 async def test_ids_that_are_used_again_too_soon_are_found(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq.remoting.outgoing_requests._OPAQUE_MASK", 3)
+    monkeypatch.setattr("ledgermq.remoting.outgoing_requests.OPAQUE_MAX", 3)
     assert await answers_of_ten_requests(connection) != list(range(11, 21))
 
 

@@ -319,6 +319,10 @@ def request_without_an_answer_is_passed_on_again() -> Planted:
     return patch.object(PassOn, "_lost", lambda passing, waiting, _: passing._hold(waiting))
 
 
+def request_that_arrives_twice_is_served_twice() -> Planted:
+    return patch("broker.passing.member_requests._PassedOn._is_next", lambda *_: True)
+
+
 def deposed_leader_counts_as_none() -> Planted:
     return patch("broker.passing.pass_on._NOT_LEADER", Cause.LEADER_CHANGED.slug)
 
@@ -402,6 +406,7 @@ BUGS = (
     StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint),
     StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 66),
     StackBug("request without an answer passed on again", request_without_an_answer_is_passed_on_again, ("R16",), 36),
+    StackBug("request that arrives twice served twice", request_that_arrives_twice_is_served_twice, ("R16",), 66),
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 66),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 66),

@@ -36,6 +36,7 @@ def test_no_seed_breaks_safety_or_liveness_and_seeds_do_what_they_are_for() -> N
         "killed in the middle of something",
         "leader elected",
         "log reset by install",
+        "passed on twice",
         "read served",
         "send acknowledged from a follower",
         "topic made",

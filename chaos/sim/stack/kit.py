@@ -84,7 +84,8 @@ class StackKit:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
         plan = cluster.plan
         if plan.callers + plan.administrators and self._sockets is None:
-            self._sockets = sockets = Sockets(cluster, Random(f"sockets {self._seed}"))
+            rng, doubles = Random(f"sockets {self._seed}"), Random(f"doubles {self._seed}")
+            self._sockets = sockets = Sockets(cluster, rng, doubles)
             dice = Random(f"asks {self._seed}")
             self._callers = [Caller(cluster, self._log, sockets, f"c{one}", dice) for one in range(plan.callers)]
             dice = Random(f"administers {self._seed}")

@@ -1,6 +1,7 @@
 """Sockets: connections between the brokers of a simulation, and of clients to them, in virtual time.
 
 dial --latency--> accept          bytes arrive in order, whole, later; while the network cuts a direction, they wait
+a broker writes to a broker       in some weather the same frames arrive twice: more than TCP would do, on purpose
 a process is killed               the other ends learn it          its machine loses power: they learn nothing, and
                                                                    only when it is up again are their bytes refused
 """
@@ -125,11 +126,13 @@ class Sockets:
     Args:
         cluster: the group; node `n0` listens at port 10911, `n1` at the next one.
         rng: draws latencies.
+        doubles: draws what arrives twice.
     """
 
-    def __init__(self, cluster: Any, rng: Random) -> None:
+    def __init__(self, cluster: Any, rng: Random, doubles: Random) -> None:
         self._cluster = cluster
         self._rng = rng
+        self._doubles = doubles
         self._ends: dict[Owner, list[End]] = {}
         self._ways: dict[End, deque[tuple[int, bytes | None]]] = {}
         self._port = _FIRST_OWN_PORT
@@ -178,11 +181,19 @@ class Sockets:
         """Carry bytes, or the end of the stream (None), from one end to the other."""
         if end.is_reset:
             return
-        way = self._ways[end]
-        due_us = self._cluster.clock.now_us + self._latency_us()
-        way.append((max(due_us, way[-1][0] + 1 if way else 0), data))
-        if len(way) == 1:
-            self._cluster.clock.call_at(way[0][0], lambda: self._arrive(end))
+        way, is_first = self._ways[end], not self._ways[end]
+        due_us = max(self._cluster.clock.now_us + self._latency_us(), 0 if is_first else way[-1][0] + 1)
+        way.append((due_us, data))
+        if data is not None and self._is_doubled(end):
+            self._cluster.mark("passed on twice")
+            way.append((due_us + 1, data))
+        if is_first:
+            self._cluster.clock.call_at(due_us, lambda: self._arrive(end))
+
+    def _is_doubled(self, end: End) -> bool:
+        rate, names = self._cluster.network.weather.double_rate, self._cluster.plan.names
+        is_between_brokers = end.owner.name in names and end.other.owner.name in names
+        return bool(rate) and is_between_brokers and self._doubles.random() < rate
 
     def _arrive(self, end: End) -> None:
         way, clock = self._ways[end], self._cluster.clock

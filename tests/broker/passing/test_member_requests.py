@@ -42,6 +42,8 @@ class Carrier(Connection):
 
     def __init__(self, requests: MemberRequests) -> None:
         super().__init__(Greeted(requests), Limits(in_flight=4), lambda _: None, lambda _connection, _reason: None)
+        self.next = 0
+        self.last = b""
         self.nonces: list[bytes] = []
         self.refusals: list[Refusal] = []
         self.connection_made(MemoryTransport(("10.0.0.2", 4000)))
@@ -58,13 +60,20 @@ class Carrier(Connection):
 
     def greet(self) -> Claims:
         own = make_nonce()
-        self.data_received(encode(Command(GREETING, ext={"nonce": own.hex(), "version": VERSION})))
+        self.receive(Command(GREETING, ext={"nonce": own.hex(), "version": VERSION}))
         return Claims(self.requests.secrets, own, self.nonces[-1])
 
     def pass_on(self, claims: Claims, client: str, body: bytes = b"", *, is_oneway: bool = False) -> None:
         command = Command(310, flag=ONEWAY_FLAG if is_oneway else 0, ext={"b": "T"}, body=body)
         command.remark = claims.make(command, client)
-        self.data_received(encode(command))
+        self.receive(command)
+
+    def receive(self, command: Command) -> None:
+        """Take the next request of the member; `last` is its frame."""
+        command.opaque = self.next
+        self.next = (self.next + 1) % 2**31
+        self.last = encode(command)
+        self.data_received(self.last)
 
 
 class Greeted(NoRequests):
@@ -91,6 +100,22 @@ async def test_a_member_that_greets_again_on_its_connection_leaves_no_clients_be
     assert served.closed == [carrier, first, carrier]  # what it was before it greeted ends, too: a client with a user
     carrier.connection_lost(None)
     assert served.closed == [carrier, first, carrier, second]
+
+
+@pytest.mark.parametrize("secrets", [(), (SECRET,)])
+@pytest.mark.parametrize("is_oneway", [False, True])
+async def test_what_arrives_twice_is_served_once(tmp_path: Path, secrets: Secrets, is_oneway: bool) -> None:
+    """The second request of a client has no seal of its own."""
+    served, carrier = made(tmp_path, secrets)
+    carrier.next = 2**31 - 2  # so that the numbers begin at 0 again
+    claims = carrier.greet()
+    carrier.data_received(carrier.last)
+    for body in (b"first", b"second"):
+        carrier.pass_on(claims, "10.0.0.7:1", body, is_oneway=is_oneway)
+        carrier.data_received(carrier.last)
+    assert served.bodies == [b"first", b"second"]
+    assert not (carrier.is_closed or carrier.refusals)
+    assert (len(carrier.nonces), carrier.in_flight) == (1, 1 if is_oneway else 3), "none is left to be answered"
 
 
 async def test_a_connection_ends_with_the_first_claim_that_is_not_valid(tmp_path: Path) -> None:
@@ -132,7 +157,7 @@ async def test_without_a_secret_a_member_is_in_the_quotas_of_its_address(tmp_pat
 @pytest.mark.parametrize("version", [{}, {"version": "1"}, {"version": "x" * 5000}])
 async def test_a_member_of_another_release_is_told_so(tmp_path: Path, version: dict[str, str]) -> None:
     _, carrier = made(tmp_path)
-    carrier.data_received(encode(Command(GREETING, ext={"nonce": make_nonce().hex()} | version)))
+    carrier.receive(Command(GREETING, ext={"nonce": make_nonce().hex()} | version))
     (refusal,) = carrier.refusals
     assert refusal.cause is Cause.NOT_SUPPORTED
     assert "all members must run the same release" in refusal.remark
