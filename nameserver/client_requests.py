@@ -39,6 +39,17 @@ _FIRST_ASKED = "first asked"
 
 _ASKED_MAX = 1000
 
+_REFUSED = "refused"
+"""Attribute of a connection: the last topic whose route it asked for has none."""
+
+_IS_PRODUCERS = "is a producer's"
+"""Attribute of a connection: its client makes topics by sending to them."""
+
+_TEMPLATE = "TBW102"
+_TEMPLATE_SINCE = 435
+"""Ordinal of V5_1_1 in MQVersion. Java clients before it, mqadmin too, ask for the template's route every 30 s; later
+ones when they send to a topic that has no route."""
+
 _GO = "GO"
 
 _STANDARD_JSON_SINCE = 401
@@ -111,12 +122,15 @@ class ClientRequests:
         if route is None and config.spread_sends and MARK in topic:
             named = self._table.route(topic.partition(MARK)[2])
             route = named_group(named, topic) if named is not None else None
+        connection.attributes[_REFUSED], was_refused = route is None, connection.attributes.get(_REFUSED, False)
         if route is None:
             remark = f"No topic route info in name server for the topic: {topic}{_FAQ}"
             raise Refusal(Cause.TOPIC_NOT_EXIST, remark)
         order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if config.order_message_enable else None
         route = _in_zone(route, command.ext)
         is_ours = "waitMillis" in command.ext  # our clients learn of a new leader at once
+        if topic == _TEMPLATE and was_refused and command.version >= _TEMPLATE_SINCE:
+            connection.attributes[_IS_PRODUCERS] = True
         if config.spread_sends and order is None and not is_ours and self._is_producers(connection, command, topic):
             route = with_send_names(route, for_go=command.language == _GO)
         standard = optional_boolean(command.ext, "acceptStandardJsonOnly") or command.version >= _STANDARD_JSON_SINCE
@@ -126,9 +140,9 @@ class ClientRequests:
     def _is_producers(self, connection: Connection, command: Command, topic: str) -> bool:
         """Return whether a client asks for this route again after some time, as producers do and tools hardly ever.
 
-        None of Go's clients shows routes to people: they are told at once.
+        Known producers are told at once, and clients in Go, none of which shows routes to people.
         """
-        if command.language == _GO:
+        if command.language == _GO or _IS_PRODUCERS in connection.attributes:
             return True
         asked: dict[str, float] = connection.attributes.setdefault(_FIRST_ASKED, {})
         now_s = time.monotonic()

@@ -449,6 +449,27 @@ async def test_a_client_is_told_of_followers_when_it_asks_for_a_route_again_afte
     assert [len(route["brokerDatas"]) for route in (later, other)] == [1, 1]
 
 
+async def test_a_java_producer_that_makes_a_topic_is_told_of_followers_at_once(serve: Serve) -> None:
+    """It asks for the route of the template when its topic has none. mqadmin does not by itself."""
+    served = await serve()
+    leader, follower = [await served.peer() for _ in range(2)]
+    topics = {"TBW102": 7, "Orders": 6}
+    await leader.register("127.0.0.1:1", term="3", topics=topics)
+    await follower.register("127.0.0.1:2", 2, term="3")
+    for version, asked, names in (
+        (479, ("New", "TBW102"), [3, 3]),
+        (479, ("TBW102",), [1, 1]),
+        (479, ("New", "Orders", "TBW102"), [1, 1, 1]),
+        (434, ("New", "TBW102"), [1, 1]),
+    ):
+        client, found = await served.peer(), []
+        for topic in (*asked, "Orders"):
+            client.send(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": topic}, version=version))
+            answer = await client.answer()
+            found += [len(json.loads(bytes(answer.body))["brokerDatas"])] if answer.code == 0 else []
+        assert found == names, (version, asked)
+
+
 async def test_clients_in_go_are_told_of_followers_at_once(serve: Serve) -> None:
     served = await serve()
     leader, follower, client = [await served.peer() for _ in range(3)]

@@ -11,7 +11,7 @@ from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.groups.locks import GroupLocks
 from broker.groups.shared_locks import LOCKS, SharedLocks
 from broker.passing import pass_on as module
-from broker.passing.claims import VERSION
+from broker.passing.claims import VERSION, Claims
 from broker.passing.leader_link import LeaderLink
 from broker.passing.member_requests import CLIENT_GONE, GREETING
 from broker.passing.pass_on import PassOn
@@ -20,6 +20,7 @@ from broker.send.oneway import UNSETTLED_MAX_BYTES
 from broker.timers import Timers
 from ledgermq.remoting.client import NoRequests
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.frame import FrameParser
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import make_nonce
@@ -125,6 +126,18 @@ async def test_what_was_held_is_passed_on_in_order_before_what_comes_later(follo
     assert await follower.answered(1, 2, 3, 4) == [(opaque, 0, "") for opaque in range(1, 5)]
     assert leader.taken == [b"1", b"2", b"3", b"4"]
     await leader.server.close()
+
+
+async def test_what_comes_in_one_turn_is_passed_on_in_one_write(follower: Follower) -> None:
+    connection = Connection(NoRequests(), Limits(), lambda _: None, lambda _, _reason: None)
+    transport = MemoryTransport(("10.0.0.2", 10911))
+    connection.connection_made(transport)
+    follower.pass_on._link = LeaderLink("10.0.0.2:10911", connection, Claims((), make_nonce(), make_nonce()), Limits())
+    for opaque in range(1, 65):
+        follower.send(opaque)
+    await asyncio.sleep(0)
+    (written,) = transport.writes
+    assert [command.body for command in FrameParser().feed(written)] == [b"%d" % number for number in range(1, 65)]
 
 
 async def test_what_a_node_refused_as_no_leader_goes_to_the_next_one_in_order(follower: Follower) -> None:
