@@ -190,6 +190,7 @@ class Broker:
             await self._registration.close()
         if self._parts is not None:
             self._parts.release()
+            await self._parts.passing.finish()
         for server in (self._server, self._vip_server):
             if server is not None:
                 await server.close()

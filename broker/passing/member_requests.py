@@ -60,6 +60,7 @@ class MemberRequests:
         secrets: of the cluster: who passes requests on must have one of them; none: no seal is asked for.
         trusts_all: without a secret, believe members on other machines, too.
         postponed: one-way requests that wait until a quota of their client is paid off.
+        members: the connections on which requests are passed on.
     """
 
     def __init__(self, role: Role, handler: Callable[[], RequestHandler], own: Mapping[int, Serve]) -> None:
@@ -69,6 +70,7 @@ class MemberRequests:
         self.secrets: Secrets = ()
         self.trusts_all = False
         self.postponed = Postponed()
+        self.members: set[Connection] = set()
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""
@@ -90,6 +92,7 @@ class MemberRequests:
         theirs, own = read_nonce(command.ext.get("nonce", "")), make_nonce()
         checks, handler = ClaimChecks(self.secrets, own, theirs), self._handler()
         handler.on_closed(connection)  # ends what it was before as a client, which the new handler does not know
+        self.members.add(connection)
         connection.serve_by(_PassedOn(self, checks, self._role, handler, command.opaque))
         connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex(), "version": VERSION})
 
@@ -168,6 +171,7 @@ class _PassedOn:
 
     def on_closed(self, connection: Connection) -> None:
         """Remove the clients behind the member, which cannot be reached any more."""
+        self._requests.members.discard(connection)
         for address in list(self._clients):
             self._forget(address)
 

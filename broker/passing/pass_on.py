@@ -124,6 +124,9 @@ _LOST_PAUSE_S: Final = 0.1
 _OLD_LINK_S: Final = 0.3
 """How long answers of the node that led before are waited for once it does not lead any more."""
 
+_LOOK_S: Final = 0.01
+"""Seconds between two looks whether it has answered everything."""
+
 _ROUNDS_MAX: Final = 4
 """Rounds in which a leader is told of clients; the second and later ones are for what came meanwhile."""
 
@@ -218,6 +221,11 @@ class PassOn:
         """Number of requests that wait for a leader."""
         return len(self._held)
 
+    @property
+    def in_flight(self) -> int:
+        """Number of requests, without POP, that wait for the leader's answer."""
+        return self._in_flight
+
     # ---- requests
 
     def take(self, connection: Connection, command: Command) -> None:
@@ -226,7 +234,7 @@ class PassOn:
         now = self._loop.time()
         waiting = Waiting(self._number, now + HOLD_S, connection, command)
         link = self._link
-        if link is None or self._held or connection.is_relayed or not self._has_room(link, now):
+        if self._is_stopped or link is None or self._held or connection.is_relayed or not self._has_room(link, now):
             self._hold(waiting)
         else:
             self._pass(link, waiting)
@@ -466,10 +474,15 @@ class PassOn:
     def _leave_link(self) -> None:
         link, self._link = self._link, None
         if link is not None:
-            self._loop.call_later(_OLD_LINK_S, self._close_link, link)
+            self._close_link(link, self._loop.time() + _OLD_LINK_S)
 
-    def _close_link(self, link: LeaderLink) -> None:
-        if self._link is None or self._link.connection is not link.connection:
+    def _close_link(self, link: LeaderLink, deadline: float) -> None:
+        """Close a connection that is not in use again, when all is answered, or at the deadline."""
+        if self._link is not None and self._link.connection is link.connection:
+            return
+        if link.connection.awaited and self._loop.time() < deadline:
+            self._loop.call_later(_LOOK_S, self._close_link, link, deadline)
+        else:
             link.connection.close("that node does not lead any more")
 
     async def _open_link(self) -> None:

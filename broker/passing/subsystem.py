@@ -1,5 +1,6 @@
 """The subsystem of requests that are passed on: who greets this node, and what this node passes on itself."""
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -27,6 +28,9 @@ _NOTHING: Final[Mapping[int, tuple[int, bytes]]] = {
 }
 """Requests that RocketMQ's tools send to every broker name of a route, whose answers they add up; each with the empty
 answer of a follower, which tools reach by a name for producers. The leader gives the full one."""
+
+_FINISH_S: Final = 0.5
+_LOOK_S: Final = 0.01
 
 _NAMED_S: Final = 30.0
 """Seconds for which a nameserver may still name a node that leads no more: members register again within that time."""
@@ -115,6 +119,18 @@ class PassingSubsystem(Subsystem):
     def release(self) -> None:
         """Refuse what waits for a leader."""
         self.pass_on.release()
+
+    async def finish(self) -> None:
+        """Wait until nothing is lost when the connections close, `_FINISH_S` at most.
+
+        The leader has answered what this node passed on, and the members that passed requests on to this node have left
+        it for the leader.
+        """
+        deadline = self._loop.time() + _FINISH_S
+        while self._role.leader_elsewhere is not None and self._loop.time() < deadline:
+            if not (self.pass_on.in_flight or self._requests.members):
+                return
+            await asyncio.sleep(_LOOK_S)
 
     def _divert(self) -> None:
         is_diverted = self.pass_on.is_open and self._role.is_in_election and not self._role.writable

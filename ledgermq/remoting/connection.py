@@ -202,6 +202,11 @@ class Connection(asyncio.Protocol):
         return self._queued_bytes + self.unsent_bytes
 
     @property
+    def awaited(self) -> int:
+        """Number of requests that were sent and are not answered yet."""
+        return len(self._outgoing)
+
+    @property
     def unfinished_since(self) -> float | None:
         """When the unfinished frame began (seconds of the loop's clock); None while it is within the free size.
 

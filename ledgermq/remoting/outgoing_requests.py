@@ -47,6 +47,10 @@ class OutgoingRequests:
         self._timer: asyncio.Handle | None = None
         self._timer_at = math.inf  # kept here: uvloop's handle of a time that is already due does not tell it
 
+    def __len__(self) -> int:
+        """Return how many requests wait for their answers."""
+        return len(self._waiting)
+
     def next_opaque(self) -> int:
         """Return the next opaque; a number is used again after 2^31 requests."""
         opaque = self._opaque

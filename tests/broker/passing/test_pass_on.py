@@ -299,6 +299,39 @@ async def test_a_broker_that_stops_refuses_what_it_holds(follower: Follower) -> 
     assert [(opaque, code) for opaque, code, _ in follower.client.answers] == [(1, 14), (2, 14)]
 
 
+async def test_a_broker_that_stops_refuses_what_it_would_pass_on(follower: Follower) -> None:
+    """The leader's answer may come when the connection of the client has closed."""
+    leader = Leader(accept)
+    follower.leads(await leader.start())
+    follower.send(1)
+    await follower.answered(1)
+    follower.pass_on.release()
+    follower.send(2)
+    assert follower.client.answers == [(1, 0, ""), (2, 14, "not-leader")]
+    await leader.server.close()
+
+
+async def test_a_node_that_does_not_lead_any_more_is_left_when_it_has_answered_everything(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_OLD_LINK_S", 60.0)
+    asked: list[tuple[Connection, Command]] = []
+    old, new = Leader(lambda connection, command: asked.append((connection, command))), Leader(accept)
+    follower.leads(await old.start())
+    follower.send(1)
+    await eventually(lambda: bool(asked))
+    follower.leads(await new.start())
+    follower.send(2)
+    await follower.answered(2)
+    ((connection, command),) = asked
+    assert not connection.is_closed
+    connection.respond(command, 0, {})
+    await eventually(lambda: connection.is_closed, "the former leader is left")
+    assert follower.client.answers == [(2, 0, ""), (1, 0, "")]
+    for leader in (old, new):
+        await leader.server.close()
+
+
 async def test_a_node_that_refuses_as_no_leader_is_not_asked_again_at_once(
     follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
