@@ -5,20 +5,27 @@
 
 A message wakes one request of every group, not all: the others would find nothing. A request that was answered and left
 messages behind wakes the next (`wake_next`). A message in a group's retry topic wakes requests for the topic itself.
+Where there is no room for one more, the connection that holds most gives some up: a client cannot keep out others.
 
 Source: apache/rocketmq `broker/.../longpolling/PopLongPollingService.java`.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
+from itertools import islice
+from operator import itemgetter
+from typing import Final
 
 from broker.pop.handles import ANY_QUEUE
 from ledgermq.message.pop_handle import is_retry_topic, retry_topic
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from store.queues.consume_queue import ConsumeQueue
+
+_GIVEN_UP: Final = 8
+"""The connection that holds most gives up one in so many of those that it has more than the one that needs room."""
 
 
 class Hold(Enum):
@@ -79,6 +86,7 @@ class HeldPops:
         self._queue_count_max = queue_count_max
         self._held: dict[str, dict[str, _Queues]] = {}
         self._retries: dict[str, tuple[str, str]] = {}
+        self._of_connection: Counter[Connection] = Counter()
         self._count = 0
 
     def __len__(self) -> int:
@@ -93,12 +101,24 @@ class HeldPops:
         left_ms = pop.deadline_ms - self._clock_ms()
         if left_ms <= 0:
             return Hold.TOO_LATE
-        is_full = self._count >= self._count_max
-        if is_full or self.count(pop.topic, pop.group, pop.queue_id) >= self._queue_count_max:
+        if self.count(pop.topic, pop.group, pop.queue_id) >= self._queue_count_max:
+            return Hold.FULL
+        if self._count >= self._count_max and not self._give_way(pop.connection):
             return Hold.FULL
         pop.timer = self._loop.call_later(left_ms / 1000, self._time_over, pop)
         self._put(pop).append(pop)
         return Hold.HELD
+
+    def _give_way(self, connection: Connection) -> bool:
+        """Answer some of the oldest requests of the connection that holds most; False if this one holds as many."""
+        most, count = max(self._of_connection.items(), key=itemgetter(1))
+        more = count - self._of_connection[connection] - 1
+        if more < 1:
+            return False
+        for pop in list(islice((pop for pop in self._all() if pop.connection is most), more // _GIVEN_UP + 1)):
+            self._cancel(pop)
+            self._time_over(pop)
+        return True
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
         """Let requests that wait for these queues, which have new messages, try again."""
@@ -159,6 +179,7 @@ class HeldPops:
 
     def _put(self, pop: HeldPop) -> deque[HeldPop]:
         self._count += 1
+        self._of_connection[pop.connection] += 1
         for is_v2 in (False, True):
             self._retries[retry_topic(pop.topic, pop.group, is_v2=is_v2)] = pop.topic, pop.group
         return self._held.setdefault(pop.topic, {}).setdefault(pop.group, {}).setdefault(pop.queue_id, deque())
@@ -169,6 +190,9 @@ class HeldPops:
         pops = queues[pop.queue_id]
         pops.remove(pop)
         self._count -= 1
+        self._of_connection[pop.connection] -= 1
+        if not self._of_connection[pop.connection]:
+            del self._of_connection[pop.connection]
         if not pops:
             del queues[pop.queue_id]
         if not queues:

@@ -163,6 +163,21 @@ async def test_one_message_wakes_one_request_and_a_closed_one_takes_nothing(
     assert bodies(await second.answer_to(later)) == [b"n"]
 
 
+@pytest.mark.parametrize("desk", [{"pop_held_max": 20}], indirect=True)
+async def test_for_a_client_s_request_the_one_with_most_gives_some_up(
+    desk: Desk, client: MemoryClient, topic: str
+) -> None:
+    other = desk.client()
+    many = [client.start(CODE.POP_MESSAGE, pop_fields(consumerGroup="greedy", pollTime=20_000)) for _ in range(20)]
+    few = other.start(CODE.POP_MESSAGE, pop_fields(pollTime=20_000))
+    assert [(await client.answer_to(opaque)).code for opaque in many[:3]] == [210, 210, 210], "the oldest ones"
+    assert len(desk.parts.pop.held) == 18
+    many += [client.start(CODE.POP_MESSAGE, pop_fields(consumerGroup="greedy", pollTime=20_000)) for _ in range(2)]
+    assert (await pop(client, consumerGroup="greedy", pollTime=20_000)).code == 209
+    await send(desk.client(), b"m")
+    assert bodies(await other.answer_to(few)) == [b"m"]
+
+
 async def test_a_held_request_is_answered_when_its_time_is_over(client: MemoryClient, topic: str) -> None:
     answer = await pop(client, pollTime=100)
     assert (answer.code, answer.remark) == (210, "NO_MESSAGE_IN_QUEUE")
