@@ -552,7 +552,7 @@ class Connection(asyncio.Protocol):
             self._frame_since = None
         elif commands or self._frame_since is None:
             self._frame_since = self._last_input
-        if self._unfinished_bytes or held_bytes > UNFINISHED_FREE_BYTES:
+        if not self._unparsed and (self._unfinished_bytes or held_bytes > UNFINISHED_FREE_BYTES):
             self._count_unfinished(held_bytes)
         if self._line is not None:
             self._line.began(len(commands))
