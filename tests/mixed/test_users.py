@@ -103,8 +103,11 @@ async def test_acl_import_takes_the_users_of_a_java_brokers_store_on_which_ours_
         ask("createAcl", "-s", "User:alice", "-r", action[0], "-a", action[1], "-d", "Allow", "-i", "127.0.0.0/8")
     assert "User:alice" in ask("listAcl")
     java.kill()  # so users are in the database's log only
+    (key := tmp_path / "password-key").write_text("k" * 64)
+    key.chmod(0o600)
     store = java.home / "store"
-    ours = street.our_broker("broker-j", namesrv, {**_OURS_CHECKS, "storePathRootDir": store})
+    conf = {**_OURS_CHECKS, "storePathRootDir": store, "passwordKeyFile": key}
+    ours = street.our_broker("broker-j", namesrv, conf)
     (tools := tmp_path / "tools.yml").write_text(f"accessKey: {ROOT[0]}\nsecretKey: {ROOT[1]}\n")
 
     async def is_ours() -> bool:
