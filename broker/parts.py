@@ -74,8 +74,7 @@ class Parts:
         self.handler = BrokerRequestHandler(
             groups.clients, self.auth.guard, context.counting, context.turns, context.metadata, self.quotas
         )
-        self.acting = acting = ActingSubsystem(context, delay.deliveries)
-        delay.levels.delivered_elsewhere = acting.delayed_elsewhere
+        self.acting = acting = ActingSubsystem(context, delay.deliveries, self.transactions.service.first_left)
         self.passing = PassingSubsystem(
             context, groups.clients, groups.shared_locks, self.handler, groups.answer_group, acting.stand_back
         )

@@ -169,7 +169,14 @@ class Broker:
             config.tls.outgoing(), peer_secrets(self._node), trusts_all=self._node.raft.insecure_peers
         )
         secrets = peer_secrets(self._node)
-        self._parts.acting.open(self._client, self._signing, secrets, self._address, self._ha_address)
+        self._parts.acting.open(
+            self._client,
+            self._signing,
+            secrets,
+            self._address,
+            self._ha_address,
+            follows_rocketmq=self._node.polls_master,
+        )
         await self._listen(chosen.ask_controllers)
         self._run_timers(timers)
         await self._serve_metrics()

@@ -65,7 +65,7 @@ class OtherMasters:
         self._spawn = spawn
         self._clock_ms = clock_ms
         self._sending = asyncio.Semaphore(_AT_ONCE)
-        self._is_open = False
+        self._run: object | None = None  # of standing in: what waits to be sent is not sent in a later one
         self._under_way = 0
         self._idle = asyncio.Event()
         self.pause_s = 1.0
@@ -75,13 +75,13 @@ class OtherMasters:
 
     def open(self, deliveries: Deliveries) -> None:
         """Begin to take deliveries; those in the journal count as delivered already."""
-        self._is_open = True
+        self._run = object()
         for entry in self._journal.entries:
             entry.add_to(deliveries)
 
     def stop(self) -> None:
         """Begin no more sends."""
-        self._is_open = False
+        self._run = None
 
     async def settled(self) -> None:
         """Return when the sends under way have their answers, or none in time; after `stop`."""
@@ -91,14 +91,17 @@ class OtherMasters:
 
     def deliver(self, kind: DeliveryKind, drafts: Sequence[QueuedDraft], done: Done) -> None:
         """Send the drafts; `done(True)` when each is stored elsewhere or left to the own master."""
-        self._spawn(self._deliver(kind, drafts, done))
+        self._spawn(self._deliver(kind, drafts, done, self._run))
 
-    async def _deliver(self, kind: DeliveryKind, drafts: Sequence[QueuedDraft], done: Done) -> None:
-        await asyncio.gather(*(self._send(kind, draft) for draft in drafts))
-        if self._is_open:
+    async def _deliver(self, kind: DeliveryKind, drafts: Sequence[QueuedDraft], done: Done, run: object | None) -> None:
+        await asyncio.gather(*(self._send(kind, draft, run) for draft in drafts))
+        if self._goes_on(run):
             done(True)
 
-    async def _send(self, kind: DeliveryKind, draft: QueuedDraft) -> None:
+    def _goes_on(self, run: object | None) -> bool:
+        return run is not None and run is self._run
+
+    async def _send(self, kind: DeliveryKind, draft: QueuedDraft, run: object | None) -> None:
         topic = draft.topic.decode()
         why = "no other master has its topic"
         is_ours = topic in NOT_SENDABLE_TOPICS or is_internal_topic(topic)
@@ -106,21 +109,21 @@ class OtherMasters:
             if attempt:
                 await asyncio.sleep(self.pause_s)
             for master in await self._routes.masters_of(topic):
-                if not self._is_open:
+                if not self._goes_on(run):
                     return
-                why = await self._try(master, self._command(kind, master, topic, draft))
+                why = await self._try(master, self._command(kind, master, topic, draft), run)
                 if not why:
                     self._note(kind, topic, draft)
                     return
         self.left += 1
         _log.warning("a message for topic %s that waited here is left to the master of this name: %s", topic, why)
 
-    async def _try(self, master: OtherMaster, command: Command) -> str:
+    async def _try(self, master: OtherMaster, command: Command, run: object | None) -> str:
         """Send once; returns why it is not stored, or nothing."""
         self._under_way += 1
         try:
             async with self._sending:
-                if self.client is None or not self._is_open:
+                if self.client is None or not self._goes_on(run):
                     return "the master is back"
                 if not self._journal.make_room():
                     return "there is no room for the note of another delivery"

@@ -10,7 +10,7 @@ Source: apache/rocketmq `broker/.../BrokerController.java` (syncBrokerMemberGrou
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 import orjson
 
@@ -20,9 +20,11 @@ from broker.acting.other_masters import OtherMasters
 from broker.acting.routes import MemberRoutes
 from broker.admin.master_tables import progress_of
 from broker.context import BrokerContext
-from broker.delay.deliveries import Deliveries, DeliveryKind
+from broker.delay.deliveries import Deliveries, DeliveryKind, Noted
 from broker.leadership import Leadership
+from broker.state import names
 from broker.subsystem import Serve, Subsystem
+from broker.transactions.service import GROUP
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -31,8 +33,10 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.time_slice import TimeSlice
 
 _MASTER_ANSWERS_S = 1.0
+_SLICE_S = 0.005
 
 
 class ActingSubsystem(Subsystem):
@@ -44,11 +48,18 @@ class ActingSubsystem(Subsystem):
 
     leadership: Leadership
 
-    def __init__(self, context: BrokerContext, deliveries: Deliveries) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        deliveries: Deliveries,
+        first_half_left: Callable[[], Generator[None, None, int]],
+    ) -> None:
         self._config = config = context.config
         self._context = context
         self._role = context.role
         self._deliveries = deliveries
+        self._first_half_left = first_half_left
+        self._follows_rocketmq = False
         self._is_looking = False
         self._returning: list[tuple[Connection, Command]] = []  # masters that wait for the next look
         self._look_for_returning = asyncio.Lock()
@@ -58,9 +69,17 @@ class ActingSubsystem(Subsystem):
         self._journal = Journal(config.store.root / "standInDeliveries", lambda: context.store.log.min_offset)
         self.elsewhere = OtherMasters(config, self._routes, self._journal, context.spawn, context.clock_ms)
         self.hand_back = HandBack(context, deliveries, self._routes, self._take_progress)
+        deliveries.noted_elsewhere = self._noted
 
     def open(
-        self, client: RemotingClient, sending: RemotingClient, secrets: Secrets, address: str, ha_address: str
+        self,
+        client: RemotingClient,
+        sending: RemotingClient,
+        secrets: Secrets,
+        address: str,
+        ha_address: str,
+        *,
+        follows_rocketmq: bool,
     ) -> None:
         """Set what is needed to ask nameservers and other brokers.
 
@@ -70,7 +89,9 @@ class ActingSubsystem(Subsystem):
             secrets: of masters and slaves.
             address: `host:port` at which this broker serves clients.
             ha_address: at which it listens to slaves; empty: nowhere.
+            follows_rocketmq: whether the master may be RocketMQ's.
         """
+        self._follows_rocketmq = follows_rocketmq
         self._address, self._ha_address = address, ha_address
         self._routes.client, self.elsewhere.client = client, sending
         self.hand_back.open(client, secrets)
@@ -105,7 +126,10 @@ class ActingSubsystem(Subsystem):
             is_next = {min(group) for group in groups if own in group} == {own}
             is_away = (is_next if groups else self._role.stands_in) and not await self._master_answers()
             if not is_away:
+                stood_in = self._role.stands_in
                 self.leadership.stand_back()
+                if stood_in and self._follows_rocketmq:
+                    await self._keep_progress_of_halves()
             elif times == self._times_asked_back:
                 self._stand_in()
         finally:
@@ -177,11 +201,25 @@ class ActingSubsystem(Subsystem):
         for connection, command in returning:
             connection.respond(command, ResponseCode.SUCCESS)
 
-    def delayed_elsewhere(self) -> set[int]:
-        """Physical offsets of messages of delay levels that were delivered elsewhere."""
+    def _noted(self, kind: DeliveryKind) -> Noted:
+        """See `Deliveries.noted_elsewhere`."""
         with contextlib.suppress(OSError):
             self._journal.load()
-        return {entry.origin for entry in self._journal.entries if entry.kind == DeliveryKind.DELAY}
+        found = set[int]()
+        for entry in self._journal.entries.copy():
+            if entry.kind == kind:
+                found.add(entry.origin)
+            yield
+        return found
+
+    async def _keep_progress_of_halves(self) -> None:
+        """Keep, for RocketMQ's master, how far this slave has handed half messages to other masters.
+
+        RocketMQ has that progress as a consumer offset, so the master gets it with those that consumers left here.
+        """
+        await self.elsewhere.settled()
+        first = await _in_slices(self._first_half_left())
+        self._context.offsets.keep(names.HALF_TOPIC, GROUP, 0, first)
 
     def stand_back(self, connection: Connection, command: Command) -> None:
         """Serve STAND_BACK, see `broker.passing.member_requests`."""
@@ -211,3 +249,16 @@ class ActingSubsystem(Subsystem):
             settled = context.loop.create_future()
             context.appender.propose(change, settled.set_result)
             await settled
+
+
+async def _in_slices(steps: Generator[None, None, int]) -> int:
+    """Run steps to their end, and let others run in between."""
+    time_slice = TimeSlice(_SLICE_S)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return int(end.value)
+        if time_slice.is_over():
+            await asyncio.sleep(0)
+            time_slice = TimeSlice(_SLICE_S)

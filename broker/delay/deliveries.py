@@ -17,7 +17,7 @@ import enum
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from broker.append.appender import Appender
@@ -78,6 +78,10 @@ _MESSAGE_KINDS: Final = {
 """How deliveries are counted as arrivals; a revived message is not counted again."""
 
 
+Noted = Generator[None, None, set[int]]
+"""Steps that return the physical offsets of messages that waited here and that other masters have stored."""
+
+
 class Elsewhere(Protocol):
     """Takes the deliveries of a slave that stands in for its master: such a slave writes no records."""
 
@@ -94,6 +98,7 @@ class Deliveries:
     Attributes:
         run: changes with each `scan` and each `stop`.
         elsewhere: where deliveries go; None: into the log of this node.
+        noted_elsewhere: what this slave has delivered elsewhere, of a kind of deliveries.
         origins: physical offsets of delayed messages and timers that are delivered already.
         committed: physical offsets of half messages that are committed already.
         revived: store time (ms) of the last copy in a retry topic, by that topic and the physical offset of the origin.
@@ -121,6 +126,7 @@ class Deliveries:
         self._settled = asyncio.Event()
         self._under_way_elsewhere = 0
         self.elsewhere: Elsewhere | None = None
+        self.noted_elsewhere: Callable[[DeliveryKind], Noted] = _nothing_noted
         self.origins: set[int] = set()
         self.committed: set[int] = set()
         self.revived: dict[tuple[str, int], int] = {}
@@ -311,6 +317,11 @@ class Deliveries:
                 *_, store_ms, topic, _ = dispatch_fields(record, 0)
                 if topic.startswith(_RETRY_PREFIX):
                     self.revived[topic.decode(errors="replace"), origin] = store_ms
+
+
+def _nothing_noted(_kind: DeliveryKind) -> Noted:
+    yield from ()
+    return set()
 
 
 def _spans(marks: Iterable[int], first: int, end: int) -> deque[tuple[int, int]]:

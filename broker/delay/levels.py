@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
 from broker.context import BrokerContext
@@ -20,6 +20,7 @@ from broker.delay.deliveries import Deliveries, DeliveryKind
 from broker.state import names
 from broker.state.settings import DataVersion
 from broker.state.tables import offset_key
+from broker.subsystem import Steps
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, decode_properties
 from ledgermq.message.queue_unit import DELAY_LEVELS_MS
@@ -61,7 +62,6 @@ class DelayService:
     Attributes:
         delivered: messages stored in their real topic.
         dropped: messages whose topic was removed.
-        delivered_elsewhere: returns physical offsets of messages that this slave delivered at other masters.
     """
 
     def __init__(self, context: BrokerContext, deliveries: Deliveries) -> None:
@@ -86,7 +86,6 @@ class DelayService:
         ] = {}  # by level: messages before this queue offset wait at most until that loop time
         self._recording: asyncio.TimerHandle | None = None
         self._is_leading = False
-        self.delivered_elsewhere: Callable[[], Collection[int]] = frozenset
         self.delivered = 0
         self.dropped = 0
 
@@ -108,27 +107,31 @@ class DelayService:
         recorded = self._state.offsets.get(PROGRESS_KEY, {})
         return recorded | (self._next if self._is_leading and not self._role.is_slave else {})
 
-    def _behind_elsewhere(self, recorded: Mapping[int, int]) -> dict[int, int]:
+    def _behind_elsewhere(self, recorded: Mapping[int, int]) -> Generator[None, None, dict[int, int]]:
         """By level, the next queue offset behind messages that this slave delivered at other masters without a gap."""
-        delivered = self.delivered_elsewhere()
+        noted = yield from self._deliveries.noted_elsewhere(DeliveryKind.DELAY)
         ahead = {}
-        for index in range(LEVEL_MAX) if delivered else ():
+        for index in range(LEVEL_MAX) if noted else ():
             queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
             start = offset = max(recorded.get(index, 0), queue.min_offset) if queue is not None else 0
-            while queue is not None and (unit := queue.unit(offset)) is not None and unit[0] in delivered:
+            while queue is not None and (unit := queue.unit(offset)) is not None and unit[0] in noted:
                 offset += 1
+                yield
             if offset > start:
                 ahead[index] = offset
         return ahead
 
-    def all_offsets(self, connection: Connection, command: Command) -> None:
+    def all_offsets(self, connection: Connection, command: Command) -> Steps:
         """45: the next queue offset of each level, as the file `config/delayOffset.json` has it.
 
         A returning master of RocketMQ's takes over a slave's offsets whose version is not lower than its own.
         """
+        ahead = {}
+        if self._role.is_slave:
+            ahead = yield from self._behind_elsewhere(self._offsets())
         offsets = self._offsets()
-        ahead = self._behind_elsewhere(offsets) if self._role.is_slave else {}
-        levels = number_map({index + 1: offset for index, offset in sorted((offsets | ahead).items())})
+        offsets |= {index: offset for index, offset in ahead.items() if offset > offsets.get(index, 0)}
+        levels = number_map({index + 1: offset for index, offset in sorted(offsets.items())})
         counter = self._clock_ms() if ahead else 0  # RocketMQ's counts once per 200 deliveries: the time is higher
         version = dumps(DataVersion(counter, state_version=self._role.generation).to_json())
         body = b'{"dataVersion":' + version + b',"offsetTable":' + levels + b"}"

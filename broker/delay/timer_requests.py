@@ -7,6 +7,7 @@ Source: apache/rocketmq `broker/.../processor/RecallMessageProcessor.java`, `Adm
 
 import base64
 import binascii
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,14 +16,18 @@ from broker.context import BrokerContext
 from broker.delay.parking import RECALL_VERSION, Parking
 from broker.delay.timer_service import TimerService
 from broker.state.settings import PERM_WRITE
+from broker.subsystem import Steps
 from ledgermq.message.properties import encode_properties
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import StoreError
 from store.replicated_log import PLACED, AppendReceipt
 from store.timer.timer_message import TIMER_DELETE_KEY, TIMER_DELIVER_MS, delete_key, whole_number
+
+log = logging.getLogger(__name__)
 
 _TAG = "_RECALL_TAG_"
 _STORED = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
@@ -89,9 +94,24 @@ class TimerRequests:
         self._append(connection, handle, command.ext.get("producerGroup", ""), done)
         self._service.hold_back(key)
 
-    def check_point(self, connection: Connection, command: Command) -> None:
-        """60: the progress of timers, in the format of the file `config/timercheck`."""
-        connection.respond(command, ResponseCode.SUCCESS, body=self._service.index.check.encode())
+    def check_point(self, connection: Connection, command: Command) -> Steps:
+        """60: the progress of timers, in the format of the file `config/timercheck`.
+
+        A returning master of RocketMQ's takes over a slave's progress whose version is not lower than its own.
+        """
+        check = self._service.index.check
+        if self._role.is_slave:
+            try:
+                read_ms = yield from self._service.read_ms_elsewhere()
+            except StoreError as error:
+                log.error("the progress of timers that were delivered elsewhere cannot be read: %s", error)
+                read_ms = 0
+            check = self._service.index.check
+            if read_ms > check.read_ms:
+                now_ms = self._clock_ms()  # RocketMQ's counter counts flushes: the time is higher
+                version = {"state_version": self._role.generation, "timestamp": now_ms, "counter": now_ms}
+                check = check._replace(read_ms=read_ms, **version)
+        connection.respond(command, ResponseCode.SUCCESS, body=check.encode())
 
     def metrics(self, connection: Connection, command: Command) -> None:
         """61: the number of waiting timers by topic, in the format of the file `config/timermetrics`."""

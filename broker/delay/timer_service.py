@@ -12,7 +12,7 @@ end of its second, and again after a change of the leader; LedgerMQ delivers it 
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from broker.context import BrokerContext
@@ -25,7 +25,7 @@ from store.errors import DiskReadError, StoreError
 from store.log.drafts import QueuedDraft
 from store.time_slice import TimeSlice
 from store.timer.timer_index import TimerIndex
-from store.timer.timer_log import MAGIC_DEFAULT, TimerUnit
+from store.timer.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, TimerUnit
 from store.timer.timer_message import TimerMessage, parse_timer
 
 log = logging.getLogger(__name__)
@@ -156,6 +156,35 @@ class TimerService:
                 elif slot_ms == self.index.read_ms:
                     self.index.advance(slot_ms + self.index.precision_ms, _SLICE_S)
         self.index.close()
+
+    def read_ms_elsewhere(self) -> Generator[None, None, int]:
+        """The read time behind slots whose timers this slave has all delivered at other masters, found in steps.
+
+        Raises:
+            StoreError: the disk cannot read a slot.
+        """
+        noted = yield from self._deliveries.noted_elsewhere(DeliveryKind.TIMER)
+        read_ms, end_ms = self.index.read_ms, self._floor(self._clock_ms())
+        while noted and read_ms < end_ms:
+            open_ones, deletions = [], list[TimerUnit]()
+            for unit in self.index.units_at(read_ms):
+                if unit.magic & MAGIC_DELETE:
+                    deletions.append(unit)
+                elif unit.physical_offset not in noted:
+                    open_ones.append(unit)
+                yield
+            deleted = {timer.deletes for unit in deletions if (timer := self._timer_of(unit)) is not None}
+            for unit in open_ones:
+                timer = self._timer_of(unit) if deleted else None
+                if timer is None or timer.key not in deleted:
+                    return read_ms
+            read_ms = max(read_ms + self.index.precision_ms, self.index.skip_empty(read_ms, end_ms))
+            yield
+        return read_ms
+
+    def _timer_of(self, unit: TimerUnit) -> TimerMessage | None:
+        found = self._store.reader.look_up(unit.physical_offset)
+        return parse_timer(found, self.index.precision_ms) if found is not None else None
 
     def _first_read_ms(self) -> int:
         """The read time of an index without one of its own: early enough for every timer that the log may have."""

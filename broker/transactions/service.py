@@ -14,7 +14,7 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServic
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from broker.context import BrokerContext
@@ -35,9 +35,9 @@ from store.timer.metrics import TopicCounts
 
 log = logging.getLogger(__name__)
 
-_GROUP: Final = "CID_RMQ_SYS_TRANS"
-HALF_KEY: Final = offset_key(names.HALF_TOPIC, _GROUP)
-OP_KEY: Final = offset_key(names.OP_HALF_TOPIC, _GROUP)
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+HALF_KEY: Final = offset_key(names.HALF_TOPIC, GROUP)
+OP_KEY: Final = offset_key(names.OP_HALF_TOPIC, GROUP)
 
 _SLICE_S: Final = 0.005
 _RETRY_SECONDS: Final = 1.0
@@ -76,6 +76,7 @@ class TransactionService:
         )
         self._busy: dict[int, list[Callable[[], None]]] = {}  # by half offset being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that arrived while the table was loading
+        self._handed: dict[int, int] = {}  # given to `deliveries` while this slave stood in: half to physical offset
         self._recorded: tuple[int, int] | None = None
         self._run = 0
         self._is_ready = False
@@ -97,6 +98,7 @@ class TransactionService:
         half_start, op_start = progress.get(HALF_KEY, {}).get(0, 0), progress.get(OP_KEY, {}).get(0, 0)
         self._topics.restart(half_start, op_start)
         self._free_all()
+        self._handed.clear()
         self._recorded = (half_start, op_start)
         self.expect()
         self._load(self._run)
@@ -162,6 +164,15 @@ class TransactionService:
         self._check_later(self._config.transaction_check_interval_ms / 1000)
         while self._waiting:
             self._waiting.popleft()()
+
+    def first_left(self) -> Generator[None, None, int]:
+        """Queue offset of the first half message that is open and that no other master has, found in steps.
+
+        It holds for the last time that this slave stood in; 0 when it never did.
+        """
+        noted = yield from self._deliveries.noted_elsewhere(DeliveryKind.TRANSACTION)
+        left = (half for half, physical in self._handed.items() if physical not in noted)
+        return min([self._topics.table.progress()[0], *left])
 
     def look_up(self, physical_offset: int) -> Record | None:
         """See `TransactionTopics.look_up`."""
@@ -312,6 +323,7 @@ class TransactionService:
             self._free(half)
 
         self._busy[half.queue_offset] = []
+        self._handed[half.queue_offset] = half.physical_offset
         self._deliveries.deliver(DeliveryKind.TRANSACTION, half.queue_offset, [draft], done)
 
     def _put_back(self, half: Half) -> None:

@@ -1,11 +1,12 @@
 """A slave stands in for its master: what waits is delivered by the master of another name, once."""
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import orjson
 import pytest
@@ -20,6 +21,7 @@ from ledgermq.remoting.signature import Credentials
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
+from store.timer.checkpoint import TimerCheck
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.pop.support import pop_fields
 from tests.broker.test_broker import ask
@@ -193,8 +195,70 @@ async def test_a_slave_tells_of_delay_levels_up_to_the_first_message_that_it_lef
         told = orjson.loads(bytes(answer.body).replace(b"{1:", b'{"1":'))
         assert told["offsetTable"] == {"1": 2}
         assert told["dataVersion"]["counter"] > 10**12, "RocketMQ's master believes the higher version"
+        steps = street[SLAVE].parts.delay.levels.all_offsets(Mock(), Command(RequestCode.GET_ALL_DELAY_OFFSET))
+        assert len(list(steps)) == 3 + 2, "half a million notes do not hold up the loop"
         await street.stop(SLAVE)
         await street.start(SLAVE)
+
+
+async def test_a_slave_tells_of_timers_up_to_the_first_that_it_left(open_street: OpenStreet) -> None:
+    street = await open_street(recallMessageEnable=True)
+    await street.make(MASTER, "Here")
+    now_ms = time.time_ns() // 1_000_000
+    due = {b"1": now_ms + 1000, b"recalled": now_ms + 1000, b"2": now_ms + 2000, b"left": now_ms + 3000}
+    for body, at_ms in due.items():
+        await street.send(body, "Here" if body == b"left" else "T", f"TIMER_DELIVER_MS\x01{at_ms}\x02")
+    key = b"recalled".hex()
+    words = " ".join(("v1", "T", "m", str((due[b"recalled"] - 1) // 1000 * 1000 + 1), key))
+    fields = {"topic": "T", "recallHandle": base64.urlsafe_b64encode(words.encode()).decode()}
+    assert (await ask(street.client, street[MASTER], RequestCode.RECALL_MESSAGE, fields)).code == 0
+    await street.slave_has_all()
+    await street.stop(MASTER)
+    elsewhere = street[SLAVE].parts.acting.elsewhere
+    await eventually(lambda: elsewhere.stored == 2 and elsewhere.left == 1)
+    for _ in range(2):  # a process that has notes only tells the same
+        answer = await ask(street.client, street[SLAVE], RequestCode.GET_TIMER_CHECK_POINT, {})
+        told = TimerCheck.decode(bytes(answer.body))
+        assert told.read_ms == (due[b"left"] - 1) // 1000 * 1000, "the slot of the one that is left"
+        assert told.counter > 10**12, "RocketMQ's master believes the higher version"
+        await street.stop(SLAVE)
+        await street.start(SLAVE)
+
+
+async def test_a_slave_keeps_for_rocketmqs_master_which_half_messages_it_handed_on(open_street: OpenStreet) -> None:
+    street = await open_street()
+    await street.make(MASTER, "Here")
+    for topic, body in (("T", b"1"), ("T", b"2"), ("Here", b"only here"), ("T", b"4")):
+        await street.send(body, topic, "TRAN_MSG\x01true\x02PGROUP\x01p\x02")
+    await street.slave_has_all()
+    acting, offsets = street[SLAVE].parts.acting, street[SLAVE].parts.context.offsets
+    acting._follows_rocketmq = True
+    await street.stop(MASTER)
+    await eventually(lambda: acting.elsewhere.stored == 3 and acting.elsewhere.left == 1)
+    await street.start(MASTER)
+    await eventually(lambda: not street[SLAVE].parts.context.role.stands_in)
+    assert offsets.get("RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS", 0) == 2
+
+
+async def test_what_a_slave_had_not_sent_yet_is_sent_once_when_it_stands_in_again(
+    open_street: OpenStreet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.acting.routes._FRESH_S", 0)
+    street = await open_street(syncBrokerMemberGroupPeriod=3_600_000)
+    await street.make(MASTER, "Here")
+    await street.send(b"timer", "Here", later())
+    await street.slave_has_all()
+    await street.stop(MASTER)
+    slave = street[SLAVE].parts
+    slave.acting.elsewhere.pause_s = 0.5
+    slave.acting._stand_in()
+    await eventually(lambda: slave.delay.deliveries._under_way_elsewhere == 1)
+    slave.leadership.stand_back()
+    await street.make(OTHER, "Here")
+    slave.acting._stand_in()
+    await eventually(lambda: slave.acting.elsewhere.stored > 0)
+    await asyncio.sleep(3 * slave.acting.elsewhere.pause_s)
+    assert await street.bodies(OTHER, "Here") == [b"timer"]
 
 
 async def test_many_who_say_that_they_are_the_master_cost_few_looks_at_the_nameserver(open_street: OpenStreet) -> None:

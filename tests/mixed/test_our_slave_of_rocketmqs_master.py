@@ -1,0 +1,185 @@
+"""RocketMQ's master is away, and our slave is not: readers go on, and what waited at the master comes once."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from ledgermq.client import MessageQueue, Producer
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.errors import RemotingError
+from store.timer.checkpoint import TimerCheck
+from tests.broker.conftest import send_fields
+from tests.broker.pop.support import handle_fields, handles, pop_fields
+from tests.limits import STRANGER_WAIT_S, WAIT_S
+from tests.mixed.nodes import Node, Street
+from tests.mixed.test_java_brokers_here import copied, has_topic, registered
+from tests.mixed.test_masters_and_slaves import log_of
+from tests.mixed.traffic import brokers, consume, create_topic
+
+pytestmark = pytest.mark.long
+
+Eventually = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[None]]
+
+NAME = "broker-m"
+ACTING = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "brokerHeartbeatInterval": 500}
+TRANSACTIONS = {"transactionTimeOut": 1000, "transactionCheckInterval": 10_000}
+TIMER_S = 20.0
+TAKEN = {b"taken 0", b"taken 1", b"taken 2"}
+
+
+class Pair:
+    """RocketMQ's master, our slave, the master of another name, and our nameserver."""
+
+    def __init__(self, street: Street, eventually: Eventually, client: RemotingClient) -> None:
+        self._eventually = eventually
+        self._client = client
+        self.namesrv = street.our_nameserver({"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"})
+        asks_slaves = {"brokerRole": "ASYNC_MASTER", "totalReplicas": 2}  # when it is back, with two or more only
+        self.master = street.java_broker(NAME, self.namesrv, {**ACTING, **TRANSACTIONS, **asks_slaves})
+        ours = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterProtocol": "rocketmq", "slaveReadEnable": "true"}
+        ours |= {"transactionTimeOut": 1000, "transactionCheckInterval": 500}
+        ours |= {"haMasterAddress": f"127.0.0.1:{self.master.port + 1}"}
+        self.slave = street.our_broker(NAME, self.namesrv, {**ACTING, **ours})
+        self.other = street.our_broker("broker-o", self.namesrv)
+
+    async def ask(self, node: Node, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
+        return await self._client.request(node.address, Command(code, ext=fields, body=body), WAIT_S)
+
+    async def is_whole(self) -> bool:
+        members = {NAME: {0: self.master.address, 1: self.slave.address}, "broker-o": {0: self.other.address}}
+        return await brokers(self.namesrv) == members
+
+    async def send(self, topic: str, body: bytes, properties: str = "", **fields: str) -> None:
+        header = send_fields(topic, g=str(now_ms()), i=f"UNIQ_KEY\x01{body.hex()}\x02{properties}", **fields)
+        answer = await self.ask(self.master, RequestCode.SEND_MESSAGE_V2, header, body)
+        assert answer.code == 0, answer
+
+    async def send_half(self, body: bytes) -> None:
+        await self.send("Waits", body, "TRAN_MSG\x01true\x02PGROUP\x01producers\x02", f="4")
+
+    async def slave_has_all(self) -> None:
+        await self._eventually(lambda: copied(self.master, self.slave), "the slave has all messages")
+
+    async def pop(self) -> Command:
+        return await self.ask(self.master, RequestCode.POP_MESSAGE, self._pop_fields)
+
+    @property
+    def _pop_fields(self) -> dict[str, str]:
+        return pop_fields(consumerGroup="poppers", topic="Taken", queueId=0, invisibleTime=10_000, bornTime=now_ms())
+
+    async def offset(self, node: Node, group: str, topic: str, queue: int = 0) -> int:
+        fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue)}
+        with contextlib.suppress(RemotingError):
+            answer = await self.ask(node, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+            return int(answer.ext.get("offset", -1))
+        return -1
+
+    async def timers_read_ms(self, node: Node) -> int:
+        with contextlib.suppress(RemotingError):
+            answer = await self.ask(node, RequestCode.GET_TIMER_CHECK_POINT, {})
+            return TimerCheck.decode(bytes(answer.body)).read_ms
+        return 0
+
+    async def lose_master(self) -> None:
+        await self.slave_has_all()
+        self.master.kill()
+
+    async def return_master(self) -> None:
+        self.master.start()
+        await self._eventually(lambda: registered(self.namesrv, NAME, self.master), "the master is back")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+async def pair(street: Street, eventually: Eventually) -> AsyncIterator[Pair]:
+    client = RemotingClient()
+    pair = Pair(street, eventually, client)
+    await eventually(pair.is_whole, "both replicas and the other master are registered")
+    for topic in ("Waits", "Taken"):
+        await create_topic(pair.namesrv, topic)
+        name = topic.encode()
+        await eventually(lambda name=name: has_topic(pair.slave, b'"%s"' % name), "the slave has the topic")
+    yield pair
+    await client.close()
+
+
+async def test_readers_go_on_at_our_slave(pair: Pair, eventually: Eventually) -> None:
+    bodies = [b"%d" % number for number in range(20)]
+    async with Producer(pair.namesrv.address, deadline_s=STRANGER_WAIT_S) as producer:
+        queue = MessageQueue("Waits", NAME, 0)
+        for body in bodies[:10]:
+            await producer.send("Waits", body, queue=queue)
+        assert await consume(pair.namesrv, "Waits", "readers", 10) == set(bodies[:10])
+
+        async def slave_knows() -> bool:
+            return await pair.offset(pair.slave, "readers", "Waits") == 10
+
+        await eventually(slave_knows, "the slave has the group's progress")
+        for body in bodies[10:]:
+            await producer.send("Waits", body, queue=queue)
+    await pair.lose_master()
+    assert await consume(pair.namesrv, "Waits", "readers", 10) == set(bodies[10:])
+    await pair.return_master()
+
+    async def master_knows() -> bool:
+        return await pair.offset(pair.master, "readers", "Waits") == 20
+
+    await eventually(master_knows, "the master has the progress that was made at the slave")
+
+
+async def test_messages_taken_by_pop_come_again_unless_they_were_acknowledged(
+    pair: Pair, eventually: Eventually
+) -> None:
+    for body in sorted(TAKEN):
+        await pair.send("Taken", body)
+    answer = await pair.pop()
+    taken = decode_records(answer.body)
+    assert {record.body for record in taken} == TAKEN
+    first = handle_fields(handles(answer)[0], consumerGroup="poppers", topic="Taken")
+    assert (await pair.ask(pair.master, RequestCode.ACK_MESSAGE, first)).code == 0
+    await pair.lose_master()
+    await pair.return_master()
+    found: set[bytes] = set()
+
+    async def came_again() -> bool:
+        found.update(record.body for record in decode_records((await pair.pop()).body))
+        return len(found) >= 2
+
+    await eventually(came_again, "the master delivers what was not acknowledged")
+    assert found == TAKEN - {taken[0].body}
+
+
+async def test_timers_and_half_messages_that_our_slave_handed_on_do_not_come_twice(
+    pair: Pair, eventually: Eventually
+) -> None:
+    due_ms = now_ms() + int(TIMER_S * 1000)
+    await pair.send("Waits", b"a timer", f"TIMER_DELIVER_MS\x01{due_ms}\x02")
+    await pair.send_half(b"a half message")
+    await pair.lose_master()
+
+    async def other_has_both() -> bool:
+        return b"a timer" in log_of(pair.other) and b"a half message" in log_of(pair.other)
+
+    await eventually(other_has_both, "the slave hands both to the other master")
+    await pair.return_master()
+
+    async def is_past() -> bool:
+        return await pair.timers_read_ms(pair.master) > due_ms
+
+    await eventually(is_past, "the master counts the timer as delivered")
+    await pair.send_half(b"another one")
+
+    async def is_checked() -> bool:
+        return log_of(pair.master).count(b"another one") > 1
+
+    await eventually(is_checked, "the master has checked its half messages")
+    assert log_of(pair.master).count(b"a timer") == 1
+    assert log_of(pair.master).count(b"a half message") == 1
