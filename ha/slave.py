@@ -89,6 +89,7 @@ class Slave:
         self._machine = machine
         self._log: CommitLog | None = None
         self._hint: LeaderHint | None = None
+        self._has_reached = False  # a master, since the process began
         self._record_end = 0
         self._found_end = 0  # where recovery found the end, or where the log began anew
         self._master_confirmed = 0
@@ -173,6 +174,11 @@ class Slave:
         self.trouble, self._has_diverged = None, False
 
     @property
+    def is_streaming(self) -> bool:
+        """Whether this slave is connected to its master and copies."""
+        return self._is_streaming
+
+    @property
     def heard(self) -> int | None:
         """Confirm offset of the master that is copied now; None before it was received."""
         return self._master_confirmed if self._is_streaming and self._has_heard else None
@@ -234,10 +240,11 @@ class Slave:
 
     def readiness(self) -> Readiness:
         """Ready for reads after the first contact with the master, also while it is away; not if the logs differ."""
-        if self._has_diverged or self._lacks_state or self._hint is None:
+        if self._has_diverged or self._lacks_state or not (self._has_reached or self._hint):
             return Readiness(False, self.trouble or "a slave that has not reached its master yet")
         state = "copies" if self._is_streaming else f"has lost ({self.trouble})"
-        return Readiness(True, f"slave, {state} its master at {self._hint.address}")
+        where = self.receiver.address if self._hint is None else self._hint.address
+        return Readiness(True, f"slave, {state} its master at {where}")
 
     def generations(self) -> Sequence[Generation]:
         """None: there are no elections."""
@@ -333,8 +340,7 @@ class Slave:
                 self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address, welcome.inside_address)
             elif self._hint is not None:  # the controllers know the address for clients only
                 self._hint = dataclasses.replace(self._hint, inside_address=welcome.inside_address)
-        else:
-            self._hint = self._hint or LeaderHint(f"{self.config.group.name}/0", self.receiver.address)
+        self._has_reached = True
         self._is_streaming, self._has_diverged, self._has_heard = True, False, False
         self.trouble, self._logged = None, ""
         _log.info("copies the log of the master at %s from %d on", self.receiver.address, queue.max_offset)

@@ -175,6 +175,7 @@ class Broker:
             secrets,
             self._address,
             self._ha_address,
+            is_copying=chosen.is_copying,
             follows_rocketmq=self._node.polls_master,
         )
         await self._listen(chosen.ask_controllers)

@@ -58,6 +58,7 @@ class ChosenLog:
         ha_port: where this node listens to slaves; None where it does not.
         follow: tells a slave where its master listens to slaves, and where it serves clients, see `Slave.follow`; None
             at others.
+        is_copying: whether this slave is connected to its master.
         tables_at: `host:port` of a master to be asked for tables, see `Slave`; empty where there is none.
         ask_controllers: makes an elected replica ask the controllers for their decision; None at others.
     """
@@ -65,6 +66,7 @@ class ChosenLog:
     store: OpenStore
     ha_port: int | None = None
     follow: Callable[[str, str], bool] | None = None
+    is_copying: Callable[[], bool] = bool
     tables_at: Callable[[], str] = str
     ask_controllers: Callable[[], None] | None = None
 
@@ -104,7 +106,9 @@ async def open_store_of(
         slave = Slave(config.ha.slave_config(group_config(config, client_address)), loop, follower)
         opened = await _open_classic_store(settings, log_settings, follower, slave)
         slave.start()
-        return ChosenLog(opened, follow=slave.follow, tables_at=lambda: slave.tables_at)
+        return ChosenLog(
+            opened, follow=slave.follow, is_copying=lambda: slave.is_streaming, tables_at=lambda: slave.tables_at
+        )
     if config.mode is LogMode.ELECTED:
         return await _open_elected_store(config, settings, log_settings, client_address, follower, client)
     return ChosenLog(await _open_classic_store(settings, log_settings, follower, None))

@@ -59,6 +59,7 @@ class ActingSubsystem(Subsystem):
         self._role = context.role
         self._deliveries = deliveries
         self._first_half_left = first_half_left
+        self._is_copying: Callable[[], bool] = bool
         self._follows_rocketmq = False
         self._is_looking = False
         self._returning: list[tuple[Connection, Command]] = []  # masters that wait for the next look
@@ -79,6 +80,7 @@ class ActingSubsystem(Subsystem):
         address: str,
         ha_address: str,
         *,
+        is_copying: Callable[[], bool],
         follows_rocketmq: bool,
     ) -> None:
         """Set what is needed to ask nameservers and other brokers.
@@ -89,9 +91,10 @@ class ActingSubsystem(Subsystem):
             secrets: of masters and slaves.
             address: `host:port` at which this broker serves clients.
             ha_address: at which it listens to slaves; empty: nowhere.
+            is_copying: whether this slave is connected to its master.
             follows_rocketmq: whether the master may be RocketMQ's.
         """
-        self._follows_rocketmq = follows_rocketmq
+        self._is_copying, self._follows_rocketmq = is_copying, follows_rocketmq
         self._address, self._ha_address = address, ha_address
         self._routes.client, self.elsewhere.client = client, sending
         self.hand_back.open(client, secrets)
@@ -138,7 +141,7 @@ class ActingSubsystem(Subsystem):
     async def _master_answers(self) -> bool:
         master, client = self._role.leader_elsewhere, self._routes.client
         if master is None or client is None:
-            return False
+            return self._is_copying()  # RocketMQ's master tells its address to nameservers alone, when slaves copy it
         try:
             await client.request(master, Command(RequestCode.GET_BROKER_HA_STATUS), _MASTER_ANSWERS_S)
         except RemotingError:

@@ -344,6 +344,19 @@ async def test_a_slave_of_rocketmqs_master_reports_once_a_heartbeat(
         assert len(beats) == 1
 
 
+async def test_rocketmqs_address_for_slaves_is_not_taken_for_the_one_for_clients(tmp_path: Path) -> None:
+    async with (
+        master(tmp_path, plain_slaves=LOCAL) as first,
+        slave(tmp_path, port(first), speaks_plainly=True) as second,
+    ):
+        await eventually(lambda: second.log.readiness().is_ready)
+        assert second.log.state.leader is None
+        second.part.follow("", "m:1")  # type: ignore[union-attr]
+        leader = second.log.state.leader
+        assert leader is not None
+        assert leader.address == "m:1"
+
+
 async def test_a_master_that_closes_confirms_nothing_when_its_slaves_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,3 +183,21 @@ async def test_timers_and_half_messages_that_our_slave_handed_on_do_not_come_twi
     await eventually(is_checked, "the master has checked its half messages")
     assert log_of(pair.master).count(b"a timer") == 1
     assert log_of(pair.master).count(b"a half message") == 1
+
+
+async def test_a_slave_that_began_meanwhile_does_not_keep_the_master_away(pair: Pair, eventually: Eventually) -> None:
+    await pair.lose_master()
+    pair.slave.stop()
+    pair.slave.start()
+
+    async def stands_in() -> bool:
+        return pair.slave.has_said("stands in for its master, which is away")
+
+    await eventually(stands_in, "the slave stands in")
+    await pair.return_master()
+
+    async def stood_back() -> bool:
+        return pair.slave.has_said("does not stand in for its master any more")
+
+    await eventually(stood_back, "the slave stands back")
+    await eventually(pair.is_whole, "all are registered")
