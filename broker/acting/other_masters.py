@@ -19,7 +19,7 @@ from broker.config import BrokerConfig
 from broker.counting.calls import STORED_CODES
 from broker.delay.deliveries import Delivered as Done
 from broker.delay.deliveries import Deliveries, DeliveryKind
-from broker.state.names import NOT_SENDABLE_TOPICS, is_internal_topic
+from broker.state.names import is_system_topic
 from broker.timers import Spawn
 from ledgermq.message.flags import HOST_MASK
 from ledgermq.message.properties import DELAY, decode_properties, encode_properties
@@ -104,8 +104,7 @@ class OtherMasters:
     async def _send(self, kind: DeliveryKind, draft: QueuedDraft, run: object | None) -> None:
         topic = draft.topic.decode()
         why = "no other master has its topic"
-        is_ours = topic in NOT_SENDABLE_TOPICS or is_internal_topic(topic)
-        for attempt in range(0 if is_ours else _ATTEMPTS):
+        for attempt in range(0 if is_system_topic(topic) else _ATTEMPTS):  # RocketMQ's log of POP is one, too
             if attempt:
                 await asyncio.sleep(self.pause_s)
             for master in await self._routes.masters_of(topic):

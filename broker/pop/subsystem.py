@@ -1,6 +1,7 @@
 """POP: consumers take messages without owning queues, and acknowledge them one by one.
 
 PopProgress <- TakeRequests, AckRequests, ReviveService     (messages that are taken and not acknowledged)
+PopProgress <- JavaPopLog                                   (those that RocketMQ's broker gave before)
 HeldPops <- TakeRequests, LookRequests                      (requests that wait for messages)
 AssignmentRequests                                          (which consumer reads which queues, and how)
 """
@@ -14,6 +15,7 @@ from broker.pop.ack_requests import AckRequests
 from broker.pop.alarms import OrderAlarms
 from broker.pop.assignment_requests import AssignmentRequests
 from broker.pop.checks import PopChecks
+from broker.pop.java_log import JavaPopLog
 from broker.pop.look_requests import LookRequests
 from broker.pop.progress import PopProgress
 from broker.pop.reading import PopReader
@@ -50,6 +52,7 @@ class PopSubsystem(Subsystem):
         checks = PopChecks(context)
         reader = PopReader(context, self.progress, is_start_at_hand)
         self.revive = ReviveService(context, self.progress, deliveries)
+        self._java_log = JavaPopLog(context, self.progress)
         self.take = TakeRequests(context, checks, reader, self.held, self._alarms)
         self._acks = AckRequests(context, checks, self.progress, self._on_freed)
         self._looks = LookRequests(context, checks, reader, self.held, self._held_looks)
@@ -76,13 +79,14 @@ class PopSubsystem(Subsystem):
         self.progress.lead(self.revive.schedule)
 
     def resume(self) -> None:
-        """Revive what is due."""
+        """Revive what is due, also of what RocketMQ's broker gave before."""
         self.revive.resume()
+        self._java_log.resume()
 
     def stand_in(self) -> None:
         """Revive what is due, as far as the master's log says."""
         self.lead()
-        self.resume()
+        self.revive.resume()
 
     def follow(self) -> None:
         """Stop, drop the progress, and answer held requests, so that their clients ask the new leader."""
@@ -92,6 +96,7 @@ class PopSubsystem(Subsystem):
 
     def stop(self) -> None:
         """Revive no more messages."""
+        self._java_log.stop()
         self.revive.stop()
         self._alarms.stop()
 
@@ -104,6 +109,8 @@ class PopSubsystem(Subsystem):
         """Answer the requests that wait for messages of these queues."""
         self.held.wake(queues)
         self._held_looks.wake(queues)
+        if self._java_log.is_there:
+            self._java_log.wake(queues)
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
         """Every ten seconds: drop held requests of closed connections, and orders that are long over."""

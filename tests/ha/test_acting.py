@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from broker.acting.journal import Delivered, Journal
+from broker.delay.deliveries import DeliveryKind
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
@@ -240,6 +241,16 @@ async def test_a_slave_keeps_for_rocketmqs_master_which_half_messages_it_handed_
     assert offsets.get("RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS", 0) == 2
 
 
+async def test_a_slave_leaves_rocketmqs_log_of_pop_to_the_master(open_street: OpenStreet) -> None:
+    street = await open_street()
+    elsewhere = street[SLAVE].parts.acting.elsewhere
+    elsewhere.open(street[SLAVE].parts.delay.deliveries)
+    draft = Mock(topic=b"rmq_sys_REVIVE_LOG_DefaultCluster")
+    with patch.object(elsewhere._routes, "masters_of", side_effect=AssertionError("another master is looked for")):
+        elsewhere.deliver(DeliveryKind.TIMER, [draft], lambda _: None)
+        await eventually(lambda: elsewhere.left == 1)
+
+
 async def test_what_a_slave_had_not_sent_yet_is_sent_once_when_it_stands_in_again(
     open_street: OpenStreet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +322,9 @@ async def test_a_slave_that_stands_in_and_is_started_again_repeats_nothing(open_
 async def test_a_slave_that_is_made_master_delivers_what_it_has_not_delivered(open_street: OpenStreet) -> None:
     street = await open_street()
     await street.make(MASTER, "Here")
+    await street.make(MASTER, "Plain")
+    for body in (b"0", b"1"):
+        await street.send(body, "Plain")
     await street.send(b"timer", properties=later())
     await street.send(b"only here", "Here", properties=later())
     await street.slave_has_all()
@@ -323,6 +337,8 @@ async def test_a_slave_that_is_made_master_delivers_what_it_has_not_delivered(op
     promoted = street[SLAVE].parts
     await eventually(lambda: promoted.delay.timer.delivered == 1)
     assert (await street.bodies(SLAVE, "Here"), await street.bodies(SLAVE)) == ([b"only here"], [])
+    sent = await ask(street.client, street[SLAVE], RequestCode.SEND_MESSAGE_V2, send_fields("Plain"), b"2")
+    assert sent.ext["queueOffset"] == "2", "behind the messages of the master before"
 
 
 async def test_without_escape_a_slave_locks_queues_and_delivers_nothing(open_street: OpenStreet) -> None:

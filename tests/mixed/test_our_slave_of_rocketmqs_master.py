@@ -46,6 +46,7 @@ class Pair:
         ours |= {"haMasterAddress": f"127.0.0.1:{self.master.port + 1}"}
         self.slave = street.our_broker(NAME, self.namesrv, {**ACTING, **ours})
         self.other = street.our_broker("broker-o", self.namesrv)
+        self.serving = self.master
 
     async def ask(self, node: Node, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
         return await self._client.request(node.address, Command(code, ext=fields, body=body), WAIT_S)
@@ -66,7 +67,7 @@ class Pair:
         await self._eventually(lambda: copied(self.master, self.slave), "the slave has all messages")
 
     async def pop(self) -> Command:
-        return await self.ask(self.master, RequestCode.POP_MESSAGE, self._pop_fields)
+        return await self.ask(self.serving, RequestCode.POP_MESSAGE, self._pop_fields)
 
     @property
     def _pop_fields(self) -> dict[str, str]:
@@ -92,6 +93,16 @@ class Pair:
     async def return_master(self) -> None:
         self.master.start()
         await self._eventually(lambda: registered(self.namesrv, NAME, self.master), "the master is back")
+
+    async def promote_slave(self) -> None:
+        """By its configuration, as an operator does who gives the master up."""
+        self.slave.stop()
+        path = self.slave.home / "node.conf"
+        lines = [line for line in path.read_text().splitlines() if not line.startswith(("brokerRole", "brokerId"))]
+        path.write_text("\n".join([*lines, "brokerRole=ASYNC_MASTER", "brokerId=0"]) + "\n")
+        self.slave.start()
+        self.serving = self.slave
+        await self._eventually(lambda: registered(self.namesrv, NAME, self.slave), "our slave is master")
 
 
 def now_ms() -> int:
@@ -135,8 +146,9 @@ async def test_readers_go_on_at_our_slave(pair: Pair, eventually: Eventually) ->
     await eventually(master_knows, "the master has the progress that was made at the slave")
 
 
+@pytest.mark.parametrize("heir", ["the master", "our slave"])
 async def test_messages_taken_by_pop_come_again_unless_they_were_acknowledged(
-    pair: Pair, eventually: Eventually
+    pair: Pair, eventually: Eventually, heir: str
 ) -> None:
     for body in sorted(TAKEN):
         await pair.send("Taken", body)
@@ -145,15 +157,21 @@ async def test_messages_taken_by_pop_come_again_unless_they_were_acknowledged(
     assert {record.body for record in taken} == TAKEN
     first = handle_fields(handles(answer)[0], consumerGroup="poppers", topic="Taken")
     assert (await pair.ask(pair.master, RequestCode.ACK_MESSAGE, first)).code == 0
+    if heir == "our slave":
+
+        async def slave_knows() -> bool:
+            return await pair.offset(pair.slave, "poppers", "Taken") == 3
+
+        await eventually(slave_knows, "the slave has the group's progress")
     await pair.lose_master()
-    await pair.return_master()
+    await (pair.promote_slave() if heir == "our slave" else pair.return_master())
     found: set[bytes] = set()
 
     async def came_again() -> bool:
         found.update(record.body for record in decode_records((await pair.pop()).body))
         return len(found) >= 2
 
-    await eventually(came_again, "the master delivers what was not acknowledged")
+    await eventually(came_again, "what was not acknowledged is delivered again")
     assert found == TAKEN - {taken[0].body}
 
 
