@@ -1,6 +1,6 @@
 """Transfer of leadership to a chosen peer (Raft dissertation 3.10).
 
-    begin --> proposals are refused --> the peer holds everything --> TransferRequest --> the peer campaigns at once
+    begin --> proposals are refused --> all is committed, and the peer holds it --> TransferRequest --> it campaigns
                 '-- deadline, or the peer declines: the leader continues, and is writable once its entries are committed
 
 A peer whose disk is full declines: by the refusal of a pre-vote that was not asked for, which earlier releases ignore.
@@ -46,9 +46,13 @@ class Handover:
         return is_of_target and response.pre_vote and not response.granted
 
     def proceed(self, leader: Leader) -> None:
-        """Ask the peer to campaign, if it holds all entries and has not been asked yet."""
+        """Ask the peer to campaign, if it holds all entries and has not been asked yet.
+
+        They are committed, too: the senders of a leader that is deposed before would not know what became of them.
+        """
         state, progress = self._state, leader.peers[self.target]
-        if not self._is_sent and counted_index(state, progress) >= state.terms.last_index:
+        held_index = min(counted_index(state, progress), state.commit_index)
+        if not self._is_sent and held_index >= state.terms.last_index:
             self._is_sent = True
             state.send(self.target, TransferRequest(state.term, state.settings.node_id))
 

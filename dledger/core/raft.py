@@ -227,6 +227,8 @@ class Raft:
         state.durable_index = index
         if self.member.leader is not None:
             self.member.leader.advance_commit()
+            if self.member.handover is not None:
+                self.member.handover.proceed(self.member.leader)
         elif self.member.role is RaftRole.FOLLOWER:
             self.member.follower.on_durable()
 

@@ -350,7 +350,8 @@ async def test_rocketmqs_address_for_slaves_is_not_taken_for_the_one_for_clients
         slave(tmp_path, port(first), speaks_plainly=True) as second,
     ):
         await eventually(lambda: second.log.readiness().is_ready)
-        assert second.log.state.leader is None
+        leader = second.log.state.leader
+        assert leader is None
         second.part.follow("", "m:1")  # type: ignore[union-attr]
         leader = second.log.state.leader
         assert leader is not None
