@@ -64,7 +64,7 @@ class ActingSubsystem(Subsystem):
         self._is_looking = False
         self._returning: list[tuple[Connection, Command]] = []  # masters that wait for the next look
         self._look_for_returning = asyncio.Lock()
-        self._times_asked_back = 0
+        self._times_back = 0
         self._address = self._ha_address = ""
         self._routes = MemberRoutes(config)
         self._journal = Journal(config.store.root / "standInDeliveries", lambda: context.store.log.min_offset)
@@ -122,18 +122,19 @@ class ActingSubsystem(Subsystem):
             self._context.spawn(self._look())
 
     async def _look(self) -> None:
-        times = self._times_asked_back
+        times = self._times_back
         try:
             groups = await self._routes.members()
             own = self._config.broker_id
             is_next = {min(group) for group in groups if own in group} == {own}
             is_away = (is_next if groups else self._role.stands_in) and not await self._master_answers()
             if not is_away:
+                self._times_back += 1  # a look that began before, when the master did not answer yet, ends in nothing
                 stood_in = self._role.stands_in
                 self.leadership.stand_back()
                 if stood_in and self._follows_rocketmq:
                     await self._keep_progress_of_halves()
-            elif times == self._times_asked_back:
+            elif times == self._times_back:
                 self._stand_in()
         finally:
             self._is_looking = False
@@ -230,7 +231,7 @@ class ActingSubsystem(Subsystem):
         self._context.spawn(self._answer_delivered(connection, command, max(start, 0)))
 
     async def _answer_delivered(self, connection: Connection, command: Command, start: int) -> None:
-        self._times_asked_back += 1
+        self._times_back += 1
         self.leadership.stand_back()
         await self.elsewhere.settled()
         try:

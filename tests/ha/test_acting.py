@@ -241,6 +241,32 @@ async def test_a_slave_keeps_for_rocketmqs_master_which_half_messages_it_handed_
     assert offsets.get("RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS", 0) == 2
 
 
+async def test_a_slave_does_not_stand_in_by_what_it_asked_before_the_master_said_that_it_is_back(
+    open_street: OpenStreet,
+) -> None:
+    street = await open_street(syncBrokerMemberGroupPeriod=3_600_000)
+    acting, may_go_on, answers = street[SLAVE].parts.acting, asyncio.Event(), iter((False, True))
+
+    async def members() -> list[dict[int, str]]:
+        return [{1: street[SLAVE].address}]
+
+    async def master_answers() -> bool:
+        answer = next(answers)
+        if not answer:
+            await may_go_on.wait()
+        return answer
+
+    with patch.object(acting._routes, "members", members), patch.object(acting, "_master_answers", master_answers):
+        acting.look()
+        await asyncio.sleep(0)
+        before = asyncio.all_tasks()
+        code = RequestCode.EXCHANGE_BROKER_HA_INFO
+        assert (await ask(street.client, street[SLAVE], code, {})).code == 0
+        may_go_on.set()
+        await eventually(lambda: not any("_look" in repr(task.get_coro()) for task in before if not task.done()))
+    assert not street[SLAVE].parts.context.role.stands_in
+
+
 async def test_a_slave_leaves_rocketmqs_log_of_pop_to_the_master(open_street: OpenStreet) -> None:
     street = await open_street()
     elsewhere = street[SLAVE].parts.acting.elsewhere

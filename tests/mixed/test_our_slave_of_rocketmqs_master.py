@@ -80,6 +80,11 @@ class Pair:
             return int(answer.ext.get("offset", -1))
         return -1
 
+    def has_saved(self, progress: str) -> bool:
+        """Whether the master's file of consumer offsets has it."""
+        path = self.master.home / "store" / "config" / "consumerOffset.json"
+        return path.exists() and progress in "".join(path.read_text().split())
+
     async def timers_read_ms(self, node: Node) -> int:
         with contextlib.suppress(RemotingError):
             answer = await self.ask(node, RequestCode.GET_TIMER_CHECK_POINT, {})
@@ -157,12 +162,11 @@ async def test_messages_taken_by_pop_come_again_unless_they_were_acknowledged(
     assert {record.body for record in taken} == TAKEN
     first = handle_fields(handles(answer)[0], consumerGroup="poppers", topic="Taken")
     assert (await pair.ask(pair.master, RequestCode.ACK_MESSAGE, first)).code == 0
-    if heir == "our slave":
 
-        async def slave_knows() -> bool:
-            return await pair.offset(pair.slave, "poppers", "Taken") == 3
+    async def progress_is_kept() -> bool:
+        return pair.has_saved('"Taken@poppers":{0:3}') and await pair.offset(pair.slave, "poppers", "Taken") == 3
 
-        await eventually(slave_knows, "the slave has the group's progress")
+    await eventually(progress_is_kept, "the master has saved the group's progress, and the slave has it")
     await pair.lose_master()
     await (pair.promote_slave() if heir == "our slave" else pair.return_master())
     found: set[bytes] = set()
