@@ -65,6 +65,7 @@ class ActingSubsystem(Subsystem):
         self._returning: list[tuple[Connection, Command]] = []  # masters that wait for the next look
         self._look_for_returning = asyncio.Lock()
         self._times_back = 0
+        self._has_stood_in = False  # since RocketMQ's master was last told what this slave did meanwhile
         self._address = self._ha_address = ""
         self._routes = MemberRoutes(config)
         self._journal = Journal(config.store.root / "standInDeliveries", lambda: context.store.log.min_offset)
@@ -130,9 +131,9 @@ class ActingSubsystem(Subsystem):
             is_away = (is_next if groups else self._role.stands_in) and not await self._master_answers()
             if not is_away:
                 self._times_back += 1  # a look that began before, when the master did not answer yet, ends in nothing
-                stood_in = self._role.stands_in
                 self.leadership.stand_back()
-                if stood_in and self._follows_rocketmq:
+                if self._has_stood_in and self._follows_rocketmq:
+                    self._has_stood_in = False
                     await self._keep_progress_of_halves()
             elif times == self._times_back:
                 self._stand_in()
@@ -153,6 +154,7 @@ class ActingSubsystem(Subsystem):
         if self._role.stands_in or not self._role.is_slave:
             return
         self._journal.load()
+        self._has_stood_in = True
         elsewhere = self.elsewhere if self._config.remote_escape else None
         self.leadership.stand_in(elsewhere, lambda: self.elsewhere.open(self._deliveries))
 
