@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from chaos.checkers.operations import PROMISES, Findings
 from chaos.checkers.timing import longest_gap_ms, percentile
+from chaos.drills.brownout import brownout_s
 from chaos.drills.record import DrillRecord, Injection
 from chaos.drills.traffic import body_of
 from chaos.fabric.contract import NodeDigest, are_identical
@@ -175,6 +176,7 @@ class DrillResult:
             "consumer_rto_ms": round(max((outage.consumer_rto_ms for outage in outages), default=0.0), 1),
             "delivery_ms": round(_longest_wait_ms(record), 1),
             "recovery_ms": round(max((outage.recovery_ms for outage in outages), default=0.0), 1),
+            "brownout_s": brownout_s(record),
             "rpo": f.lost,
             "elections": _elections(record),
             "logs_identical": self.logs_identical,
@@ -198,6 +200,7 @@ class DrillResult:
             ("RTO", f"{figures['rto_ms']} ms without an acknowledgement"),
             ("", f"{figures['consumer_rto_ms']} ms without a delivery"),
             ("", f"{figures['delivery_ms']} ms at most from an acknowledgement to the delivery"),
+            ("brownout", f"{figures['brownout_s']} s of sends with less than 90 % acknowledged, or p99 tenfold"),
             ("repair", f"{figures['recovery_ms']} ms from the repair to the next acknowledgement"),
             ("RPO", f"{f.lost:,} acknowledged messages lost"),
             ("duplicates", f"{f.stored_twice:,} stored twice by a retry, {f.redelivered:,} delivered again"),

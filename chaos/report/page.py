@@ -6,6 +6,7 @@ from html import escape
 from chaos.checkers.timing import percentile
 from chaos.drills.schedule import Planned, text_of
 from chaos.drills.verdict import DrillResult, Outage, Verdict
+from chaos.report.distribution import distribution
 from chaos.report.timeline import draw
 
 _STYLE = """
@@ -26,6 +27,7 @@ svg{width:100%;height:auto}svg text{fill:var(--soft);font-size:12px}svg .name,sv
 svg .tick{text-anchor:middle}svg .term{fill:var(--paper);font-size:11px}svg .base{stroke:var(--line)}
 polyline{fill:none;stroke-width:1.6}.acks{stroke:var(--acks)}.deliveries{stroke:var(--deliveries);stroke-dasharray:4 3}
 .p50{stroke:var(--acks)}.longest{stroke:var(--bad)}.failed{stroke:var(--bad)}
+.scale line{stroke-dasharray:2 4;stroke:var(--soft)}
 .band rect{opacity:.16}.band line{stroke-dasharray:4 3;stroke:var(--soft)}
 .kill rect{fill:#d33}.pause rect{fill:#36c}.network rect{fill:#db0}.move rect{fill:#2a6}
 .disk rect{fill:#0bc}.clock rect{fill:#83c}
@@ -89,7 +91,7 @@ def _banner(result: DrillResult) -> str:
         f"<b>{f.lost:,} lost</b>, {f.phantom + f.aborted:,} made up, {figures['out_of_order']:,} reordered,"
         f" {f.duplicates:,} duplicates",
         f"longest time without an acknowledgement <b>{figures['rto_ms']:,} ms</b>, without a delivery"
-        f" {figures['consumer_rto_ms']:,} ms",
+        f" {figures['consumer_rto_ms']:,} ms; brownout {figures['brownout_s']} s",
         f"send p50 {figures['send_p50_ms']} ms, p99 {figures['send_p99_ms']} ms; {figures['seconds']} s in all",
     ]
     word = verdict.name.lower()
@@ -126,7 +128,7 @@ def _faults(outages: Sequence[Outage], began_s: float) -> str:
     spread = ", ".join(
         f"{name} {percentile(rtos, percent):,.0f} ms" for name, percent in (("p50", 50), ("p90", 90), ("p99", 99))
     )
-    return f"{table}<p>RTO of {len(rtos)} faults: {spread}, longest {max(rtos):,.0f} ms.</p>"
+    return f"{table}<p>RTO of {len(rtos)} faults: {spread}, longest {max(rtos):,.0f} ms.</p>{distribution(rtos)}"
 
 
 _KEPT = {True: '<span class="yes">yes</span>', False: '<span class="no">NO</span>', None: "unknown"}

@@ -4,11 +4,14 @@ import dataclasses
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from chaos.checkers.operations import PROMISES
+from chaos.report.distribution import distribution
 from chaos.report.page import render
 from ledgermq.history import Outcome
 from tests.chaos.example_run import run_of
@@ -38,6 +41,18 @@ def test_failed_sends_have_one_tick_a_pixel() -> None:
         at_s = 1.0 + number / 5000
         result.record.failed(result.record.invoked(at_s), at_s, Outcome.INFO)
     assert 100 < render(result).count('class="failed"') <= 1000
+
+
+def test_several_faults_have_the_distribution_of_their_rtos() -> None:
+    assert 'id="distribution"' not in render(run_of()), "one fault has none"
+    svg = ElementTree.fromstring(distribution([40.0, 80.0, 80.0, 12_000.0]))
+    [line] = svg.iter("polyline")
+    points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
+    assert points == sorted(points, key=lambda point: (point[0], -point[1])), "it never falls"
+    steps = {x: 0.0 for x, _ in points}
+    for (x, y), (next_x, next_y) in pairwise(points):
+        steps[x] += (y - next_y) if x == next_x else 0.0
+    assert [round(height) for height in sorted(steps.values())][-3:] == [32, 32, 65], "a quarter each, and two at once"
 
 
 def test_text_from_outside_cannot_become_markup() -> None:
