@@ -41,7 +41,12 @@ class StoreClock:
         return now_ms
 
     def go_past(self, log: EntryLog) -> None:
-        """Count the time of the last record in `log` as given; its leader's clock may be ahead of this one."""
+        """Count the time of the last record in `log` as given; its leader's clock may be ahead of this one.
+
+        A time that was given here by a clock that had jumped ahead counts no more: it may be of a record that was cut.
+        """
         if log.last_index >= log.first_index and not log.integrity.is_damaged(log.last_index):
             position, size, _ = log.units[log.last_index]
-            self._last_ms = max(self._last_ms, dispatch_fields(log.data.slice(position, size), HEADER_SIZE)[5])
+            stored_ms = dispatch_fields(log.data.slice(position, size), HEADER_SIZE)[5]
+            is_followed = self._last_ms - self._clock() <= HOLD_MS
+            self._last_ms = max(self._last_ms, stored_ms) if is_followed else stored_ms

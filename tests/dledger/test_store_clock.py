@@ -58,3 +58,13 @@ def test_an_older_last_record_does_not_take_times_back(entry_log: LogOpener) -> 
     clock.go_past(log)
     hands.now_ms = 99_500
     assert clock.now_ms() == 100_000
+
+
+def test_a_time_given_by_a_clock_that_had_jumped_ahead_does_not_hide_the_last_record(entry_log: LogOpener) -> None:
+    log, hands = entry_log(), Hands(100_000 + 2 * HOLD_MS)
+    clock = StoreClock(hands)
+    clock.now_ms()  # of an entry that was cut again
+    hands.now_ms = 100_000
+    log.append_drafts([make_draft(b"of a leader whose clock is fast")], 1, 102_000)
+    clock.go_past(log)
+    assert clock.now_ms() == 102_000
