@@ -35,7 +35,7 @@ from node.errors import CommandError, UsageError
 
 _COMMAND_LIMIT_S = 60.0
 _ANSWER_LIMIT_S = 0.5
-_EFFECT_LIMIT_S = 60.0
+_EFFECT_LIMIT_S = 120.0  # a Java broker on a busy machine takes a minute to start
 _POLL_S = 0.1
 _STATES = {Verb.KILL: "down", Verb.STOP: "down", Verb.PAUSE: "paused", Verb.START: "up", Verb.RESUME: "up"}
 _STATES[Verb.UNPLUG] = "unplugged"

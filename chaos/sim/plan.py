@@ -59,7 +59,8 @@ class GroupPlan:
     `recoverable`: never so many members forget something that no quorum remembers, so nothing acknowledged may be
     lost; otherwise a salvage election may lose entries, if it says so. `callers`: clients that ask any member over
     connections; none: requests are handed to the leader. `administrators`: those who change groups and their offsets,
-    and recall timers. `has_large_tables`: the replicated tables are larger than what may wait for a peer.
+    and recall timers. `batch_callers`: callers that send several messages by one request. `has_large_tables`: the
+    replicated tables are larger than what may wait for a peer.
     `is_lockstep`: all members tick at the same moments, and messages take equal times, so that only the random times of
     the nodes themselves keep their elections apart.
     """
@@ -77,6 +78,7 @@ class GroupPlan:
     priorities: dict[str, int] = field(default_factory=dict)
     callers: int = 0
     administrators: int = 0
+    batch_callers: int = 0
     has_large_tables: bool = False
     is_lockstep: bool = False
 
@@ -162,6 +164,7 @@ def draw_stack_plan(seed: int) -> RunPlan:
         callers=callers,
         administrators=int(chances[0] < 0.25 and plan.group.recoverable),
         has_large_tables=chances[1] < 0.15,
+        batch_callers=int(Random(f"batch {seed}").random() < 0.12),
     )
     if len(names) == 5 and chances[2] < 0.5:
         late += 3 * FAULTS_OF_FIVE

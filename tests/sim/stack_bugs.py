@@ -42,6 +42,7 @@ from ledgermq.remoting.refusal import Cause
 from store.files.mapped_file import MappedFile
 from store.log.flusher import Flusher
 from store.message_store import MessageStore
+from store.queues.queue_offsets import GivenOffsets
 from store.queues.queue_table import QueueStarts, QueueTable
 from store.recovery.checkpointer import StoreCheckpointer
 from store.recovery.queue_recovery import QueueRecovery, recover_queues
@@ -94,6 +95,18 @@ def followers_keep_no_offsets() -> Planted:
             parts.context.state.offsets.clear()
 
     return patch.object(Parts, "on_state_record", take)
+
+
+def batches_share_an_offset_with_the_next_message() -> Planted:
+    give = GivenOffsets.give
+
+    def short(offsets: GivenOffsets, drafts: Any, deadline_s: float) -> None:
+        give(offsets, drafts, deadline_s)
+        for draft in drafts:
+            if draft.messages > 1:
+                draft.queue.next_offset -= 1
+
+    return patch.object(GivenOffsets, "give", short)
 
 
 def queues_are_rebuilt_one_message_short() -> Planted:
@@ -414,6 +427,7 @@ BUGS = (
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 110),
     StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 110),
     StackBug("offsets lost at a failover", followers_keep_no_offsets, ("R19",), 66),
+    StackBug("batch shares an offset", batches_share_an_offset_with_the_next_message, ("R16",), 16),
     StackBug("queues rebuilt one message short", queues_are_rebuilt_one_message_short, ("R20",), 66),
     StackBug("request ids used again too soon", request_ids_are_used_again_too_soon, ("R23", "R14"), 66),
     StackBug("elections by the wall clock", elections_go_by_the_wall_clock, ("R14",), 67),

@@ -185,8 +185,8 @@ class Caller:
             self._cluster.mark(f"send refused: {answer.ext.get('cause', answer.code)}")
             return answer.code
         self._cluster.mark(f"send acknowledged {way}")
-        at = int(_field(answer, "msgId")[-16:], 16)
-        self._expect((topic, queue_id), int(_field(answer, "queueOffset")), at, body, "acknowledged")
+        at = int(field_of(answer, "msgId")[-16:], 16)
+        self._expect((topic, queue_id), int(field_of(answer, "queueOffset")), at, body, "acknowledged")
         return answer.code
 
     async def _pull(self, number: int | None = None, flags: int = _WITH_SUBSCRIPTION, topic: str = "") -> int:
@@ -211,7 +211,7 @@ class Caller:
             return answer.code
         for record in decode_records(answer.body):
             self._expect(key, record.queue_offset, record.physical_offset, record.body, "gave")
-        self._positions[key] = int(_field(answer, "nextBeginOffset"))
+        self._positions[key] = int(field_of(answer, "nextBeginOffset"))
         return answer.code
 
     async def _commit_offset(self) -> None:
@@ -228,7 +228,12 @@ class Caller:
             raise SafetyViolation("R23", f"a member {what} a message at {place}, which is not committed there")
 
 
-def _field(answer: Command, name: str) -> str:
+def field_of(answer: Command, name: str) -> str:
+    """Return a field that every answer to such a request has.
+
+    Raises:
+        SafetyViolation: it has none.
+    """
     if name not in answer.ext:
         raise SafetyViolation("R23", f"an answer without {name}: it is that of another request")
     return answer.ext[name]

@@ -17,6 +17,7 @@ from chaos.sim.observer import Accounts
 from chaos.sim.process import ClusterContext
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.administrators import Administrator
+from chaos.sim.stack.batches import BatchCaller
 from chaos.sim.stack.callers import Caller
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
@@ -83,7 +84,7 @@ class StackKit:
     def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
         plan = cluster.plan
-        if plan.callers + plan.administrators and self._sockets is None:
+        if plan.callers + plan.administrators + plan.batch_callers and self._sockets is None:
             rng, doubles = Random(f"sockets {self._seed}"), Random(f"doubles {self._seed}")
             self._sockets = sockets = Sockets(cluster, rng, doubles)
             dice = Random(f"asks {self._seed}")
@@ -91,6 +92,10 @@ class StackKit:
             dice = Random(f"administers {self._seed}")
             self._callers += [
                 Administrator(cluster, self._log, sockets, f"a{one}", dice) for one in range(plan.administrators)
+            ]
+            dice = Random(f"sends batches {self._seed}")
+            self._callers += [
+                BatchCaller(cluster, self._log, sockets, f"b{one}", dice) for one in range(plan.batch_callers)
             ]
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
 
