@@ -121,7 +121,7 @@ def queues_are_rebuilt_one_message_short() -> Planted:
 
 
 def request_ids_are_used_again_too_soon() -> Planted:
-    return patch("ledgermq.remoting.outgoing_requests._OPAQUE_MASK", 1)
+    return patch("ledgermq.remoting.outgoing_requests.OPAQUE_MAX", 1)
 
 
 def elections_go_by_the_wall_clock() -> Planted:
