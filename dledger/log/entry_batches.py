@@ -44,7 +44,7 @@ class EntryBatches(RecordSource):
             if count:
                 yield file, batch.until(count)
             if count < len(chain.starts):
-                raise CorruptRecordError(file.start_offset + chain.starts[count], "its fields cannot be read")
+                raise CorruptRecordError(file.start_offset + int(chain.starts[count]), "its fields cannot be read")
             position = _goes_on_at(file, chain, window_end, limit)
 
 

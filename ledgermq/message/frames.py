@@ -1,6 +1,7 @@
 """Frames of many records at once, by numpy: where records begin and end in a piece of a log, and their heads.
 
-    records   size -> next record -> ...              8 bytes of each record are read; runs of equal sizes in one step
+    records   size -> next record -> ...              8 bytes of each record are read; runs of equal sizes in one step,
+                                                      others from many places at once
     entries   header, record -> next header -> ...    the same for a Raft log, whose records follow 48-byte headers
     heads     88 bytes of each record, side by side   all lengths and physical offsets are checked at once
 
@@ -10,15 +11,15 @@ Source: apache/rocketmq `store/.../CommitLog.java` (checkMessageAndReturnSize, 5
 """
 
 import enum
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.message.entry_header import FILLER, FILLER_MAGIC, FILLER_SIZE, HEADER_SIZE
+from ledgermq.message.entry_header import FILLER_MAGIC, FILLER_SIZE, HEADER_SIZE
 from ledgermq.message.entry_header import MAGIC as ENTRY_MAGIC
 from ledgermq.message.flags import HOST_MASK
 from ledgermq.message.layout import (
@@ -55,6 +56,11 @@ ENTRY: Final = np.dtype(
 """The header of a DLedger entry."""
 
 _LIKE_MIN: Final = 32
+_TRIED_BYTES: Final = 16 << 10
+_LANES_MIN: Final = 16
+_LANES_SQUARED: Final = 4
+"""What a step of all lanes costs, to what the beginning of one costs."""
+
 _PREFIX: Final = Struct(">ii")
 
 Bytes = npt.NDArray[np.uint8]
@@ -82,10 +88,45 @@ class Chain:
         stop: what is there.
     """
 
-    starts: Sequence[int]
-    ends: Sequence[int]
+    starts: Ints
+    ends: Ints
     end: int
     stop: Stop
+
+
+class _Kind(NamedTuple):
+    """How frames of a log begin: a size and a magic, 4 bytes each.
+
+    Attributes:
+        magics: of frames.
+        pattern: finds the first of these.
+        padding: magic of what fills a file up.
+        size_min: of a frame.
+        header: bytes of a frame before its record.
+        is_size_first: the size comes before the magic.
+        may_be_cut: a frame that does not end by the limit is one that follows later, not a bad one.
+    """
+
+    magics: tuple[int, ...]
+    pattern: re.Pattern[bytes]
+    padding: int
+    size_min: int
+    header: int
+    is_size_first: bool
+    may_be_cut: bool
+
+
+def _pattern(magic: int) -> re.Pattern[bytes]:
+    return re.compile(re.escape(magic.to_bytes(4, "big", signed=True)))
+
+
+_RECORDS: Final = _Kind(
+    (MAGIC_V1, MAGIC_V2), _pattern(MAGIC_V1), BLANK_MAGIC, RECORD_SIZE_MIN, 0, is_size_first=True, may_be_cut=False
+)
+_ENTRIES: Final = _Kind(
+    (ENTRY_MAGIC,), _pattern(ENTRY_MAGIC), FILLER_MAGIC, HEADER_SIZE + 1, HEADER_SIZE, is_size_first=False,
+    may_be_cut=True,
+)  # fmt: skip
 
 
 def record_chain(view: memoryview, position: int, window_end: int, limit: int) -> Chain:
@@ -93,26 +134,7 @@ def record_chain(view: memoryview, position: int, window_end: int, limit: int) -
 
     Bytes up to `limit` may be read and belong to the log; `WINDOW` also means that fewer than 8 of them are left.
     """
-    unpack = _PREFIX.unpack_from
-    starts: list[int] = []
-    last_size, patience, wait = 0, position, _LIKE_MIN
-    last = min(window_end, limit - BLANK_SIZE_MIN + 1)
-    while position < last:
-        size, magic = unpack(view, position)
-        end = position + size
-        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN or end > limit:
-            stop = Stop.PADDING if magic == BLANK_MAGIC else Stop.BAD
-            return Chain(starts, [*starts[1:], position] if starts else [], position, stop)
-        starts.append(position)
-        position = end
-        if size == last_size and position >= patience:
-            like = like_that(view, position, window_end, size, (size, magic))
-            starts.extend(like)
-            position += size * len(like)
-            wait = _LIKE_MIN if len(like) >= _LIKE_MIN else 2 * wait  # sizes that are equal by chance
-            patience = position + (0 if len(like) >= _LIKE_MIN else size * wait)
-        last_size = size
-    return Chain(starts, [*starts[1:], position] if starts else [], position, Stop.WINDOW)
+    return _chain(view, position, min(window_end, limit - BLANK_SIZE_MIN + 1), limit, _RECORDS)
 
 
 def entry_chain(view: memoryview, position: int, window_end: int, limit: int) -> Chain:
@@ -121,29 +143,97 @@ def entry_chain(view: memoryview, position: int, window_end: int, limit: int) ->
     Bytes up to `limit` may be read and belong to the log; `WINDOW` also means that the next entry does not end there.
     Only magic and size of each header are looked at.
     """
-    unpack = FILLER.unpack_from
+    return _chain(view, position, min(window_end, limit - FILLER_SIZE + 1), limit, _ENTRIES)
+
+
+def _chain(view: memoryview, position: int, last: int, limit: int, kind: _Kind) -> Chain:
+    """Follow frames until one begins at or behind `last`: some one by one, then many at once if their sizes differ."""
+    tried, end, stop = _one_by_one(view, position, min(last, position + _TRIED_BYTES), limit, kind)
+    found = [tried]
+    if stop is Stop.WINDOW and len(tried) > 1 and np.ptp(np.diff(tried)):
+        more, end = _in_lanes(view, end, last, limit, (end - position) // len(tried), kind)
+        found.append(more)
+    if stop is Stop.WINDOW and end < last:
+        more, end, stop = _one_by_one(view, end, last, limit, kind)
+        found.append(more)
+    starts = np.concatenate(found)
+    return Chain(starts + kind.header, np.append(starts[1:], end) if len(starts) else starts, end, stop)
+
+
+def _one_by_one(view: memoryview, position: int, last: int, limit: int, kind: _Kind) -> tuple[Ints, int, Stop]:
+    """Return where frames begin, behind the last of them, and what is there; runs of equal sizes are one step."""
+    unpack = _PREFIX.unpack_from
+    magics, _, padding, size_min, _, is_size_first, may_be_cut = kind
     starts: list[int] = []
-    ends: list[int] = []
-    last_size, patience = 0, position
-    while position < window_end and limit - position >= FILLER_SIZE:
-        magic, size = unpack(view, position)
-        if magic == FILLER_MAGIC:
-            return Chain(starts, ends, position, Stop.PADDING)
-        if magic != ENTRY_MAGIC or size <= HEADER_SIZE:
-            return Chain(starts, ends, position, Stop.BAD)
-        if position + size > limit:
+    stop, last_size, patience, wait = Stop.WINDOW, 0, position, _LIKE_MIN
+    while position < last:
+        words = unpack(view, position)
+        size, magic = words if is_size_first else words[::-1]
+        if magic not in magics or size < size_min:
+            stop = Stop.PADDING if magic == padding else Stop.BAD
             break
-        starts.append(position + HEADER_SIZE)
+        if position + size > limit:
+            stop = Stop.WINDOW if may_be_cut else Stop.BAD
+            break
+        starts.append(position)
         position += size
-        ends.append(position)
         if size == last_size and position >= patience:
-            like = like_that(view, position, min(window_end, limit), size, (ENTRY_MAGIC, size))
-            starts.extend(range(position + HEADER_SIZE, like.stop + HEADER_SIZE, size))
-            ends.extend(range(position + size, like.stop + size, size))
-            position = like.stop
-            patience = position + (0 if len(like) >= _LIKE_MIN else size * _LIKE_MIN)
+            like = like_that(view, position, last, size, words)
+            starts.extend(like)
+            position += size * len(like)
+            wait = _LIKE_MIN if len(like) >= _LIKE_MIN else 2 * wait  # sizes that are equal by chance
+            patience = position + (0 if len(like) >= _LIKE_MIN else size * wait)
         last_size = size
-    return Chain(starts, ends, position, Stop.WINDOW)
+    return np.array(starts, np.int64), position, stop
+
+
+def _in_lanes(view: memoryview, position: int, last: int, limit: int, usual_size: int, kind: _Kind) -> tuple[Ints, int]:
+    """Follow the sizes of frames from many places at once; return where frames begin, and behind the last of them.
+
+        lane 0 ---> --> ---> | lane 1 --> ---> -> | lane 2 ---> ...
+
+    A lane begins at a magic that is searched for, which may lie in a body. So nothing is returned unless each lane ends
+    exactly where the next one begins, and all are frames.
+    """
+    nothing = np.zeros(0, np.int64), position
+    begins = _lane_begins(view, position, last, usual_size, kind)
+    if len(begins) < _LANES_MIN:
+        return nothing
+    sizes, magics = (_words(view, last, place) for place in ((0, 4) if kind.is_size_first else (4, 0)))
+    at, until, lane = begins, np.append(begins[1:], last), np.arange(len(begins))
+    ends = np.zeros(len(begins), np.int64)
+    found = []
+    for _ in range(int((until - begins).max()) // kind.size_min + 1):
+        found.append(at)
+        at = at + sizes[at].astype(np.int64)
+        goes_on = at < until
+        if not goes_on.all():
+            ends[lane[~goes_on]] = at[~goes_on]
+            at, until, lane = at[goes_on], until[goes_on], lane[goes_on]
+            if not len(at):
+                break
+    starts = np.sort(np.concatenate(found))
+    are_frames = (sizes[starts] >= kind.size_min) & np.isin(magics[starts], np.array(kind.magics, ">i4").view(">u4"))
+    is_one_chain = not (ends[:-1] != begins[1:]).any() and 0 < ends[-1] <= limit
+    return (starts, int(ends[-1])) if is_one_chain and are_frames.all() else nothing
+
+
+def _lane_begins(view: memoryview, position: int, last: int, usual_size: int, kind: _Kind) -> Ints:
+    """Return `position`, and places of magics behind it: about as many as cost least in all."""
+    count = int((_LANES_SQUARED * max(last - position, 0) / usual_size) ** 0.5)
+    search, back = kind.pattern.search, 4 if kind.is_size_first else 0
+    begins = [position]
+    for number in range(1, count):
+        wanted = position + (last - position) * number // count
+        found = search(view, wanted, min(wanted + 4 * usual_size, last))
+        if found is not None and found.start() - back > begins[-1]:
+            begins.append(found.start() - back)
+    return np.array(begins, np.int64)
+
+
+def _words(view: memoryview, count: int, offset: int) -> "npt.NDArray[np.uint32]":
+    """Return the 4 bytes at `offset` behind each of the first `count` bytes."""
+    return np.ndarray((count,), ">u4", view, offset, (1,))
 
 
 def like_that(view: memoryview, position: int, end: int, size: int, words: tuple[int, int]) -> range:

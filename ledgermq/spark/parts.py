@@ -26,7 +26,6 @@ from ledgermq.message.frames import (
     HEAD_SIZE,
     Bools,
     Bytes,
-    Chain,
     Ints,
     Stop,
     Structs,
@@ -228,7 +227,7 @@ def _block(
     window_end = min(max(len(view) - _PREFIX_BYTES + 1, 0), room[0])
     follow = entry_chain if kind == DLEDGER else record_chain
     chain = follow(view, 0, window_end, room[1])
-    starts, ends = _arrays(chain)
+    starts, ends = chain.starts, chain.ends
     count, stop = len(starts), chain.stop
     whole = int(np.searchsorted(ends, len(view), "right"))
     if whole < count:
@@ -262,7 +261,7 @@ def block_of_records(data: bytes) -> Block:
     """
     numbers = np.frombuffer(data, np.uint8)
     chain = record_chain(memoryview(data), 0, len(data), len(data))
-    starts, ends = _arrays(chain)
+    starts, ends = chain.starts, chain.ends
     if chain.end != len(data):
         raise CorruptRecordError(chain.end, f"{len(data) - chain.end} bytes are no whole record")
     heads = structs_at(numbers, np.minimum(starts, max(len(data) - HEAD_SIZE, 0)), HEAD)
@@ -278,11 +277,6 @@ def block_of_records(data: bytes) -> Block:
     for row, detail in block.faults.items():
         raise CorruptRecordError(int(starts[row]), detail)
     return block
-
-
-def _arrays(chain: Chain) -> tuple[Ints, Ints]:
-    count = len(chain.starts)
-    return np.fromiter(chain.starts, np.int64, count), np.fromiter(chain.ends, np.int64, count)
 
 
 def _are_entries(data: Bytes, starts: Ints, ends: Ints, base: int) -> Bools:

@@ -13,7 +13,7 @@ Source: apache/rocketmq `store/.../CommitLog.java` (checkMessageAndReturnSize, 5
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,8 +113,7 @@ def read_batch(
     is_end = chain.stop is not Stop.WINDOW or limit - end < BLANK_SIZE_MIN
     file.ensure_readable(position, max(end, position + 1))
     data = np.frombuffer(file.view, np.uint8)
-    at = np.fromiter(chain.starts, np.int64, len(chain.starts))
-    ends = np.fromiter(chain.ends, np.int64, len(chain.ends))
+    at, ends = chain.starts, chain.ends
     heads = structs_at(data, at, HEAD)
     common = is_common(heads)
     framed, tails = framed_records(data, at, ends, heads, common, file.start_offset)
@@ -134,18 +133,17 @@ def read_batch(
     return batch
 
 
-def batch_at(file: MappedFile, starts: Sequence[int], ends: Sequence[int]) -> RecordBatch:
+def batch_at(file: MappedFile, starts: Ints, ends: Ints) -> RecordBatch:
     """Return a batch of the records at these positions, which a log with a frame around each record knows.
 
     The pages must be readable. Records whose lengths and offset fit are common; others are not checked. All are sound.
     """
     data = np.frombuffer(file.view, np.uint8)
-    at, until = np.array(starts, np.int64), np.array(ends, np.int64)
-    heads = structs_at(data, np.minimum(at, len(data) - HEAD_SIZE), HEAD)
-    common = is_common(heads) & (heads["size"] == until - at)
-    common, tails = framed_records(data, at, until, heads, common, file.start_offset)
-    end = ends[-1] if len(ends) else 0
-    return RecordBatch(at, until, tails, heads, common, np.ones(len(at), np.bool_), end, is_end=False, is_blank=False)
+    heads = structs_at(data, np.minimum(starts, len(data) - HEAD_SIZE), HEAD)
+    common = is_common(heads) & (heads["size"] == ends - starts)
+    common, tails = framed_records(data, starts, ends, heads, common, file.start_offset)
+    end, sound = int(ends[-1]) if len(ends) else 0, np.ones(len(starts), np.bool_)
+    return RecordBatch(starts, ends, tails, heads, common, sound, end, is_end=False, is_blank=False)
 
 
 def stored_at(file: MappedFile, batch: RecordBatch, index: int) -> int:
