@@ -216,6 +216,13 @@ def record_crcs(block: Block, rows: Ints) -> Ints:
     return np.fromiter(crcs, np.int64, len(rows))
 
 
+def may_have_properties(block: Block, text: bytes) -> bool:
+    """Return whether a text is among the properties of any record, or anywhere in one that is not common."""
+    packed = _properties(block, np.flatnonzero(block.common)).buffers()[2]
+    others = np.flatnonzero(~block.common).tolist()
+    return (packed is not None and text in packed.to_pybytes()) or any(text in block.record(row) for row in others)
+
+
 def repeated(value: str | None, count: int) -> pa.Array:
     """Return a column of one text."""
     return pa.repeat(pa.scalar(value, pa.string()), count)
@@ -268,53 +275,62 @@ class _Properties:
     def __init__(self, packed: pa.Array) -> None:
         self._count = len(packed)
         _, offsets_buffer, data_buffer = packed.buffers()
-        offsets = np.frombuffer(offsets_buffer, np.int32)[: self._count + 1].astype(np.int64)
+        self._offsets = np.frombuffer(offsets_buffer, np.int32)[: self._count + 1].astype(np.int64)
         data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
-        starts, ends, middles, rows = _segments(data[: offsets[-1]], offsets)
-        self._rows = rows
-        self._names = _slices(data, starts, middles).dictionary_encode()
-        self._values = _slices(data, middles + 1, ends)
-        self._keep_last()
+        self._data = data[: self._offsets[-1]]
+        self._starts, self._ends = _segments(self._data, self._offsets)
 
-    def _keep_last(self) -> None:
-        """Drop all but the last value where a record has a name twice."""
-        codes, width = self._names.indices.to_numpy().astype(np.int64), max(len(self._names.dictionary), 1)
-        numbers = self._rows * width + codes
-        last = np.unique(numbers[::-1], return_index=True)[1]
-        if len(last) == len(numbers):
-            return
-        kept = np.sort(len(numbers) - 1 - last)
-        self._rows = self._rows[kept]
-        self._names, self._values = self._names.take(pa.array(kept)), self._values.take(pa.array(kept))
+    def values(self, name: str) -> pa.Array:
+        """Return the value of one property each; null without it. No other property is looked at closely."""
+        head = f"{name}\x01".encode()
+        found = np.flatnonzero(self._ends - self._starts > len(head))
+        for place, byte in enumerate(head):
+            found = found[self._data[self._starts[found] + place] == byte]
+        places = np.full(self._count, -1, np.int64)
+        places[self._rows(self._starts[found])] = found  # in order, so that the last one counts
+        rows = np.flatnonzero(places >= 0)
+        values = _text(_slices(self._data, self._starts[places[rows]] + len(head), self._ends[places[rows]]))
+        if len(rows) == self._count:
+            return values
+        numbers = np.full(self._count, -1, np.int64)
+        numbers[rows] = np.arange(len(rows))
+        return values.take(pa.array(numbers, mask=numbers < 0))
 
     def column(self) -> pa.Array:
         """Return a map each."""
-        counts = np.bincount(self._rows, minlength=self._count)
+        ones = np.append(np.flatnonzero(self._data == _ONE), len(self._data))
+        middles = ones[np.searchsorted(ones, self._starts)]
+        fits = (middles > self._starts) & (middles + 1 < self._ends)
+        starts, middles, ends = self._starts[fits], middles[fits], self._ends[fits]
+        rows, names = self._rows(starts), _slices(self._data, starts, middles).dictionary_encode()
+        kept = _last_of_each(rows, names)
+        rows, names = rows[kept], names.take(pa.array(kept))
+        values = _slices(self._data, middles[kept] + 1, ends[kept])
+        counts = np.bincount(rows, minlength=self._count)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))).astype(np.int32)
-        names = _text(self._names.dictionary).take(self._names.indices)
-        return pa.MapArray.from_arrays(pa.array(offsets), names, _text(self._values)).cast(PROPERTIES)
+        texts = _text(names.dictionary).take(names.indices)
+        return pa.MapArray.from_arrays(pa.array(offsets), texts, _text(values)).cast(PROPERTIES)
 
-    def values(self, name: str) -> pa.Array:
-        """Return the value of one property each; null without it."""
-        code = pc.index(self._names.dictionary, pa.scalar(name.encode(), pa.binary())).as_py()
-        found = np.flatnonzero(self._names.indices.to_numpy() == code)
-        places = np.full(self._count, -1, np.int64)
-        places[self._rows[found]] = found
-        return _text(self._values.take(pa.array(places, mask=places < 0)))
+    def _rows(self, starts: Ints) -> Ints:
+        return np.searchsorted(self._offsets, starts, "right") - 1
 
 
-def _segments(data: Bytes, offsets: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return start, end, place of the first 0x01 and row of each property that has a name and a value."""
+def _last_of_each(rows: Ints, names: pa.DictionaryArray) -> Ints:
+    """Return which properties stay where a record has a name twice, in order."""
+    numbers = rows * max(len(names.dictionary), 1) + names.indices.to_numpy().astype(np.int64)
+    last = np.unique(numbers[::-1], return_index=True)[1]
+    return np.sort(len(numbers) - 1 - last)
+
+
+def _segments(data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
+    """Return start and end of each property, in order; some may be empty or lack a 0x01."""
     separators = np.flatnonzero(data == _TWO)
     row_ends = offsets[1:][offsets[1:] > offsets[:-1]]
     unclosed = row_ends[data[row_ends - 1] != _TWO]
+    if not len(unclosed):
+        return np.concatenate((np.zeros(min(len(separators), 1), np.int64), separators[:-1] + 1)), separators
     ends = np.concatenate((unclosed, separators))  # in this order, since the next record may begin with a 0x02
-    order = np.argsort(ends, kind="stable") if len(unclosed) else slice(None)
+    order = np.argsort(ends, kind="stable")
     ends = ends[order]
     skips = np.concatenate((np.zeros(len(unclosed), np.int64), np.ones(len(separators), np.int64)))[order]
-    starts = np.concatenate((np.zeros(1, np.int64), (ends + skips)[:-1])) if len(ends) else ends
-    rows = np.searchsorted(offsets, starts, "right") - 1
-    ones = np.append(np.flatnonzero(data == _ONE), len(data))
-    middles = ones[np.searchsorted(ones, starts)]
-    fits = (middles > starts) & (middles + 1 < ends)
-    return starts[fits], ends[fits], middles[fits], rows[fits]
+    return np.concatenate((np.zeros(1, np.int64), (ends + skips)[:-1])), ends

@@ -30,7 +30,7 @@ from ledgermq.message.frames import Ints
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.queue_unit import SCHEDULE_TOPIC, UNIT_SIZE, unit_code
 from ledgermq.message.record import decode_record
-from ledgermq.spark.columns import record_batch
+from ledgermq.spark.columns import may_have_properties, record_batch
 from ledgermq.spark.errors import DamagedLogError, PipelineError
 from ledgermq.spark.log_files import local_path, offset_files, open_store, queue_folders
 from ledgermq.spark.parts import Block, Damage, LogPart, plan_parts, read_part
@@ -133,7 +133,7 @@ def write_units(side: Path, size: int, part: LogPart) -> list[Run]:
 
 def _refuse_others(block: Block, flags: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> None:
     """Raise for records whose units do not follow from them alone."""
-    if (flags & INNER_BATCH).any() or (b"INNER_" in block.data.tobytes() and _has_inner(block)):
+    if (flags & INNER_BATCH).any() or (may_have_properties(block, b"INNER_") and _has_inner(block)):
         raise PipelineError("the log has records of batch or light queues, which only `ledgermq store repair` rebuilds")
 
 
