@@ -307,17 +307,24 @@ def _export(arguments: argparse.Namespace) -> int:
             _check_folders(output)
 
     def job(spark: Any) -> int:
+        from ledgermq.spark.session import patiently
+
         options = {"namesrv": arguments.namesrv, "subscribe": arguments.topics, "startingOffsets": "earliest"}
-        query = (
+        writer = (
             spark.readStream.format("ledgermq")
             .options(**options)
             .load()
             .writeStream.format("parquet")
             .option("checkpointLocation", f"{output}/_checkpoint")
             .trigger(availableNow=True)
-            .start(output)
         )
-        query.awaitTermination()
+
+        def finish() -> Any:
+            query = writer.start(output)
+            query.awaitTermination()
+            return query
+
+        query = patiently(finish)
         print(f"{sum(progress['numInputRows'] for progress in query.recentProgress):,} messages added")
         return 0
 

@@ -9,7 +9,7 @@ import sys
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from ledgermq.spark.session import make_session
+from ledgermq.spark.session import make_session, patiently
 
 
 def show(batch: DataFrame, _batch_id: int) -> None:
@@ -25,7 +25,7 @@ def main(namesrv: str, topic: str, checkpoint: str) -> None:
         namesrv=namesrv, subscribe=topic, startingOffsets="earliest", columns="tags,size,store_ts"
     )
     query = rows.load().writeStream.foreachBatch(show).option("checkpointLocation", checkpoint)
-    query.trigger(availableNow=True).start().awaitTermination()
+    patiently(lambda: query.trigger(availableNow=True).start().awaitTermination())
 
 
 main(*sys.argv[1:])

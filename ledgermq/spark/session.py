@@ -1,21 +1,27 @@
 """A Spark session with the settings that the pipeline is measured with; users may bring their own."""
 
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledgermq.spark.errors import MissingToolError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log: Final = logging.getLogger(__name__)
+
 JAVA_MIN: Final = 17
 _JAVA_WAIT_S: Final = 30
+_STARTS_MAX: Final = 5
+
+Result = TypeVar("Result")
 
 SETTINGS: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -26,6 +32,9 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
 }
 """Unix sockets carry rows to and from Python workers about a fifth faster than TCP does."""
+
+ARROW_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Options of the JVM: it need not check bounds and nulls again at each value that it takes from Arrow's memory."""
 
 
 def make_session(name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
@@ -48,11 +57,36 @@ def make_session(name: str, settings: Mapping[str, str] | None = None) -> "Spark
     if "SPARK_ENV_LOADED" not in os.environ:
         cores = os.cpu_count() or 1
         builder = builder.master(f"local[{2 * cores},2]").config("spark.sql.shuffle.partitions", str(4 * cores))
+        builder = builder.config("spark.driver.extraJavaOptions", ARROW_OPTIONS)
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def patiently(act: Callable[[], Result]) -> Result:
+    """Start a stream and wait for its end; do it again where Spark has given its Python worker up.
+
+    That worker must connect within 10 s, which no setting changes, and which a busy machine may not keep. The query
+    had not read anything then.
+
+    Args:
+        act: starts the query and waits for it.
+
+    Raises:
+        StreamingQueryException: it failed for another reason, or five times for this one.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(_STARTS_MAX - 1):
+        try:
+            return act()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect" not in str(error):
+                raise
+            _log.warning("Spark has not waited for its Python worker: the query is started again")
+    return act()
 
 
 def check_tools() -> None:

@@ -3,18 +3,17 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from ledgermq.client import Admin, Outgoing, Producer, SendResult
 from ledgermq.spark.errors import MissingToolError
-from ledgermq.spark.session import check_tools, make_session
+from ledgermq.spark.session import ARROW_OPTIONS, check_tools, make_session
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
@@ -26,7 +25,7 @@ T = TypeVar("T")
 SETTINGS = {
     "spark.master": "local[2,2]",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {ARROW_OPTIONS}",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
@@ -46,17 +45,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = make_session("tests", SETTINGS | warehouse)
     yield session
     session.stop()
-
-
-def patiently(act: Callable[[], T]) -> T:
-    """Run a stream; run it again if its Python worker needed more than the 10 s that Spark allows."""
-    for _ in range(4):
-        try:
-            return act()
-        except StreamingQueryException as error:
-            if "Python worker failed to connect" not in str(error):
-                raise
-    return act()
 
 
 class RunningBroker:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from ledgermq.spark.numbered import Addressed
 from ledgermq.spark.options import Options
+from ledgermq.spark.session import patiently
 from ledgermq.spark.store_source import KNOWN, StoreReader, StoreSource
 from ledgermq.spark.topic_sink import TopicWriter
 from ledgermq.spark.topic_source import (
@@ -22,7 +23,7 @@ from ledgermq.spark.topic_source import (
     TopicSource,
     TopicStreamReader,
 )
-from tests.spark.conftest import RunningBroker, patiently
+from tests.spark.conftest import RunningBroker
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import outgoing, reader, rows_of
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ledgermq.history import Outcome, Send
-from tests.spark.conftest import SETTINGS, RunningBroker, patiently
+from tests.spark.conftest import SETTINGS, RunningBroker
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import outgoing
 
@@ -40,7 +40,7 @@ def test_orders_by_minute_prints_what_is_new(
     broker.create(topic, 1)
     for first in (0, 40):
         broker.send(topic, outgoing(40, first))
-        patiently(lambda: run("orders_by_minute.py", broker.namesrv, topic, tmp_path / "checkpoint"))
+        run("orders_by_minute.py", broker.namesrv, topic, tmp_path / "checkpoint")
         lines = re.findall(r"\d\d:\d\d (\w+) +(\d+) orders", capsys.readouterr().out)
         assert {tag: sum(int(count) for name, count in lines if name == tag) for tag, _ in lines} == {
             "even": 20,

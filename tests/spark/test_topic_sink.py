@@ -19,11 +19,12 @@ from ledgermq.spark.errors import ClusterError, OptionError
 from ledgermq.spark.numbered import Identity, NumberedSender
 from ledgermq.spark.options import Options
 from ledgermq.spark.query_metrics import write_metrics
+from ledgermq.spark.session import patiently
 from ledgermq.spark.topic_client import Access
 from ledgermq.spark.topic_sink import Sent, TopicStreamWriter, TopicWriter
 from ledgermq.spark.topic_source import KNOWN_SINK, TopicSource
 from tests.limits import WAIT_S
-from tests.spark.conftest import RunningBroker, patiently
+from tests.spark.conftest import RunningBroker
 from tests.spark.test_topic_source import outgoing, reader, rows_of
 
 pytestmark = pytest.mark.timeout(600)

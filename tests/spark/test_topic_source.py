@@ -22,10 +22,11 @@ from ledgermq.client.core.calls import Answered, Calls
 from ledgermq.spark.columns import TYPES
 from ledgermq.spark.errors import ClusterError, DataLossError, OptionError
 from ledgermq.spark.options import Options
+from ledgermq.spark.session import patiently
 from ledgermq.spark.topic_client import Access, TopicClient
 from ledgermq.spark.topic_source import KNOWN_BATCH, KNOWN_STREAM, TopicPart, TopicReader, TopicStreamReader
 from tests.client.raft import Cluster, run_raft
-from tests.spark.conftest import RunningBroker, patiently
+from tests.spark.conftest import RunningBroker
 
 pytestmark = pytest.mark.timeout(600)
 NAMES = [name for name in TYPES if not name.startswith("record")]
