@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from benchmarks.spark.processes import adopt
 from benchmarks.spark.rounds import Goal, Rounds, print_goals, print_rates, run
 from benchmarks.spark.stores import Store
 from benchmarks.store_check import FILE_SIZE
@@ -96,6 +97,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path)
     arguments = parser.parse_args()
+    adopt()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         root, work = Path(folder) / "store", Path(folder)
         store = Store(root)

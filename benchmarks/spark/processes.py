@@ -1,10 +1,13 @@
 """The processes below this one: Spark's JVM and its Python workers."""
 
 import contextlib
+import ctypes
 import os
 from pathlib import Path
 
 from benchmarks.node_process import TICK_S
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def descendants() -> dict[int, str]:
@@ -24,6 +27,11 @@ def descendants() -> dict[int, str]:
         found |= {each: commands[each] for each in below}
         todo += below
     return found
+
+
+def adopt() -> None:
+    """Make orphans children of this process: Spark ends a worker's parent, and starts a new one, when that is slow."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def cpu_s() -> float:

@@ -23,6 +23,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.node_process import pair
+from benchmarks.spark.processes import adopt
 from benchmarks.spark.rounds import Goal, Rounds, print_goals, print_rates, run
 from ledgermq.client import Admin, Outgoing, Producer
 from ledgermq.spark.columns import TYPES
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=40)
     arguments = parser.parse_args()
+    adopt()
     with pair() as brokers, tempfile.TemporaryDirectory() as folder:
         Path(folder, "checkpoints").mkdir()
         began = time.perf_counter()
