@@ -21,7 +21,7 @@ from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 
 _HEAD: Final = struct.Struct(">iiiii")
 _FIELDS: Final = struct.Struct(">i8xii")
-"""The header fields that are read."""
+"""The fixed fields of a message that are read."""
 
 _SHORT: Final = struct.Struct(">h")
 _FIXED_SIZE: Final = _HEAD.size + _SHORT.size
@@ -39,7 +39,7 @@ class BatchMessage(NamedTuple):
 
 
 def encode_batch(messages: Iterable[tuple[int, bytes | memoryview, bytes]]) -> bytes:
-    """The body of a batch request from `BatchMessage`s, or plain tuples like them.
+    """Return the body of a batch request with these messages; plain tuples of the same fields are accepted, too.
 
     Raises:
         MalformedBatchError: properties longer than 32767 bytes; `position` is the message's number.
@@ -56,17 +56,17 @@ def encode_batch(messages: Iterable[tuple[int, bytes | memoryview, bytes]]) -> b
 
 
 def cut_batch(body: bytes | memoryview, most: int = sys.maxsize) -> tuple[list[Cut], list[bytes]]:
-    """Where the messages of a batch body lie in it, in order; and the encoded properties of each.
+    """Return where the messages of a batch body lie in it, in order, and the encoded properties of each.
 
-    One loop without calls of our own: this runs per message. Bytes are copied first, as slices of them cost half of
-    what those of a view do.
+    One loop without Python calls, since this runs for each message. The body is copied to bytes first: slices of bytes
+    cost half as much as slices of a view.
 
     Args:
         body: of a request.
-        most: stop after so many messages.
+        most: number of messages after which to stop.
 
     Raises:
-        MalformedBatchError: it breaks off, or a message's lengths contradict its total size.
+        MalformedBatchError: the body ends within a message, or a message's lengths contradict its total size.
     """
     raw = bytes(body)
     unpack, unpack_short, head_size, least = _FIELDS.unpack_from, _SHORT.unpack_from, _HEAD.size, _FIXED_SIZE

@@ -7,7 +7,7 @@
 | 12-19 | tags code, i64 |
 | 20-27 | store timestamp of the record, ms, i64 |
 | 28-35 | queue offset of its first message, i64 |
-| 36-37 | messages in it, i16 |
+| 36-37 | number of its messages, i16 |
 | 38-41 | compacted offset, i32; -1 |
 | 42-45 | reserved, 0 |
 
@@ -21,4 +21,4 @@ BATCH_UNIT: Final = struct.Struct(">qiqqqhii")
 BATCH_UNIT_SIZE: Final = BATCH_UNIT.size
 NOT_COMPACTED: Final = -1
 BATCH_MESSAGES_MAX: Final = 32767
-"""The number of messages is a signed 16-bit one."""
+"""Largest number of messages, which is a signed 16-bit integer."""

@@ -2,7 +2,7 @@
 
     __CRC32# 0x01 dddddddddd 0x02      20 bytes; ten decimal digits, least significant first
 
-isal computes the same polynomial three times as fast as zlib; both release nothing and copy nothing.
+isal computes the same polynomial three times as fast as zlib. Neither copies the buffer.
 
 Source: apache/rocketmq `common/UtilAll.java` (crc32), `common/message/MessageDecoder.java` (createCrc32).
 """
@@ -26,17 +26,17 @@ _PREFIX: Final = b"__CRC32#\x01"
 
 
 def body_crc(body: bytes | bytearray | memoryview) -> int:
-    """The value of a record's BODYCRC field for `body` as stored; 0 for an empty body."""
+    """Return the value of a record's BODYCRC field for `body` as stored; 0 for an empty body."""
     return crc32(body) & CRC_MASK
 
 
 def encode_crc_property(crc: int) -> bytes:
-    """The 20 bytes that end the properties of a record whose other bytes have this (masked) CRC."""
+    """Return the 20 bytes that end the properties of a record whose other bytes have this (masked) CRC."""
     return _PREFIX + f"{crc:010d}"[::-1].encode() + b"\x02"
 
 
 def decode_crc_property(properties: bytes) -> int | None:
-    """The CRC that ends these properties, or None when they do not end in a well-formed CRC property."""
+    """Return the CRC that ends these properties; None if they do not end in a well-formed CRC property."""
     tail = properties[-CRC_PROPERTY_LENGTH:]
     if len(tail) != CRC_PROPERTY_LENGTH or not tail.startswith(_PREFIX) or tail[-1] != 2:
         return None

@@ -10,14 +10,14 @@ _V1_LENGTHS: Final = tuple(bytes([length]) for length in range(TOPIC_LENGTH_V1_M
 
 
 class RecordDraft:
-    """One message before it is encoded. Made once per message on the hot path: slots, no validation.
+    """One message before it is encoded. One is made per message on the hot path: it has slots and validates nothing.
 
     A subclass may stand for several messages, each of which becomes a record of its own (`store.log.drafts`): the
     methods have the same meaning for one message and for many.
 
-    The maker has checked the limits, cleared the IPv6 bits of `sys_flag` that its hosts do not have (and set those
-    they do), and computed `size` by `record_size`. `queue_offset`, `store_timestamp` and `physical_offset` are
-    stamped by the store and the log.
+    The code that makes a draft checks the limits, sets the IPv6 bits of `sys_flag` by the hosts that the record really
+    has, and computes `size` by `record_size`. The store and the log set `queue_offset`, `store_timestamp` and
+    `physical_offset`.
 
     Attributes:
         topic: UTF-8, 1 to 255 bytes.
@@ -28,9 +28,9 @@ class RecordDraft:
         born_host: address bytes (4 or 16) + port as i32: 8 or 20 bytes.
         reconsume_times: 0 or more.
         prepared_transaction_offset: physical offset of the half message, or 0.
-        body: 0 to the body limit, as sent.
+        body: as sent; at most as long as the limit of bodies.
         properties: encoded properties, at most 32767 bytes.
-        tags_code: what the consume-queue unit holds.
+        tags_code: of the consume-queue unit.
         size: bytes of the whole record, or of all records.
         messages: number of messages, and so of records.
     """
@@ -91,9 +91,9 @@ class RecordDraft:
         return (self.properties,)
 
     def pieces(self, store_host: bytes) -> Sequence[bytes | memoryview]:
-        """Return the encoded record, or records, in pieces of `size` bytes together: the hot path, nothing checked.
+        """Return the encoded record, or records, in pieces of `size` bytes together; nothing is checked.
 
-        `store_host` has the length that `sys_flag` says (8 or 20).
+        `store_host` has the length that `sys_flag` tells (8 or 20).
 
         Raises:
             struct.error: a number does not fit into its field.

@@ -8,7 +8,7 @@
 | 16 | i64 | term | never falls from one entry to the next |
 | 24 | i64 | position | absolute, in the data file list; the end of the entry before, or the start of a file |
 | 32, 36 | i32 | channel, chain CRC | 0 |
-| 40 | u32 | body CRC | CRC-32 of the body; Java leaves 0, then the record's own body CRC is what there is |
+| 40 | u32 | body CRC | CRC-32 of the body; Java writes 0, and then only the record's own body CRC protects it |
 | 44 | i32 | body size | |
 
 An entry needs `size + 8` bytes left in its file; otherwise the rest of the file is filler: i32 -1, i32 bytes left,
@@ -32,7 +32,7 @@ FILLER_MAGIC: Final = -1
 
 
 class EntryHeader(NamedTuple):
-    """A header as it lies in the file; nothing of it is checked."""
+    """The fields of a header as they are in the file, unchecked."""
 
     magic: int
     size: int

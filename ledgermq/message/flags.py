@@ -30,9 +30,9 @@ COMPRESSION_ZLIB: Final = 0x300
 
 
 def with_host_bits(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
-    """`sys_flag` with the host bits that these encoded hosts (8 or 20 bytes each) really have.
+    """Return `sys_flag` with the host bits of these encoded hosts (8 or 20 bytes each).
 
-    A sender's own host bits are never believed: they would shift every later field.
+    The sender's own host bits are not used: wrong ones would shift every later field.
     """
     return (
         (sys_flag & ~HOST_MASK)

@@ -70,7 +70,7 @@ Structs = npt.NDArray[np.void]
 
 
 class Stop(enum.Enum):
-    """Why a chain ends: at the window's end (more may follow), at padding, or at what cannot be a frame."""
+    """Why a run of frames ends: the window ends (more may follow), padding, or bytes that cannot be a frame."""
 
     WINDOW = enum.auto()
     PADDING = enum.auto()
@@ -84,8 +84,8 @@ class Chain:
     Attributes:
         starts: where each record begins; in a Raft log 48 bytes behind its entry.
         ends: where each record ends.
-        end: behind the last frame.
-        stop: what is there.
+        end: position behind the last frame.
+        stop: what is at `end`.
     """
 
     starts: Ints
@@ -251,7 +251,7 @@ def like_that(view: memoryview, position: int, end: int, size: int, words: tuple
 
 
 def structs_at(data: Bytes, at: Ints, layout: "np.dtype[np.void]") -> Structs:
-    """Return what lies at each of these positions, copied side by side; each has `layout.itemsize` bytes of room."""
+    """Return copies of the bytes at each of these positions, as an array of `layout`."""
     size = layout.itemsize
     if not len(at):
         return np.zeros(0, layout)
@@ -265,7 +265,7 @@ def framed_records(
     """Return which common records have lengths that add up and their own physical offset, and where their tails begin.
 
     A tail is what follows the body: topic and properties. `base` is the physical offset of `data[0]`; None: the records
-    come from different places of a log, and may say any offset.
+    come from different places of a log, and their physical offsets are not compared.
     """
     room = ends - starts - RECORD_SIZE_MIN
     body = heads["body"].astype(np.int64)

@@ -8,7 +8,7 @@ import struct
 
 
 def java_string_hash(text: str) -> int:
-    """Signed 32-bit hash over the UTF-16 units of `text`: `h = 31 * h + unit`."""
+    """Return the signed 32-bit hash of the UTF-16 units of `text`: `h = 31 * h + unit`."""
     value = 0
     if text.isascii():
         for unit in text.encode():
@@ -30,6 +30,6 @@ def tags_code(tags: str | bytes) -> int:
 
 
 def index_hash(text: str) -> int:
-    """The hash of an index key, `abs` of Java's hash; 0 where Java's `abs` stays negative."""
+    """Return the hash of an index key: the absolute value of Java's hash, or 0 where Java's `abs` stays negative."""
     value = abs(java_string_hash(text))
     return 0 if value == 0x8000_0000 else value

@@ -18,7 +18,7 @@ HOST_V6_LENGTH: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An IP address in its shortest text form, and a port. The port may be any i32: old records hold odd ones."""
+    """An IP address in its shortest text form, and a port. The port may be any i32, as in some old records."""
 
     address: str
     port: int
@@ -29,10 +29,10 @@ class Host:
 
 @functools.lru_cache(maxsize=4096)
 def encode_host(host: Host) -> bytes:
-    """8 bytes for IPv4, 20 for IPv6; a scope id is dropped.
+    """Return the encoded host: 8 bytes for IPv4, 20 for IPv6. A scope id is dropped.
 
     Raises:
-        InvalidHostError: a name instead of an address, or a port that is no i32.
+        InvalidHostError: a name instead of an address, or a port outside of 32 bits.
     """
     try:
         address = ipaddress.ip_address(host.address.partition("%")[0])
@@ -42,7 +42,7 @@ def encode_host(host: Host) -> bytes:
 
 
 def decode_host(encoded: bytes | memoryview) -> Host:
-    """The host in these 8 or 20 bytes.
+    """Return the host that these 8 or 20 bytes encode.
 
     Raises:
         InvalidHostError: another length.
@@ -56,6 +56,6 @@ def decode_host(encoded: bytes | memoryview) -> Host:
 @functools.lru_cache(maxsize=4096)
 def _decode(raw: bytes) -> Host:
     packed = raw[:-4]
-    # an integer would lose which family it is
+    # as an integer it would not show its family
     address = ipaddress.IPv4Address(packed) if len(packed) == 4 else ipaddress.IPv6Address(packed)
     return Host(str(address), _PORT.unpack(raw[-4:])[0])

@@ -3,8 +3,8 @@
     offset id   store host (8 | 20 bytes) + physical offset i64                          32 | 56 hex digits
     unique id   address (4 | 16) + pid u16 + discriminator i32 + ms in month u32 + counter u16   32 | 56
 
-The broker makes the first, which says where the record lies; the client makes the second (property UNIQ_KEY), which
-stays the same through retries. Both are upper-case hex.
+The broker makes the offset id, which tells the position of the record. The client makes the unique id (property
+UNIQ_KEY), which stays the same through retries. Both are upper-case hex.
 
 Source: apache/rocketmq `common/message/MessageDecoder.java`, `common/message/MessageClientIDSetter.java`.
 """
@@ -22,12 +22,12 @@ _IDENTITY: Final = struct.Struct(">Hi")
 
 
 def offset_message_id(host: bytes, physical_offset: int) -> str:
-    """The offset id of the record at `physical_offset` on the broker at the encoded `host`."""
+    """Return the offset id of the record at `physical_offset` on the broker at the encoded `host`."""
     return (host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
 def parse_offset_message_id(text: str) -> tuple[Host, int]:
-    """The store host and physical offset in an offset id; lower case is accepted.
+    """Return the store host and the physical offset of an offset id; lower case is accepted.
 
     Raises:
         InvalidMessageIdError: not 32 or 56 hex digits.
@@ -49,7 +49,7 @@ class UniqueIdGenerator:
     Args:
         address: 4 or 16 bytes of the machine's address.
         pid: process id; its low 16 bits are used.
-        discriminator: tells two generators of one process apart (Java: hash of the class loader); any i32.
+        discriminator: differs between two generators of one process (Java: hash of the class loader); any i32.
     """
 
     def __init__(self, address: bytes, pid: int, discriminator: int) -> None:
@@ -59,7 +59,7 @@ class UniqueIdGenerator:
         self._month_end_ms = 0
 
     def next(self, now_ms: int) -> str:
-        """An id made at `now_ms`. Unique as long as fewer than 65536 are asked for in one millisecond."""
+        """Return an id made at `now_ms`. Ids are unique if fewer than 65536 are made in a millisecond."""
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._enter_month(now_ms)
         counter = self._counter

@@ -20,8 +20,9 @@
 | 12-15 | seconds, i32  | since the begin timestamp, 0 or more |
 | 16-19 | previous, i32 | number of the slot's entry before this one; 0: none |
 
-A key's text is `topic#key`, its hash the absolute value of Java's `String.hashCode` (0 where that stays negative), its
-slot `hash % S`. Big-endian. The file is named by the local time of its creation, `yyyyMMddHHmmssSSS`.
+The text of a key is `topic#key`, its hash is the absolute value of Java's `String.hashCode` (0 where that stays
+negative), and its slot is `hash % S`. Big-endian. The name of the file is the local time of its creation,
+`yyyyMMddHHmmssSSS`.
 
 Source: apache/rocketmq `store/.../index/IndexFile.java`, `IndexHeader.java`, `IndexService.java` (5.3.3).
 """
@@ -58,7 +59,7 @@ class IndexLayout:
 
     Attributes:
         slots: 1 or more.
-        entries: numbers of entries, the unused one of number 0 included; 2 or more.
+        entries: number of entries, including the unused entry 0; 2 or more.
     """
 
     slots: int = SLOTS_DEFAULT
@@ -66,25 +67,25 @@ class IndexLayout:
 
     @property
     def entries_at(self) -> int:
-        """Position of entry 0."""
+        """Return the position of entry 0."""
         return HEADER_SIZE + self.slots * SLOT_SIZE
 
     @property
     def file_size(self) -> int:
-        """Bytes of a file."""
+        """Return the length of a file in bytes."""
         return self.entries_at + self.entries * ENTRY_SIZE
 
     def entry_at(self, number: int) -> int:
-        """Position of an entry."""
+        """Return the position of an entry."""
         return self.entries_at + number * ENTRY_SIZE
 
     def slot_at(self, key_hash: int) -> int:
-        """Position of the slot of a key's hash."""
+        """Return the position of the slot for a hash."""
         return HEADER_SIZE + key_hash % self.slots * SLOT_SIZE
 
 
 class IndexHeader(NamedTuple):
-    """The header's fields; see the module."""
+    """The fields of the header, as in the table above."""
 
     begin_timestamp: int = 0
     end_timestamp: int = 0
@@ -95,7 +96,7 @@ class IndexHeader(NamedTuple):
 
 
 def read_header(buffer: bytes | memoryview) -> IndexHeader:
-    """The header; an entry count below 1, as in a file that was only just made, counts as 1."""
+    """Return the header. An entry count below 1, as in a new file, counts as 1."""
     header = IndexHeader(*HEADER.unpack_from(buffer))
     return header if header.entry_count >= FIRST_ENTRY else header._replace(entry_count=FIRST_ENTRY)
 
@@ -106,9 +107,9 @@ def key_text(topic: str, key: str, index_type: str | None = None) -> str:
 
 
 def index_keys(sys_flag: int, properties: bytes) -> Iterator[bytes]:
-    """Keys under which a record is indexed, in order: its unique key, then its own keys, split at single spaces.
+    """Return the keys under which a record is indexed: its unique key, then its KEYS, split at single spaces.
 
-    A rolled-back record has none. A key that occurs twice comes twice.
+    A rolled-back record has none. A key that occurs twice is returned twice.
     """
     if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return

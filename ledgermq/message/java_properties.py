@@ -1,13 +1,13 @@
-"""Settings as Java's `Properties` writes plain ones: `key=value` lines, in small files and in bodies of requests."""
+"""Reads the simple form of Java's `Properties`: `key=value` lines, as in small files and in bodies of requests."""
 
 _SHOWN_MAX = 100
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The `key=value` lines; comments and empty lines are left out, the last of equal keys wins.
+    """Return the `key=value` lines; comments and empty lines are left out, the last of equal keys counts.
 
     Raises:
-        ValueError: names the line that is none.
+        ValueError: names the line that has another form.
     """
     found = {}
     for number, line in enumerate(text.splitlines(), 1):

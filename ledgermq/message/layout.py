@@ -15,7 +15,7 @@ MAGIC_V2: Final = -626843477
 BLANK_MAGIC: Final = -875286124
 
 BLANK: Final = 0
-"""Answer of `check_record` at a blank: nothing but padding follows in this file."""
+"""Returned by `check_record` at a blank: only padding follows in this file."""
 
 BLANK_SIZE_MIN: Final = 8
 """Every full file ends in a blank: its size as i32, then BLANK_MAGIC."""
@@ -45,26 +45,26 @@ HEAD_SIZES: Final = tuple(head.size for head in HEADS)
 PEEKS: Final = (_peek(8, 8), _peek(20, 8), _peek(8, 20), _peek(20, 20))
 
 RECORD_SIZE_MIN: Final = HEAD_SIZES[0] + 1 + 2
-"""A V1 record with IPv4 hosts and nothing in it."""
+"""Size of a V1 record with IPv4 hosts and no body, topic and properties."""
 
 
 def needs_v2(topic: bytes) -> bool:
-    """Whether a record of this topic needs V2's two-byte topic length.
+    """Return whether a record of this topic needs V2's two-byte topic length.
 
-    Java counts UTF-16 units and would write a negative V1 length for 128 or more bytes of fewer units; bytes are
-    what the field counts. For ASCII topics, the only legal ones, the two rules agree.
+    The field counts bytes. Java counts UTF-16 units, and would write a negative V1 length for a topic of 128 or more
+    bytes and fewer units. For ASCII topics, the only legal ones, the two rules agree.
     """
     return len(topic) > TOPIC_LENGTH_V1_MAX
 
 
 def record_size(body_length: int, topic_length: int, properties_length: int, sys_flag: int, v2: bool) -> int:
-    """Bytes of a whole record; lengths in bytes."""
+    """Return the size of a whole record; all lengths in bytes."""
     head = HEAD_SIZES[(sys_flag >> 4) & 3]
     return head + body_length + (4 if v2 else 3) + topic_length + properties_length
 
 
 def check_record(buffer: Readable, position: int, limit: int, *, check_crc: bool) -> int:
-    """The size of the valid record at `position`, or `BLANK`. `limit` is where readable bytes end.
+    """Return the size of the valid record at `position`, or `BLANK`. `limit` is the end of the readable bytes.
 
     Valid means: known magic, every length inside the record and adding up to its size, and, if asked, the body's CRC.
     A zeroed tail (size 0, magic 0) is not valid.

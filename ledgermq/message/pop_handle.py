@@ -1,4 +1,4 @@
-"""POP's handles, and the names of the topics to which they may point. Pure.
+"""POP's handles, and the names of the topics that they may mean. No I/O.
 
     handle      start popTime invisibleTime reviveQueue retry broker queue [offset]
     retry       0 the topic itself, 1 and 2 the group's retry topic of it, by its older and newer name
@@ -50,7 +50,7 @@ class PopHandle(NamedTuple):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the messages were taken in order."""
+        """Whether the messages were taken by ordered POP."""
         return self.revive_queue == ORDER_REVIVE_QUEUE
 
 
@@ -73,7 +73,7 @@ def parse_handle(text: str) -> PopHandle:
 
 
 def retry_topic(topic: str, group: str, *, is_v2: bool) -> str:
-    """The topic for messages of `topic` that `group` took and did not acknowledge."""
+    """Return the retry topic for messages of `topic` that `group` took and did not acknowledge."""
     return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
 
 
@@ -82,14 +82,14 @@ def is_retry_topic(topic: str) -> bool:
 
 
 def retry_flag(topic: str) -> str:
-    """The flag of a topic in handles: 0, 1 or 2."""
+    """Return the flag of a topic in handles: 0, 1 or 2."""
     if not is_retry_topic(topic):
         return "0"
     return "2" if "+" in topic else "1"
 
 
 def real_topic(topic: str, group: str, retry: str) -> str:
-    """The topic that a retry flag means.
+    """Return the topic that a retry flag means.
 
     Raises:
         ValueError: an unknown flag.

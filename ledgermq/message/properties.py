@@ -1,7 +1,7 @@
 """Message properties as text: `name 0x01 value 0x02` repeated, UTF-8; the last 0x02 may be missing.
 
-A name that occurs twice takes its last value; an empty name or value counts as absent. So says Java's parser, and
-so must code that filters, indexes or de-duplicates by a property.
+If a name occurs twice, its last value counts; an empty name or value counts as absent. Java's parser has these rules,
+so code that filters, indexes or de-duplicates by a property must have them, too.
 
 Source: apache/rocketmq `common/message/MessageDecoder.java` (string2messageProperties, messageProperties2String);
 names: `common/message/MessageConst.java`.
@@ -13,7 +13,7 @@ from typing import Final
 from ledgermq.message.errors import InvalidPropertyError
 
 PROPERTIES_LENGTH_MAX: Final = 32767
-"""Bytes; the length field is a signed 16-bit one."""
+"""Largest length in bytes; the length field is a signed 16-bit integer."""
 
 TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
@@ -37,7 +37,7 @@ DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The properties in the mapping's order.
+    """Return the encoded properties, in the mapping's order.
 
     Raises:
         InvalidPropertyError: a separator inside a name, or 0x02 inside a value.
@@ -56,7 +56,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(encoded: bytes | memoryview | str) -> dict[str, str]:
-    """All properties; bytes that are no UTF-8 become U+FFFD, as in Java."""
+    """Return all properties; bytes that are not UTF-8 become U+FFFD, as in Java."""
     text = encoded if isinstance(encoded, str) else bytes(encoded).decode(errors="replace")
     properties = {}
     for segment in text.split("\x02"):
@@ -67,21 +67,21 @@ def decode_properties(encoded: bytes | memoryview | str) -> dict[str, str]:
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
-    """The value of `name` without parsing the rest: what `decode_properties(raw).get(name)` says, as bytes."""
+    """Return what `decode_properties(raw).get(name)` returns, as bytes, without parsing the other properties."""
     needle = b"\x02" + name + b"\x01"
     limit = len(raw)
     while (found := raw.rfind(needle, 0, limit)) >= 0:
         value = _value_at(raw, found + len(needle))
         if value:
             return value
-        limit = found  # an empty value counts as absent: an earlier one stands
+        limit = found  # an empty value counts as absent, so an earlier one counts
     if raw.startswith(needle[1:]):
         return _value_at(raw, len(needle) - 1) or None
     return None
 
 
 def property_finder(name: bytes) -> Callable[[bytes], bytes | None]:
-    """`find_property` for one name, to be asked of many messages."""
+    """Return `find_property` for one name, to be called for many messages."""
     inside, first = b"\x02" + name + b"\x01", name + b"\x01"
     length = len(inside)
 

@@ -25,7 +25,7 @@ DELAY_LEVELS_MS: Final = (
     *(minutes * _M for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
     *(1 * _H, 2 * _H),
 )
-"""messageDelayLevel's default: level n is item n - 1."""
+"""Default of messageDelayLevel; level n is item n - 1."""
 
 
 def unit_code(topic: bytes, properties: bytes, timestamp: int) -> int:

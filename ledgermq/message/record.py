@@ -1,4 +1,4 @@
-"""The commit-log record: what lies in the log, what a pull answer carries, what a slave receives.
+"""The commit-log record: the form of a message in the log, in the answer to a pull, and in the stream to slaves.
 
 | field | type | at (both hosts IPv4) |
 |---|---|---|
@@ -20,8 +20,8 @@
 | topic length, topic | V1 i8, V2 i16; bytes | 88 + body |
 | properties length, properties | i16, bytes | |
 
-Big-endian. The hot path writes drafts (`RecordDraft.write`) and peeks (`dispatch_fields`); everything from outside goes
-through `check_record` or `decode_record` first.
+Big-endian. The hot path writes drafts (`RecordDraft.pieces`) and reads a few fields (`dispatch_fields`). Records from
+outside are checked first, by `check_record` or `decode_record`.
 
 Source: apache/rocketmq `store/MessageExtEncoder.java`, `store/CommitLog.java` (checkMessageAndReturnSize),
 `common/message/MessageDecoder.java`.
@@ -76,14 +76,14 @@ __all__ = [
 
 _PEEK_V4: Final = PEEKS[0]
 _to_body_v4: Final = struct.Struct(">4xi28xi44xi").unpack_from
-"""Magic, sysFlag and body length, where both hosts are IPv4."""
+"""Magic, sysFlag and body length of a record whose hosts are IPv4."""
 
 _HEAD_V4_SIZE: Final = HEAD_SIZES[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One decoded record. `properties` are kept as they lay there, so that encoding gives the same bytes.
+    """One decoded record. `properties` are kept encoded, so that encoding the record gives the same bytes.
 
     `queue_offset` counts units of the queue; `physical_offset` bytes of the log; timestamps are ms. `body_crc` and
     `size` are the stored fields, whether or not they were checked.
@@ -110,7 +110,7 @@ class Record:
 
     @property
     def property_map(self) -> dict[str, str]:
-        """All properties, parsed once; not to be changed."""
+        """All properties, parsed once; do not change them."""
         if self._property_map is None:
             object.__setattr__(self, "_property_map", decode_properties(self.properties))
         return self._property_map or {}
@@ -121,25 +121,25 @@ class Record:
 
     @property
     def keys(self) -> list[str]:
-        """The user's keys, in order; empty when there are none."""
+        """The user's keys, in order; empty if there are none."""
         return self.property_map.get(KEYS, "").split()
 
     @property
     def unique_id(self) -> str | None:
-        """The id its producer gave it, the same through all retries."""
+        """The id that the producer gave it; the same through all retries."""
         return self.property_map.get(UNIQ_KEY)
 
     @property
     def offset_message_id(self) -> str:
-        """The id that says where it lies."""
+        """The id that tells the position of the record."""
         return offset_message_id(encode_host(self.store_host), self.physical_offset)
 
 
 def encode_record(record: Record) -> bytes:
-    """The record's bytes, its CRC and magic as they are in it.
+    """Return the encoded record, with the CRC and magic of this object.
 
     Raises:
-        CorruptRecordError: its size contradicts its parts, or a part does not fit its field; position is 0.
+        CorruptRecordError: `size` contradicts the other fields, or a value does not fit into its field; position is 0.
     """
     topic = record.topic.encode()
     hosts = encode_host(record.born_host), encode_host(record.store_host)
@@ -165,7 +165,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def dispatch_fields(buffer: Readable, position: int) -> tuple[int, int, int, int, int, int, bytes, bytes]:
-    """Return the fields of the checked record at `position` that queues, index and followers need; cheap.
+    """Return the fields of the checked record at `position` that queues, the index and followers need.
 
     Returns:
         size, queue id, sysFlag, queue offset, physical offset, store timestamp (ms), topic, encoded properties.
@@ -189,7 +189,7 @@ def dispatch_fields(buffer: Readable, position: int) -> tuple[int, int, int, int
 
 
 def encoded_properties(record: memoryview) -> bytes:
-    """The properties of a checked record, encoded: what a filter reads."""
+    """Return the encoded properties of a checked record, for filters."""
     magic, sys_flag, body_length = _to_body_v4(record)
     if sys_flag & HOST_MASK:
         return dispatch_fields(record, 0)[7]
@@ -199,10 +199,10 @@ def encoded_properties(record: memoryview) -> bytes:
 
 
 def decode_record(buffer: bytes | memoryview, offset: int = 0, *, check_crc: bool = True) -> Record:
-    """The record at `offset` of the buffer; bytes behind it are not looked at.
+    """Return the record at `offset` of the buffer; bytes behind it are not read.
 
     Raises:
-        CorruptRecordError: no valid record there (a blank is none), or its topic is not UTF-8.
+        CorruptRecordError: there is no valid record (a blank is not one), or its topic is not UTF-8.
     """
     size = check_record(buffer, offset, len(buffer), check_crc=check_crc)
     if size == BLANK:
@@ -211,7 +211,7 @@ def decode_record(buffer: bytes | memoryview, offset: int = 0, *, check_crc: boo
 
 
 def decode_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> list[Record]:
-    """All records of a buffer that holds nothing else, such as the body of a pull answer.
+    """Return all records of a buffer that holds nothing else, such as the body of an answer to a pull.
 
     Raises:
         CorruptRecordError: see `decode_record`.

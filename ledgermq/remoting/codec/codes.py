@@ -1,7 +1,7 @@
 """Request and response codes of RocketMQ's remoting protocol, as plain ints: they are compared on the hot path.
 
-Names are upstream's (one misspelling included), so that they can be searched for there. Private codes of Raft's
-transport are its own.
+Names are upstream's (including one misspelling), so that they can be searched for there. The private codes of Raft's
+transport are in its own modules.
 
 Source: apache/rocketmq `remoting/.../protocol/RequestCode.java`, `ResponseCode.java`, `RemotingSysResponseCode.java`.
 """
@@ -212,10 +212,10 @@ _RESPONSE_NAMES: Final[dict[int, str]] = {v: k for k, v in vars(ResponseCode).it
 
 
 def request_name(code: int) -> str:
-    """Upstream's name of a request code, or the number as text: for remarks, metrics and logs."""
+    """Return upstream's name of a request code, or the number as text; for remarks, metrics and logs."""
     return _REQUEST_NAMES.get(code) or str(code)
 
 
 def response_name(code: int) -> str:
-    """Upstream's name of a response code, or the number as text."""
+    """Return upstream's name of a response code, or the number as text."""
     return _RESPONSE_NAMES.get(code) or str(code)

@@ -1,7 +1,7 @@
 """One remoting command, request or response: the fields of a frame's header, and its body.
 
     flag    bit 1 one-way   bit 0 response
-    opaque  chosen by the asking side, echoed by the answer; each direction of a connection has its own sequence
+    opaque  chosen by the side that asks, repeated in the answer; each direction of a connection has its own sequence
 
 Source: apache/rocketmq `remoting/.../protocol/RemotingCommand.java`, `LanguageCode.java`; `common/MQVersion.java`.
 """
@@ -18,34 +18,34 @@ ONEWAY_FLAG: Final = 2
 
 OUR_LANGUAGE: Final = "PYTHON"
 OUR_VERSION: Final = 479
-"""V5_3_3: clients need it to use SQL filters and the present registration format."""
+"""V5_3_3: with lower versions clients use neither SQL filters nor the present registration format."""
 
 LANGUAGES: Final = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
     "NODE_JS",
 )  # fmt: skip
-"""By ordinal, as in the binary header."""
+"""Languages by ordinal, as in the binary header."""
 
 
 class NoFields(dict[str, str]):
-    """The ext of a command whose header had none; it is left out when encoded, while `{}` is written."""
+    """The ext of a command whose header had none: it is left out when encoded, while `{}` is written."""
 
 
 class Command:
-    """A decoded or to-be-encoded command. Made per message on the hot path: slots, no validation.
+    """A command that was decoded or is to be encoded. One is made per message: it has slots and validates nothing.
 
     Attributes:
         code: request code, or response code when `is_response`. i32.
         opaque: number that pairs an answer with its request. i32.
         flag: see the module.
         ext: header fields; every value is text on the wire.
-        body: whatever follows the header; a view into the received bytes, or `b""`.
+        body: the bytes behind the header; a view of the received bytes, or `b""`.
         remark: error text, or None.
         language: name of the sender's language; unknown names are kept.
         version: ordinal of the sender's RocketMQ version.
         header_type: JSON_HEADER or BINARY_HEADER: how it was, or is to be, encoded.
-        since: set by a server that measures: when it began to serve it, seconds of the monotonic clock.
-        is_held: set together with it: whether the answer waits for something to come.
+        since: when serving it began, seconds of the monotonic clock; set by servers that measure.
+        is_held: whether the answer waits for an event; set by servers that measure.
     """
 
     __slots__ = (

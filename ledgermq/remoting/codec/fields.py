@@ -1,7 +1,7 @@
-"""Header fields of a request: text on the wire, checked values here. The refusal of a bad field names it.
+"""Reads and checks the header fields of a request. The refusal of a bad field names it.
 
-Every value of extFields is text by the protocol; a JSON number or boolean that a lax client sent was turned into its
-text by the frame parser.
+The protocol has text for every value of extFields; the frame parser turns JSON numbers and booleans of lax clients
+into text.
 """
 
 import re
@@ -32,7 +32,7 @@ SEND_NAMES: Final = {
     "l": "maxReconsumeTimes",
     "m": "batch",
 }
-"""One-letter names of the send header, and what they stand for."""
+"""One-letter names of the fields of a send, and their long names."""
 
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _SHOWN_MAX: Final = 100

@@ -2,9 +2,9 @@
 
     | length L: i32 | type: 8 bits, header length H: 24 bits | header: H bytes | body: L - 4 - H bytes |
 
-L does not count itself. Type 0 is a JSON header, 1 the binary one (`headers`); a body of no bytes is no body.
+L does not count itself. Type 0 is a JSON header, 1 the binary one (`headers`). A body of 0 bytes counts as no body.
 
-`FrameParser` gets whatever a connection received. A frame inside one piece of input is not copied: its body is a view
+`FrameParser` gets the received bytes in pieces of any size. A frame inside one piece is not copied: its body is a view
 of that piece. Input that is not a frame raises `FrameError`; after that the connection cannot be used.
 
 Source: apache/rocketmq `remoting/.../protocol/RemotingCommand.java`, `remoting/netty/NettyDecoder.java`.
@@ -177,7 +177,7 @@ class FrameParser:
             piece = data[at : at + needed - len(held)]
             held += piece
             at += len(piece)
-        self._held = bytearray()  # the body's view keeps the old one
+        self._held = bytearray()  # the view of the body keeps the old one alive
         self._parse(held, 0, start, commands)
         return at
 
@@ -247,7 +247,7 @@ class FrameParser:
         return at
 
     def _learn(self, header: bytes, command: Command) -> None:
-        """Make a pattern of a header of which many may follow."""
+        """Make a pattern of a header, since many like it may follow."""
         self._learn_in = LEARN_EVERY
         pattern = pattern_of(header, command) if command.header_type == JSON_HEADER else None
         if pattern is None:

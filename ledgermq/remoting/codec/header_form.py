@@ -1,9 +1,9 @@
 """The form of a request's header, checked before the request is served.
 
-A form is a line of names: `queueId:i` is a number of 32 bits, `maxNum:n` one that is not negative, `offset:l` one of
-64, `topic` text. With `?` or `*` the field may be missing or empty, with `~` only missing; clients nearly always send
-the latter two kinds. `topic@22` is refused with code 22 when it is missing or wrong, because RocketMQ answers so; every
-other fault is code 1, and the remark names the field.
+A form is a line of names: `queueId:i` is a 32-bit number, `maxNum:n` a 32-bit number that is not negative, `offset:l` a
+64-bit number, `topic` is text. A field with `?` or `*` may be missing or empty, one with `~` may be missing; clients
+nearly always send fields with `*` and `~`. `topic@22` is refused with code 22 if it is missing or wrong, as RocketMQ
+does; any other fault is code 1, and the remark names the field.
 """
 
 import re
@@ -36,11 +36,11 @@ _READERS: Final[Mapping[str, Callable[[Fields, str], object]]] = {
 }
 
 _PLAIN: Final = {"i": "-?[0-9]{1,9}", "n": "[0-9]{1,9}", "l": "-?[0-9]{1,18}"}
-"""Numbers that are certainly valid: nearly all. Others are checked one by one."""
+"""Matches numbers that are certainly valid, as nearly all are. Others are checked one by one."""
 
 
 class _Word(NamedTuple):
-    """One field of a form. `lack`: `?`, `*`, `~` or nothing; `cause`: of the refusal if it is not MALFORMED_FIELD."""
+    """One field of a form. `lack` is `?`, `*`, `~` or empty; `cause` is that of its refusal, None: MALFORMED_FIELD."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class _Word(NamedTuple):
 
 
 class HeaderForm:
-    """The form of one request's header; `line` as in the module's docstring."""
+    """The form of one request's header; `line` is as described above."""
 
     def __init__(self, line: str) -> None:
         self._words = [_word(word) for word in line.split()]

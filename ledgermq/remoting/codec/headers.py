@@ -1,19 +1,19 @@
 """Headers of commands: the binary one, and JSON headers that differ from those of our own encoder.
 
-The ROCKETMQ header, the compact alternative to JSON:
+The binary header (ROCKETMQ), the compact alternative to JSON:
 
 | field | type |
 |---|---|
-| code | i16 (larger codes lose their upper bits) |
+| code | i16 (the upper bits of larger codes are lost) |
 | language, by ordinal | i8 |
 | version | i16 |
 | opaque | i32 |
 | flag | i32 |
 | remark length, remark | i32, UTF-8 |
-| ext length: bytes of all that follows | i32 |
+| ext length: bytes of everything behind it | i32 |
 | repeated: key length, key, value length, value | i16, UTF-8, i32, UTF-8 |
 
-Text of length 0 reads as absent, so an empty value cannot be sent.
+Text of length 0 means that it is absent, so an empty value cannot be sent.
 
 JSON headers that differ from those of our own encoder are read as leniently as Java reads them. Numbers and booleans
 among the ext fields become text, nulls are dropped; ints may be numeric text; unknown members are ignored; a missing
@@ -40,7 +40,7 @@ _ORDINALS: Final = {name: ordinal for ordinal, name in enumerate(LANGUAGES)}
 
 
 def decode_binary_header(header: bytes) -> Command:
-    """Return the command of this header, still without its body.
+    """Return the command of this header, without a body.
 
     Raises:
         ValueError: a length points outside the header, or text is not UTF-8.
@@ -103,7 +103,7 @@ def _encode_field(key: str, value: str) -> bytes:
 
 
 def decode_odd_json_header(header: bytes) -> Command:
-    """Return the command of this header, still without its body.
+    """Return the command of this header, without a body.
 
     Raises:
         JsonError: not JSON.
@@ -130,7 +130,7 @@ def _int_field(fields: dict[str, Any], name: str, absent: int | None = None) -> 
     value = fields.get(name)
     if value is None and absent is not None:
         return absent
-    # numbers come as text, whether quoted or not; the length bound keeps int() cheap
+    # numbers are text here, whether they were quoted or not; the limit of the length keeps int() cheap
     if not isinstance(value, str) or len(value) > 11 or not value.removeprefix("-").isdecimal():
         raise ValueError(f"{name} is {str(value)[:40]!r}, not an int")
     number = int(value)

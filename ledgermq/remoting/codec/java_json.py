@@ -1,10 +1,10 @@
-"""Writes JSON for clients and files: standard, and the dialect of fastjson, which has a form for every Java map.
+"""Writes JSON for clients and files: the standard form, and that of fastjson, which can write every Java map.
 
     {"brokerAddrs":{"0":"host:port"}}                                   standard
     {"brokerAddrs":{0:"host:port"}}                                     a number as key is not quoted
     {{"brokerName":"b","queueId":0,"topic":"t"}:{...}}                  a queue as key is its object
 
-For clients always compact, without blanks: old ones split the text at commas. Reading is in `lenient_json`.
+JSON for clients has no blanks, since old clients split it at commas. `lenient_json` reads JSON.
 
 RocketMQ keeps files in fastjson's pretty format, in which numeric map keys are not quoted either:
 
@@ -117,7 +117,7 @@ def _quoted(match: re.Match[bytes]) -> bytes:
 
 
 def _write_pretty(value: Any, depth: int) -> str:
-    if type(value) is str:  # the two most frequent kinds first: files of thousands of topics are written often
+    if type(value) is str:  # the two most frequent kinds come first: large files are written often
         return encode_basestring(value)
     if type(value) is int:
         return str(value)

@@ -3,9 +3,9 @@
     {0: "10.0.0.1:10911"}                     -> {"0": "10.0.0.1:10911"}
     {{"brokerName": "b", "queueId": 1}: 42}   -> {'{"brokerName":"b","queueId":1}': 42}
 
-`loads` tries the standard parser first; only what that refuses is read by the slow one here. Nesting and length are
-limited, so that no input can exhaust the stack or block the loop, neither now nor when the value is written again, and
-every text in the result can be encoded as UTF-8.
+`loads` tries the standard parser first; only text that it refuses is read by the slow parser here. Nesting and length
+are limited, so that no input can exhaust the stack or block the loop, neither now nor when the value is written again.
+Every text in the result can be encoded as UTF-8.
 
 Source: behaviour of com.alibaba.fastjson 1.2.83, as measured.
 """
@@ -26,18 +26,21 @@ DEPTH_MAX: Final = 64
 HEADER_DEPTH_MAX: Final = 8
 LENGTH_MAX: Final = 256 * 1024
 SLOW_MARKS_MAX: Final = 1 << 15
-"""Largest text for the slow parser, in bytes, and in marks as below: it takes 0.2 s. Java's JSON is shorter."""
+"""Largest text for the slow parser, in bytes and in marks (as below): it takes 0.2 s. JSON of Java is shorter."""
 MARKS_MAX: Final = 1 << 21
-"""Most commas, colons and opening brackets of a text, in texts too.
+"""Largest number of commas, colons and opening brackets in a text, including those inside of strings.
 
-A value of so many parts is parsed in about 0.15 s, in one go, and takes some 120 MB: locks of 262,144 queues, or
-100,000 topics of a registration.
+Such a text, as the locks of 262,144 queues or a registration of 100,000 topics, is parsed in about 0.15 s without a
+break, and takes some 120 MB.
 """
 REQUEST_MARKS_MAX: Final = 1 << 20
-"""The same of a client's request, which is parsed for its rights and to be served: locks of 65,536 queues have half."""
+"""The same for a client's request, which is parsed twice: to check its rights, and to serve it.
+
+The locks of 65,536 queues have half as many.
+"""
 
 LISTED_MAX: Final = 10_000
-"""Most elements of a list in a request: as many take some 0.2 s of processor time where each changes a table."""
+"""Most elements of a list in a request: so many take some 0.2 s of processor time if each changes a table."""
 
 _MARKS: Final = "[{,:"
 _SHOWN_MAX: Final = 100
@@ -66,13 +69,13 @@ def loads(data: Data, marks_max: int = MARKS_MAX) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         return _Parser(_text(data), _to_number).whole()
-    if _count(data, "[{") > DEPTH_MAX and _is_deep(value):  # it cannot be nested deeper than it has openings
+    if _count(data, "[{") > DEPTH_MAX and _is_deep(value):  # its depth is at most its opening brackets
         raise JsonError(0, f"nested deeper than {DEPTH_MAX}")
     return value
 
 
 def _count(data: Data, marks: str) -> int:
-    """Return how often the characters in `marks` occur, in texts too."""
+    """Return how often the characters in `marks` occur, including inside of strings."""
     if isinstance(data, str):
         return sum(map(data.count, marks))
     whole = data if isinstance(data, (bytes, bytearray)) else bytes(data)
@@ -95,7 +98,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def loads_numbers_as_text(data: Data) -> Any:
-    """Return what `loads` returns, for a header: each number stays the text that it was, so that no digits are lost.
+    """Return what `loads` returns, for a header: numbers are returned as their text, so that no digits are lost.
 
     Raises:
         JsonError: see `loads`.
@@ -259,7 +262,7 @@ class _Parser:
         if self._text.startswith('"', at):
             return self._string(at)
         if self._text.startswith("{", at):
-            if self._in_key:  # each further level would double the backslashes of the text
+            if self._in_key:  # each further level would double the backslashes
                 raise JsonError(at, "an object as a key, within another such key")
             self._in_key = True
             key = self._value(at, depth + 1)

@@ -1,4 +1,4 @@
-"""Settings as a properties text, in the body of requests 25 and 318."""
+"""Reads settings in the body of requests 25 and 318."""
 
 from ledgermq.message import java_properties
 from ledgermq.remoting.refusal import Cause, Refusal

@@ -1,10 +1,11 @@
-"""Headers of sends that repeat an earlier one of their connection but for a few values: read without JSON.
+"""Reads, without JSON, headers of sends that differ from an earlier one of their connection in a few values only.
 
     {"code":310,"extFields":{"b":"T","e":"3","g":"1700000000000","i":"UNIQ_KEY.7F..  WAIT.true",..},"opaque":12,..}
      ------- constant -----------v---v--------vvvvvvvvvvvvv------------------vvvv---------------------------vv----
 
-A pattern is made of a header that was parsed as JSON, and only if headers of its length with other letters or digits
-at these places differ in these values alone: that is tried out once. What fits no pattern is parsed as ever.
+A pattern is made of a header that was parsed as JSON. When it is made, a header of the same length with other letters
+and digits at these places is parsed, too: the pattern is used only if the two differ in these values alone. Headers
+that fit no pattern are parsed as JSON.
 """
 
 import re
@@ -18,14 +19,14 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 
 PATTERNS_MAX: Final = 8
-"""Patterns of one connection; they are told apart by their lengths."""
+"""Most patterns of one connection; each is for headers of another length."""
 LEARN_AFTER: Final = 8
-"""Sends of a connection that fit no pattern before one is made."""
+"""Number of sends of a connection that fit no pattern before one is made."""
 LEARN_EVERY: Final = 256
-"""The same where one was made in vain, or took the place of another: it costs as much as some ten sends."""
+"""The same after one that could not be used or that replaced another, since making one costs as much as ten sends."""
 
 _HEADER_MAX: Final = 1024
-"""Bytes of a header that is kept: each connection may have `PATTERNS_MAX` of them before it has proved anything."""
+"""Largest header, in bytes, of which a pattern is kept: any connection, even unsigned, may have `PATTERNS_MAX`."""
 _OPAQUE_MAX: Final = 2**31 - 1
 _ZERO: Final = ord("0")
 _NAMES: Final = ("opaque", "topic", "queue_id", "born", "key")
@@ -44,10 +45,10 @@ class HeaderPattern:
     """A header of SEND_MESSAGE_V2 with the places of values that differ between messages.
 
     Attributes:
-        unpack_from: cuts a header of this length into what is constant and what is not, in turn.
-        constants: what is constant.
-        flag, language, version, ext: of the header that it was made of.
-        derived: for the server: what it has found out about all sends of this pattern; None at first.
+        unpack_from: divides a header of this length into constant and changing parts, in turn.
+        constants: the constant parts.
+        flag, language, version, ext: of the header from which it was made.
+        derived: for the server: what all sends of this pattern have in common; None at first.
     """
 
     __slots__ = (
@@ -85,7 +86,7 @@ class HeaderPattern:
         self.derived: Any = None
 
     def command(self, parts: tuple[bytes, ...], body: bytes | memoryview) -> "RepeatedSend | None":
-        """Return the command of a header that was cut into these parts; None if it must be parsed."""
+        """Return the command of a header with these parts; None if it must be parsed as JSON."""
         opaque, queue_id, born = parts[self._opaque_at], parts[self._queue_id_at], parts[self._born_at]
         key = parts[self._key_at]
         if not (opaque + queue_id + born).isdigit() or not key.isalnum() or opaque[0] == _ZERO:
@@ -107,7 +108,7 @@ class HeaderPattern:
 
 
 class RepeatedSend(Command):
-    """A send whose header fits a pattern; like any other, but that its fields are put together when they are asked for.
+    """A send whose header fits a pattern. Its fields are only put together when they are read.
 
     Attributes:
         pattern: the pattern.
@@ -153,7 +154,7 @@ class RepeatedSend(Command):
 
 
 def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:
-    """Make a pattern of the header of a send, as it was received and parsed; None if it has not all the values."""
+    """Return a pattern of the header of a send, given as received and as parsed; None if a value is missing."""
     if len(header) > _HEADER_MAX or command.remark is not None:
         return None
     found = list(_PLACES.finditer(header))
@@ -169,7 +170,7 @@ def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:
         pieces += [header[at:start], other]
         at = end
     pattern = HeaderPattern([*sizes, len(header) - at], header, names, command)
-    # whether the places mean what they seem to: a header with other values there has these values, and no other ones
+    # check the places: a header with other values at them must be parsed to these values, and to no other difference
     changed = b"".join(pieces) + header[at:]
     expected = pattern.command(pattern.unpack_from(changed), b"")
     try:
