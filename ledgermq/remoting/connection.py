@@ -447,14 +447,11 @@ class Connection(asyncio.Protocol):
         line, count, size = self._line, 0, len(data)
         if line is None:
             count = self._serve_read(data, sys.maxsize)
-        elif not self._has_unserved and size <= (SMALL_READ_BYTES if line.is_busy else PIECE_BYTES):
+        elif not self._has_unserved and (size <= SMALL_READ_BYTES or not line.is_busy):
             count = self._serve_read(data, FEW)
         else:
-            is_in_line = self._has_unserved or line.is_busy
             self._unparsed.append(memoryview(data))
-            if not is_in_line:
-                serve_for_a_slice(self)
-        if line is not None and (self._has_unserved or size >= FULL_READ_BYTES):
+        if line is not None and (self._has_unserved or (size >= FULL_READ_BYTES and not line.may_read_more(self))):
             if self._has_unserved:
                 self._count_unserved(self._unserved_bytes + size)
             line.join(self)

@@ -1,8 +1,9 @@
 """The line of connections that sent much at once: they share each turn of the loop, and others wait for none of them.
 
     a read of up to `FEW` requests      served at once
-    a longer or larger one              served for `_SLICE_S`, the rest in line; nothing more is read meanwhile
-    a full one                          the same, and nothing more is read in this turn of the loop
+    a longer one                        served for `_SLICE_S`, the rest in line; nothing more is read meanwhile
+    full ones                           the same, and nothing more is read in this turn of the loop `_SLICE_S` after
+                                        the first of them
     any but a small one, where the turn has begun `_REQUESTS_A_TURN` requests, or `_MANY` connections wait
                                         in line, not parsed yet
     each turn of the loop               serves the line for `_TURN_S`, a connection for `_SLICE_S` at a time
@@ -64,6 +65,7 @@ class ServingLine:
     def __init__(self) -> None:
         self._waiting: dict[Waiting, None] = {}
         self._to_read: dict[Waiting, None] = {}
+        self._read_ends: dict[Waiting, float] = {}  # of those with full reads in this turn of the loop
         self._begun = 0  # requests in this turn of the loop
         self._is_resting = False  # the timer of those to be read runs
         self._refusals = RateLimitedLog(logging.getLogger(__name__))
@@ -91,6 +93,7 @@ class ServingLine:
         """It has ended."""
         self._waiting.pop(connection, None)
         self._to_read.pop(connection, None)
+        self._read_ends.pop(connection, None)
 
     def count(self, connection: Waiting, change: int) -> None:
         """Note that reads of this connection that are not served entirely have so many more, or fewer, bytes.
@@ -110,6 +113,13 @@ class ServingLine:
         self._to_read[connection] = None
         self._rest()
         return False
+
+    def may_read_more(self, connection: Waiting) -> bool:
+        """Whether the connection, which has served a full read, may read more in this turn of the loop."""
+        now = time.thread_time()
+        if not self._read_ends:
+            asyncio.get_running_loop().call_soon(self._read_ends.clear)
+        return now < self._read_ends.setdefault(connection, now + _SLICE_S)
 
     def _rest(self) -> None:
         if not self._is_resting:

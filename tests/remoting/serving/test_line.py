@@ -8,7 +8,7 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.serving import line
-from ledgermq.remoting.serving.line import FEW, PIECE_BYTES, ServingLine
+from ledgermq.remoting.serving.line import FEW, FULL_READ_BYTES, PIECE_BYTES, ServingLine
 from tests.limits import WAIT_S
 from tests.remoting.peers import Dial, Handler, Serve, eventually, turns
 from tests.remoting.test_connection import Wire
@@ -94,6 +94,28 @@ async def test_an_ordinary_window_is_served_without_a_pause_of_reading(
     peer.send(*(Command(7, number, body=bytes(2048)) for number in range(FEW)))
     assert [(await peer.receive()).opaque for _ in range(FEW)] == list(range(FEW))
     assert not paused
+
+
+@pytest.mark.parametrize("slice_s", [0.0, WAIT_S])
+async def test_reading_pauses_behind_full_reads_only_when_the_slice_is_over(
+    serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch, slice_s: float
+) -> None:
+    """A pause behind each full read divided windows of batches over two turns, with twice as many writes of answers."""
+    monkeypatch.setattr(line, "_SLICE_S", slice_s)
+    pauses = list[Connection]()
+    pause = Connection._pause_reading
+
+    def noted(connection: Connection) -> None:
+        pauses.append(connection)
+        pause(connection)
+
+    monkeypatch.setattr(Connection, "_pause_reading", noted)
+    server, handler = await serve()
+    handler.serve = lambda connection, command: connection.respond(command, 0)
+    peer = await dial(server)
+    peer.send(*(Command(7, number, body=bytes(FULL_READ_BYTES // 6)) for number in range(FEW)))
+    assert [(await peer.receive()).opaque for _ in range(FEW)] == list(range(FEW))
+    assert bool(pauses) == (slice_s == 0.0)
 
 
 async def test_who_sends_much_and_then_no_frame_is_served_until_there(
