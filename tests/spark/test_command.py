@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from cli.main import main
@@ -44,6 +45,7 @@ def test_an_audit_with_a_loss_exits_with_1_and_writes_what_it_found(tmp_path: Pa
     assert (report["sound"], report["counts"]["lost"], len(report["findings"])) == (False, 1, 1)
 
 
+LATE = "Python worker failed to connect back"
 NO_STORE = "{0}/empty is not a store: it has neither commitlog nor dledger-*/data"
 
 
@@ -143,6 +145,25 @@ def test_topics_go_to_parquet_and_back_by_any_path_of_spark(
     source = reader(broker, subscribe="Sent")
     assert numbers(rows_of(source, source.partitions())) == sorted([*range(55), *range(55)])
     assert "Path does not exist" in told("send", f"{folder}/*.csv", "--topic", "Sent")
+
+
+@pytest.mark.parametrize(("faults", "starts"), [([LATE] * 2, 3), ([LATE] * 5, 5), (["another"], 1)])
+def test_a_stream_whose_worker_spark_did_not_wait_for_is_started_again(faults: list[str], starts: int) -> None:
+    left, started = list(faults), 0
+
+    def run() -> bool:
+        nonlocal started
+        started += 1
+        if left:
+            raise StreamingQueryException(left.pop())
+        return True
+
+    if starts > len(faults):
+        assert session.patiently(run)
+    else:
+        with pytest.raises(StreamingQueryException, match=faults[0]):
+            session.patiently(run)
+    assert started == starts
 
 
 @pytest.mark.java
