@@ -38,7 +38,7 @@ SLICE_S = 0.002
 
 _DELAY_S = 0.05
 """Seconds from a message's dispatch to the slice that reads its keys: a slice of many records costs less per record,
-but what arrives in that time at the highest rate (400 MB/s) has to fit into `_DRAFT_BYTES_MAX`."""
+but the drafts of all messages that arrive in that time have to fit into `_DRAFT_BYTES_MAX`."""
 
 _BETWEEN_S = 0.004
 """Seconds between two slices while the index is behind: two thirds of the loop's time are left to other work."""
@@ -61,7 +61,10 @@ _BATCH_BYTES = 64 << 10
 """Fewer bytes of a copied log are read record by record."""
 
 _DRAFT_BYTES_MAX = 32 << 20
-"""Bytes of the log whose drafts are kept at most; beyond that the log is read again."""
+"""Bytes that kept drafts hold at most; beyond that the log is read again. A batch has no bodies any more."""
+
+_TEXT_BYTES = 100
+"""Bytes that a text of a batch takes in addition to its length, with the numbers that belong to it."""
 
 
 class IndexService:
@@ -82,7 +85,7 @@ class IndexService:
         self._loop = loop
         self._builder = builder
         self._cursor = builder.applied_offset
-        self._drafts: deque[tuple[int, int, Sequence[QueuedDraft]]] = deque()
+        self._drafts: deque[tuple[int, int, int, int, Sequence[QueuedDraft]]] = deque()  # start, end, bytes, cost
         self._draft_bytes = 0
         self._under_way = 0
         self._settled = asyncio.Event()  # no batch is under way
@@ -100,10 +103,12 @@ class IndexService:
 
     def on_drafts(self, start: int, end: int, drafts: Sequence[QueuedDraft]) -> None:
         """`[start, end)` of the log was dispatched from these drafts: their keys need not be read from it again."""
-        if self._draft_bytes + end - start > _DRAFT_BYTES_MAX:  # the index is behind
+        messages = sum([draft.messages for draft in drafts])
+        held = end - start if messages == len(drafts) else sum(map(_held_bytes, drafts))
+        if self._draft_bytes + held > _DRAFT_BYTES_MAX:  # the index is behind
             self._forget_drafts()
-        self._drafts.append((start, end, drafts))
-        self._draft_bytes += end - start
+        self._drafts.append((start, end, held, len(drafts) + messages // _BATCHED_A_DRAFT, drafts))
+        self._draft_bytes += held
 
     def _forget_drafts(self) -> None:
         self._drafts.clear()
@@ -268,11 +273,11 @@ class IndexService:
         drafts: list[QueuedDraft] = []
         cost = 0
         while kept and kept[0][0] <= end and cost < _SLICE_DRAFTS:
-            start, behind, some = kept.popleft()
-            self._draft_bytes -= behind - start
+            start, behind, held, more, some = kept.popleft()
+            self._draft_bytes -= held
             if start == end:
                 drafts += some
-                cost += len(some) + sum([draft.messages for draft in some]) // _BATCHED_A_DRAFT
+                cost += more
                 end = behind
         return (drafts_batch(drafts), end) if drafts else None
 
@@ -334,6 +339,13 @@ class IndexService:
         if not self._is_closed and self._under_way == 0:
             self._is_blocked = True
             self._send(self._builder.go_on())
+
+
+def _held_bytes(draft: QueuedDraft) -> int:
+    """Return about how much memory a dispatched draft holds."""
+    if draft.messages == 1:
+        return draft.size
+    return sum(map(len, draft.texts_of_records())) + _TEXT_BYTES * draft.messages
 
 
 def _end_of(records: list[tuple[int, memoryview]]) -> int:

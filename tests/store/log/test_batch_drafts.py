@@ -15,6 +15,7 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFullError
+from store.index import service
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLogConfig
 from store.log.drafts import BatchDraft, QueuedDraft
@@ -226,4 +227,25 @@ async def test_units_of_a_batch_that_met_a_full_disk_are_made_when_there_is_room
     store.store.put([batch], outcomes)
     await eventually(lambda: queue.max_offset == 25)
     assert bodies_of(store, queue) == [b"%d" % number for number in range(25)]
+    await store.close()
+
+
+async def test_batches_wait_for_the_index_without_their_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted with their bodies they were dropped at high rates, and the index read the log again."""
+    monkeypatch.setattr(service, "_DELAY_S", 3600.0)
+    monkeypatch.setattr(service, "_DRAFT_BYTES_MAX", 5 * FILE_SIZE)
+    from_log = list[int]()
+
+    def read(_: service.IndexService, end: int, slice_s: float | None) -> tuple[None, int]:
+        from_log.append(end)
+        return None, end
+
+    monkeypatch.setattr(service.IndexService, "_from_log", read)
+    store = await open_here(tmp_path)
+    assert store.store.index is not None
+    body = bytes(FILE_SIZE // 4)
+    for _ in range(20):
+        await put_all(store, [batch_of(store, ("T", 0, [(0, body, b"KEYS\x01k\x02")] * 2))])
+    await store.store.index.catch_up()
+    assert not from_log
     await store.close()
