@@ -33,7 +33,6 @@ from ledgermq.remoting.serving.line import (
     FEW,
     FULL_READ_BYTES,
     PIECE_BYTES,
-    SMALL_READ_BYTES,
     ServingLine,
     serve_for_a_slice,
 )
@@ -447,7 +446,7 @@ class Connection(asyncio.Protocol):
         line, count, size = self._line, 0, len(data)
         if line is None:
             count = self._serve_read(data, sys.maxsize)
-        elif not self._has_unserved and (size <= SMALL_READ_BYTES or not line.is_busy):
+        elif not self._has_unserved and line.takes(size):
             count = self._serve_read(data, FEW)
         else:
             self._unparsed.append(memoryview(data))

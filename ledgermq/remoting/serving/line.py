@@ -4,7 +4,7 @@
     a longer one                        served for `_SLICE_S`, the rest in line; nothing more is read meanwhile
     full ones                           the same, and nothing more is read in this turn of the loop `_SLICE_S` after
                                         the first of them
-    any but a small one, where the turn has begun `_REQUESTS_A_TURN` requests, or `_MANY` connections wait
+    a large one while `_MANY` wait, and any but a small one when this turn has begun `_REQUESTS_A_TURN` requests
                                         in line, not parsed yet
     each turn of the loop               serves the line for `_TURN_S`, a connection for `_SLICE_S` at a time
 
@@ -66,19 +66,23 @@ class ServingLine:
         self._waiting: dict[Waiting, None] = {}
         self._to_read: dict[Waiting, None] = {}
         self._read_ends: dict[Waiting, float] = {}  # of those with full reads in this turn of the loop
-        self._begun = 0  # requests in this turn of the loop
+        self._begun = 0  # requests of this turn of the loop that were not in line
+        self._is_serving = False  # those in line
         self._is_resting = False  # the timer of those to be read runs
         self._refusals = RateLimitedLog(logging.getLogger(__name__))
         self.unserved_bytes = 0
         self.closed_count = 0
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether this turn of the loop has begun enough: what is not small is parsed in line."""
-        return self._begun >= _REQUESTS_A_TURN or len(self._waiting) >= _MANY
+    def takes(self, size: int) -> bool:
+        """Whether a read of so many bytes is parsed and served at once."""
+        if size <= SMALL_READ_BYTES:
+            return True
+        return self._begun < _REQUESTS_A_TURN and (size <= PIECE_BYTES or len(self._waiting) < _MANY)
 
     def began(self, count: int) -> None:
-        """So many requests were parsed and are served now or soon."""
+        """So many requests were parsed, to be served now or soon."""
+        if self._is_serving:
+            return
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._begin_turn)
         self._begun += count
@@ -142,12 +146,16 @@ class ServingLine:
     def _turn(self) -> None:
         waiting, self._waiting = deque(self._waiting), {}
         ends = time.thread_time() + _TURN_S
-        while waiting:
-            connection = waiting.popleft()
-            if serve_for_a_slice(connection):
-                waiting.append(connection)
-            if time.thread_time() >= ends:
-                break
+        self._is_serving = True
+        try:
+            while waiting:
+                connection = waiting.popleft()
+                if serve_for_a_slice(connection):
+                    waiting.append(connection)
+                if time.thread_time() >= ends:
+                    break
+        finally:
+            self._is_serving = False
         for connection in waiting:
             self.join(connection)
 

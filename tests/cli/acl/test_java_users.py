@@ -1,4 +1,4 @@
-"""Users and policies in the store of a RocketMQ broker, with values as those of 5.3.3 (tests/mixed runs one)."""
+"""Users and policies in the store of a RocketMQ broker, with values as a 5.3.3 writes them (tests/mixed runs one)."""
 
 import sys
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ from cli.main import main
 from node.errors import UsageError
 
 USERS = {
-    "alice": b'{"password":"alice-secret","subjectKey":"User:alice","subjectType":1,"userStatus":1,"userType":2,'
-    b'"username":"alice"}',
-    "root": b'{"password":"root-secret","userStatus":2,"userType":1,"username":"root"}',
+    "alice": b'{"password":"alice-secret","subjectType":1,"userStatus":1,"userType":2,"username":"alice"}',
+    "root": b'{"password":"root-secret","subjectType":1,"userStatus":2,"userType":1,"username":"root"}',
 }
 ALICE = (
     b'{"policies":[{"entries":[{"actions":[3,4],"decision":1,"environment":{"sourceIps":["10.0.0.0/8"]},"resource":'
-    b'{"resourceKey":"Topic:Alices","resourceName":"Alices","resourcePattern":2,"resourceType":4}},'
+    b'{"resourceName":"Alices","resourcePattern":2,"resourceType":4}},'
     b'{"actions":[1],"decision":2,"resource":{"resourceName":"hidden-","resourcePattern":3,"resourceType":5}},'
     b'{"actions":[8],"decision":1,"resource":{"resourcePattern":1,"resourceType":2}}],"policyType":1},'
-    b'{"entries":[{"actions":[9],"decision":1,"resource":{"resourcePattern":1,"resourceType":1}}],"policyType":2}]}'
+    b'{"entries":[{"actions":[9],"decision":1,"resource":{"resourcePattern":1,"resourceType":1}}],"policyType":2}],'
+    b'"subject":{"subjectType":1,"username":"alice"}}'
 )
 
 

@@ -8,7 +8,7 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.serving import line
-from ledgermq.remoting.serving.line import FEW, FULL_READ_BYTES, PIECE_BYTES, ServingLine
+from ledgermq.remoting.serving.line import FEW, FULL_READ_BYTES, PIECE_BYTES, SMALL_READ_BYTES, ServingLine
 from tests.limits import WAIT_S
 from tests.remoting.peers import Dial, Handler, Serve, eventually, turns
 from tests.remoting.test_connection import Wire
@@ -177,8 +177,13 @@ async def test_of_floods_that_come_in_one_turn_most_are_not_even_parsed(monkeypa
     innocent.data_received(flood(200))
     assert handler.requests[-1][0] is innocent, "it is served at once"
     assert shared.unserved_bytes == 50 * len(data)
+    await turns(2)
+    innocent.data_received(flood(2 * SMALL_READ_BYTES))
+    assert handler.requests[-1][0] is innocent, "in a later turn also of more"
     await eventually(lambda: not shared.unserved_bytes)
-    assert len(handler.requests) == 1 + 50 * (len(data) // len(flood(200)))
+    assert len(handler.requests) == sum(
+        size // len(flood(200)) for size in [200, 2 * SMALL_READ_BYTES] + 50 * [len(data)]
+    )
 
 
 async def test_above_its_budget_nothing_more_is_read_and_above_twice_the_sender_is_closed(
