@@ -266,9 +266,16 @@ class Acl:
 
 
 def raw_size(value: Any) -> int:
-    """Number of entries of an `AclInfo` that is not read yet; four actions or addresses count as one."""
+    """Number of entries of an `AclInfo` that is not read yet; four actions or addresses count as one.
+
+    Counting stops at what is more than `ENTRIES_MAX`.
+    """
     policies = _listed(value, "policies")
+    if len(policies) > ENTRIES_MAX:
+        return len(policies)
     entries = [entry for policy in policies for entry in _listed(policy, "entries")]
+    if len(entries) > ENTRIES_MAX:
+        return len(entries)
     details = (len(_listed(entry, name)) for entry in entries for name in ("actions", "sourceIps"))
     return max(len(policies), len(entries), sum(details) // 4)
 

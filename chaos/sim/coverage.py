@@ -4,6 +4,7 @@ from collections import Counter
 from typing import get_args
 
 from chaos.sim.plan import (
+    CLEANING_FAULTS,
     CLOCK_JUMP,
     FAULTS,
     FAULTS_OF_FIVE,
@@ -35,7 +36,15 @@ class Coverage:
             *FAULTS,
             *LATE_FAULTS,
             *(
-                (*STACK_FAULTS, *LATE_STACK_FAULTS, *RARE_STACK_FAULTS, *ROT_FAULTS, *FAULTS_OF_FIVE, CLOCK_JUMP)
+                (
+                    *STACK_FAULTS,
+                    *LATE_STACK_FAULTS,
+                    *RARE_STACK_FAULTS,
+                    *ROT_FAULTS,
+                    *CLEANING_FAULTS,
+                    *FAULTS_OF_FIVE,
+                    CLOCK_JUMP,
+                )
                 if is_stack
                 else ()
             ),

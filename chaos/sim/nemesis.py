@@ -99,6 +99,8 @@ class Nemesis:
             "cut_soon": lambda: self._die_soon(is_cut=True),
             "other_peers": self._name_other_peers,
             "leave_behind": self._leave_behind,
+            "cut_after_trim": self._cut_after_trim,
+            "leave_a_topic_behind": self._leave_a_topic_behind,
             "rotten_entry": self._rot,
         }
 
@@ -370,6 +372,42 @@ class Nemesis:
         look()
         return name
 
+    def _leave_a_topic_behind(self) -> str:
+        """A follower that has messages of a topic is killed; when it comes back, the removal is deleted, too."""
+        cluster, name = self._cluster, self._any()
+        if name not in cluster.processes or cluster.leader() in (None, cluster.processes[name]):
+            return ""
+        topic = f"L{self._count}"
+
+        def look_for_messages() -> None:
+            follower, leads = cluster.processes.get(name), cluster.leader()
+            if self._is_over or follower is None or leads is follower:
+                return
+            if follower.has_messages(topic):
+                cluster.kill(name)
+                look_for_room(None)
+                return
+            if leads is not None:
+                cluster.run(leads, "use topic", lambda: leads.use_topic(topic))
+            cluster.clock.call_in(_LOOK_US, look_for_messages)
+
+        def look_for_room(removed_at: int | None) -> None:
+            leads = cluster.leader()
+            if self._is_over or (leads is not None and removed_at is not None and leads.begin_of_log > removed_at):
+                cluster.boot(name)
+                return
+            if leads is not None:
+                if leads.has_topic(topic):
+                    removed_at = None
+                    cluster.run(leads, "remove topic", lambda: leads.remove_topic(topic))
+                elif removed_at is None:
+                    removed_at = leads.end_of_log
+                cluster.run(leads, "trim all", leads.trim_all)
+            cluster.clock.call_in(_LOOK_US, lambda: look_for_room(removed_at))
+
+        look_for_messages()
+        return name
+
     def _name_other_peers(self) -> str:
         """One member is started with a list of three of the members, later with the whole list again."""
         cluster, names = self._cluster, self._plan.group.names
@@ -391,6 +429,26 @@ class Nemesis:
                 self._cluster.trim(process)
                 trimmed.append(process.name)
         return _listed(trimmed)
+
+    def _cut_after_trim(self) -> str:
+        """A member deletes all files that it may; as soon as some are gone, its machine loses power."""
+        cluster, name = self._cluster, self._any()
+
+        def look(begin: int) -> None:
+            process = cluster.processes.get(name)
+            if self._is_over or process is None:
+                return
+            if process.begin_of_log > begin:
+                if self._plan.group.durable_quorum or self._may_forget(name):
+                    self._down(cluster.power_cut, name)
+                return
+            cluster.run(process, "trim all", process.trim_all)
+            cluster.clock.call_in(_LOOK_US, lambda: look(begin))
+
+        if name not in cluster.processes:
+            return ""
+        look(cluster.processes[name].begin_of_log)
+        return name
 
 
 def _listed(names: list[str]) -> str:

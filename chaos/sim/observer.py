@@ -35,8 +35,10 @@
           names the same members as the sender's
     R25   store times of committed entries do not fall by 5 s or less,         a commit index rises
           however clocks jump
-R20 to R23 and R25 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there: lives of
-all topics are followed, and topics and groups' offsets compared with what the committed log says.
+    R26   no turn of a broker's loop does so much work that it could    after every event
+          outlast a lease; counted where administrators set huge policies
+R20 to R23, R25 and R26 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
+lives of all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the
 log), R17 and R18 (for members that forgot), R19 (for installs), R24 (for configurations that differ) and R25 (for

@@ -34,6 +34,7 @@ STACK_FAULTS = ("die_soon", "cut_soon")
 LATE_STACK_FAULTS = ("failed_sync",)
 ROT_FAULTS = ("rotten_entry",)
 RARE_STACK_FAULTS = ("leave_behind",)
+CLEANING_FAULTS = ("cut_after_trim", "leave_a_topic_behind")
 FAULTS_OF_FIVE = ("other_peers",)
 """Of whole brokers, in groups of five: in smaller ones all majorities share a member, whoever counts whom."""
 
@@ -61,6 +62,8 @@ class GroupPlan:
     connections; none: requests are handed to the leader. `administrators`: those who change groups and their offsets,
     and recall timers. `batch_callers`: callers that send several messages by one request. `has_large_tables`: the
     replicated tables are larger than what may wait for a peer.
+    `checkpoint_ms`: between two checkpoints of a broker's queues.
+    `has_huge_requests`: administrators set policies of very many entries, and steps of the brokers' loops are counted.
     `is_lockstep`: all members tick at the same moments, and messages take equal times, so that only the random times of
     the nodes themselves keep their elections apart.
     """
@@ -80,6 +83,8 @@ class GroupPlan:
     administrators: int = 0
     batch_callers: int = 0
     has_large_tables: bool = False
+    has_huge_requests: bool = False
+    checkpoint_ms: int = 300
     is_lockstep: bool = False
 
 
@@ -156,15 +161,17 @@ def draw_stack_plan(seed: int) -> RunPlan:
     late += tuple(fault for fault in LATE_STACK_FAULTS if Random(f"{fault} {seed}").random() < 0.2)
     rare = Random(f"rare {seed}")
     chances = [rare.random() for _ in range(5)]
+    is_huge = plan.group.recoverable and Random(f"huge policies {seed}").random() < 0.03
     group = replace(
         plan.group,
         names=names,
         priorities=priorities,
         tick_ms=20,
         callers=callers,
-        administrators=int(chances[0] < 0.25 and plan.group.recoverable),
+        administrators=int((chances[0] < 0.25 and plan.group.recoverable) or is_huge),
         has_large_tables=chances[1] < 0.15,
         batch_callers=int(Random(f"batch {seed}").random() < 0.12),
+        has_huge_requests=is_huge,
     )
     if len(names) == 5 and chances[2] < 0.5:
         late += 3 * FAULTS_OF_FIVE
@@ -172,6 +179,11 @@ def draw_stack_plan(seed: int) -> RunPlan:
         late += 3 * RARE_STACK_FAULTS
     if len(names) > 2 and plan.group.recoverable and Random(f"rotten_entry {seed}").random() < 0.2:
         late += 3 * ROT_FAULTS
+    chance = Random(f"after trim {seed}").random()
+    if len(names) > 2 and chance < 0.1:  # alone, since they take long
+        is_cut = chance >= 0.05
+        plan, late = replace(plan, faults=()), CLEANING_FAULTS[:1] if is_cut else CLEANING_FAULTS[1:]
+        group = replace(group, checkpoint_ms=3_000 if is_cut else 300)  # so that a cut loses many units of queues
     safety_us = plan.safety_us * 5 // 8
     return replace(
         plan,

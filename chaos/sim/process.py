@@ -144,6 +144,22 @@ class Process:
         """Retention deletes all files that no member needs."""
         raise NotImplementedError
 
+    def use_topic(self, name: str) -> None:
+        """A client makes a topic, or sends a message to it when it is there."""
+        raise NotImplementedError
+
+    def remove_topic(self, name: str) -> None:
+        """A client removes a topic."""
+        raise NotImplementedError
+
+    def has_topic(self, name: str) -> bool:
+        """Whether the topic is in the replicated tables."""
+        raise NotImplementedError
+
+    def has_messages(self, topic: str) -> bool:
+        """Whether this member would serve messages of the topic."""
+        raise NotImplementedError
+
     def perform(self, event: Callable[[], None]) -> None:
         """Run something in this process.
 

@@ -22,6 +22,7 @@ from broker.state.metadata import Metadata
 from broker.state.offsets import CommitDone, ConsumerOffsets
 from broker.state.pop_tables import PopTables
 from broker.state.saver import StateSaver
+from broker.state.subsystem import StateSubsystem
 from broker.state.tables import StateChange
 from dledger.background import Checkpointer as RaftCheckpointer
 from dledger.background import CopyFetcher
@@ -257,7 +258,9 @@ def undecided_removals_are_no_matter() -> Planted:
     return patch.object(Metadata, "is_undecided", lambda *_: False)
 
 
-def install_keeps_queues_that_it_does_not_name() -> Planted:
+def install_keeps_queues() -> Planted:
+    """Those of topics that were removed or made again meanwhile, and others that it does not name."""
+
     def restart(table: QueueTable, starts: QueueStarts) -> None:
         named = {(topic, queue_id) for topic, queue_ids in starts.items() for queue_id in queue_ids}
         kept = {queue: queue.max_offset for queue in table if (queue.topic, queue.queue_id) not in named}
@@ -266,8 +269,23 @@ def install_keeps_queues_that_it_does_not_name() -> Planted:
             with_kept.setdefault(queue.topic, {})[queue.queue_id] = end
         restart_all(table, with_kept)
 
+    def restore(tables: StateSubsystem, snapshot: bytes) -> None:
+        tables._state.restore(snapshot)
+        tables._metadata.on_changed()
+        tables.follow()
+
     restart_all = QueueTable.restart
-    return patch.object(QueueTable, "restart", restart)
+    planted = ExitStack()
+    planted.enter_context(patch.object(QueueTable, "restart", restart))
+    planted.enter_context(patch.object(StateSubsystem, "restore", restore))
+    return planted
+
+
+def policies_of_any_size() -> Planted:
+    planted = ExitStack()
+    for module in ("auth.requests", "state.users"):
+        planted.enter_context(patch(f"broker.{module}.ENTRIES_MAX", 1 << 62))
+    return planted
 
 
 def units_of_removed_topics_stay() -> Planted:
@@ -398,9 +416,10 @@ BUGS = (
     StackBug("A8 members with different dLegerPeers", other_peers_are_no_matter, ("R24", "R17", "R1", "R6"), 17),
     StackBug("A9 connected member with a failed disk keeps files", failed_member_keeps_files, ("R14",), 18),
     StackBug("A10 state sent in one part", state_is_sent_in_one_part, ("R14",), 145),
+    StackBug("A10 policies of any size", policies_of_any_size, ("R26",), 14),
     StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 66),
-    StackBug("A17 install keeps unnamed queues", install_keeps_queues_that_it_does_not_name),
+    StackBug("A17 install keeps unnamed queues", install_keeps_queues),
     StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 66),
     StackBug("A19 recalled and delivered", timers_are_not_held_back_for_recalls, ("R16", "R23"), 15),
     StackBug("A19 one of two prohibitions kept", prohibitions_see_the_committed_ones_only, ("R23",), 15),
@@ -416,7 +435,7 @@ BUGS = (
     StackBug("start does not sync", start_does_not_sync, ("R9",), 66),
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
-    StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint),
+    StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint, ("R20",), 12),
     StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 66),
     StackBug("request without an answer passed on again", request_without_an_answer_is_passed_on_again, ("R16",), 36),
     StackBug("request that arrives twice served twice", request_that_arrives_twice_is_served_twice, ("R16",), 66),

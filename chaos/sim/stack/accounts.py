@@ -56,6 +56,7 @@ class CommittedLog:
     Attributes:
         indexes: by the physical offset of its record, each committed entry.
         forbidden: by group, then topic: what the group may not do there.
+        counted_until_us: until when the work of each turn of a broker's loop is counted, since much may be asked of it.
         removed_groups: those of which an administrator was told so, and which have taken nothing since.
     """
 
@@ -70,6 +71,7 @@ class CommittedLog:
         self._moved: dict[str, dict[str, int]] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         self.removed_groups: set[str] = set()
+        self.counted_until_us = 0
 
     def enter(self, index: int, payload: bytes) -> str | None:
         """The next entry is committed: what is wrong with its place in its queue, or None.

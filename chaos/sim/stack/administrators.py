@@ -7,6 +7,7 @@ the accounts. Each act is about a group, or a message, of its own, in a topic th
 import asyncio
 import contextlib
 import time
+from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -26,6 +27,8 @@ _RECALLED_BEFORE_MS: Final = 12
 _SHORTEST_MS: Final = 100
 _PAUSE_S: Final = 0.5
 _RETRY_S: Final = 0.1
+_HUGE: Final = 70_000
+_COUNTED_US: Final = 500_000
 _MOVED: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
@@ -33,6 +36,7 @@ class Administrator(Caller):
     """One of them. It asks the leader, as far as it knows one."""
 
     _count = 0
+    _has_set_a_policy = False
 
     def ask_each(self) -> dict[str, None]:
         """Move a group for each member, whose pulls that member must answer with the move, or send to the leader.
@@ -58,7 +62,9 @@ class Administrator(Caller):
             fields |= {"perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
             self._begin(self._is_done(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
             return
-        acts = (self._forbid_two, self._remove_a_group, self._move_a_group, self._clone_offsets, self._recall_a_timer)
+        acts = [self._forbid_two, self._remove_a_group, self._move_a_group, self._clone_offsets, self._recall_a_timer]
+        if self._cluster.plan.has_huge_requests and not self._has_set_a_policy:
+            acts.append(self._set_a_huge_policy)
         self._begin(acts[self._pick(len(acts))]())
 
     async def _leader_answers(self, code: int, ext: dict[str, Any], body: bytes = b"") -> Command:
@@ -165,6 +171,16 @@ class Administrator(Caller):
         if await self._is_done(RequestCode.RECALL_MESSAGE, fields):
             self._promised(self._accounts.note_recalled(TOPIC, sent[1]), f"{sent[1]!r} was recalled")
 
+    async def _set_a_huge_policy(self) -> None:
+        """As many entries as once kept a leader so busy that another one was elected; refused today."""
+        self._has_set_a_policy = True
+        self._count += 1
+        name = f"u{self._count}"
+        user = orjson.dumps({"username": name, "password": "p", "userType": "Normal"})
+        if await self._is_done(RequestCode.AUTH_CREATE_USER, {"username": name}, user):
+            self._accounts.counted_until_us = self._cluster.clock.now_us + _COUNTED_US
+            await self._counted_answer(RequestCode.AUTH_CREATE_ACL, {"subject": f"User:{name}"}, _huge_policy())
+
     async def _send_to(self, topic: str, properties: str) -> tuple[Command, bytes] | None:
         """Send a message; return the answer and the body, None when it was refused."""
         body = b"%d" % self._cluster.next_message()
@@ -176,6 +192,15 @@ class Administrator(Caller):
     def _promised(self, is_so: bool, what: str) -> None:
         if not is_so:
             raise SafetyViolation("R23", f"{self.name} was told that {what}, and the log has it otherwise")
+
+
+@cache
+def _huge_policy() -> bytes:
+    entries = [
+        {"resource": [f"Topic:t{number}"], "actions": ["Pub"], "sourceIps": [], "decision": "Allow"}
+        for number in range(_HUGE)
+    ]
+    return orjson.dumps({"policies": [{"policyType": "Custom", "entries": entries}]})
 
 
 def _now_ms() -> int:

@@ -89,6 +89,14 @@ class Clients:
         self._cluster.mark("topic removed")
         metadata.remove_topics([topic])
 
+    def use_topic(self, topic: str) -> None:
+        """Make a topic, or send a message to its first queue."""
+        context = self._process.parts.context
+        if context.role.writable and topic in context.state.topics:
+            self._send(topic, 0)
+        elif context.role.writable:
+            self._make(topic)
+
     def _make(self, topic: str) -> None:
         metadata = self._process.parts.context.metadata
         try:

@@ -5,8 +5,10 @@ clients --> targets, metadata, offsets --> Appender --> MessageStore --> RaftLog
 """
 
 from collections.abc import Callable, Collection, Sequence
+from cProfile import Profile
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,8 @@ from store.store_config import StoreConfig
 from telemetry.metrics import Histogram
 
 _SLEEP_US = 500_000
+_CALLS_MAX = 400_000
+"""Calls and returns of functions in one turn of a broker's loop: on a slow machine less than the shortest lease."""
 
 
 class StoreProcess(Process):
@@ -77,7 +81,7 @@ class StoreProcess(Process):
         rate = cluster.clock_rates[name]
         self.loop = SimLoop(cluster.clock, self.now_us, rate, self._run, self._submit, self._do_a_job, self._is_dead)
         self._follower = LogFollower(
-            _broker_config(name, files.root), _host(name), self, Timers(self.loop.as_loop), Histogram([1])
+            _broker_config(cluster, name, files.root), _host(name), self, Timers(self.loop.as_loop), Histogram([1])
         )
         files.begins()
         files.in_process = lambda: replaced.running(self)
@@ -93,7 +97,7 @@ class StoreProcess(Process):
             self._run("opens", lambda: self.parts.passing.open(None, (), trusts_all=True))
 
     async def _start(self) -> OpenStore:
-        config = _broker_config(self.name, self.files.root).store
+        config = _broker_config(self._cluster, self.name, self.files.root).store
         opened = await open_raft_store(
             replace(config, topic_attributes=self._follower.topic_attributes),
             _raft_config(self._cluster, self.name, self.files.root),
@@ -167,13 +171,29 @@ class StoreProcess(Process):
         """
         try:
             with self._replaced.running(self), self.loop.running():
-                event()
+                if self._cluster.clock.now_us < self._accounts.counted_until_us:
+                    self._check_turn(event)
+                else:
+                    event()
         finally:
             self.note_reached()
         if self.files.is_dead:
             raise ProcessDiesError
         if self.loop.errors:
             raise self.loop.errors.pop(0)
+
+    def _check_turn(self, event: Callable[[], None]) -> None:
+        """Run something; work takes no time here, but calls of functions can be counted."""
+        counter = count()
+        profile = Profile(counter.__next__)  # asks for the "time" at each call and each return
+        profile.enable()
+        try:
+            event()
+        finally:
+            profile.disable()
+        calls = next(counter)
+        if calls > _CALLS_MAX:
+            raise SafetyViolation("R26", f"{self.name} was held by {calls} calls and returns in one turn of its loop")
 
     def note_reached(self) -> None:
         """Note how far the disk may be: it may be in the middle of dispatching; tables of an install are ahead."""
@@ -292,6 +312,20 @@ class StoreProcess(Process):
     def trim_all(self) -> None:
         """Retention deletes every file, as far as no member needs it."""
         self.loop.create_task(self._clean(self.raft_log.sealed_files()[-1:]))
+
+    def use_topic(self, name: str) -> None:
+        self.clients.use_topic(name)
+
+    def remove_topic(self, name: str) -> None:
+        if self.parts.context.role.writable:
+            self.parts.context.metadata.remove_topics([name])
+
+    def has_topic(self, name: str) -> bool:
+        return name in self.parts.context.state.topics
+
+    def has_messages(self, topic: str) -> bool:
+        queue = self.store.queues.find(topic, 0)
+        return queue is not None and queue.max_offset > 0
 
     async def _clean(self, files: Sequence[tuple[Path, int]]) -> None:
         cleaner = self._open.cleaner
@@ -421,13 +455,13 @@ def _host(name: str) -> bytes:
     return encode_host(Host("127.0.0.1", 10911 + int(name[1:])))
 
 
-def _broker_config(name: str, root: Path) -> BrokerConfig:
+def _broker_config(cluster: ClusterContext, name: str, root: Path) -> BrokerConfig:
     config = BrokerConfig(
         cluster_name="sim",
         broker_name="sim",
         auto_create_topic=False,
         recall_enable=True,
-        store=StoreConfig(root=root, queue_file_size_bytes=800, checkpoint_interval_ms=300),
+        store=StoreConfig(root=root, queue_file_size_bytes=800, checkpoint_interval_ms=cluster.plan.checkpoint_ms),
     )
     config.node_id, config.follower_id = name, int(name[1:]) + 1
     return config
