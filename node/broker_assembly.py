@@ -253,7 +253,7 @@ class Broker:
         config = self._config
         if config.listen_port <= _VIP_BELOW:
             return
-        self._vip_server = self._make_server(parts, limits)
+        self._vip_server = self._make_server(parts, limits, beside=self._server)
         try:
             await self._vip_server.start(config.listen_host, config.listen_port - _VIP_BELOW)
         except OSError as error:
@@ -272,7 +272,7 @@ class Broker:
         """The page of /metrics, piece by piece."""
         return self._page.whole() if self._page is not None else self.registry.page()
 
-    def _make_server(self, parts: Parts, limits: Limits) -> RemotingServer:
+    def _make_server(self, parts: Parts, limits: Limits, beside: RemotingServer | None = None) -> RemotingServer:
         config = self._config
         listeners = 2 if config.listen_port > _VIP_BELOW else 1
         return RemotingServer(
@@ -282,6 +282,7 @@ class Broker:
             takes_plain=config.tls.takes_plain,
             listeners=listeners,
             quotas=parts.quotas,
+            beside=beside,
         )
 
     def _run_timers(self, timers: Timers) -> None:

@@ -20,22 +20,32 @@ _HERE: Final = "this machine"
 class ConnectionSet:
     """The open connections; pass `admit` and `forget` to each `Connection`.
 
+    Args:
+        limits: of each connection, and of all of them.
+        beside: those of another listener of this process, with which they share all limits of bytes.
+
     Attributes:
         refused_count: connections closed at once because there were too many.
-        unfinished_bytes: of frames that have arrived in part, without what is free.
-        output: of all connections.
+        unfinished_bytes: of frames that have arrived in part, without what is free, also beside.
+        output: of all connections, also beside.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, beside: "ConnectionSet | None" = None) -> None:
         self.refused_count = 0
         self._limits = limits
-        self.unfinished_bytes = 0
-        self.output = OutputBudget(limits.output_all_bytes)
+        self._unfinished_bytes = 0
+        self._all: list[ConnectionSet] = [] if beside is None else beside._all
+        self._all.append(self)
+        self.output: OutputBudget = OutputBudget(limits.output_all_bytes) if beside is None else beside.output
         self._refusals = RateLimitedLog(_log)
         self._open: set[Connection] = set()
         self._of_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._someone_left = asyncio.Event()
+
+    @property
+    def unfinished_bytes(self) -> int:
+        return sum(connections._unfinished_bytes for connections in self._all)
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._open))
@@ -90,9 +100,10 @@ class ConnectionSet:
         Above the limit the connections with the oldest unfinished frames are closed, so that those of one client do not
         keep out the messages of others.
         """
-        self.unfinished_bytes += change
+        self._unfinished_bytes += change
         while change > 0 and self.unfinished_bytes > self._limits.unfinished_bytes:
-            begun = {one: since for one in self._open if (since := one.unfinished_since) is not None}
+            open_here = (one for connections in self._all for one in connections)
+            begun = {one: since for one in open_here if (since := one.unfinished_since) is not None}
             if not begun:
                 return
             min(begun, key=begun.__getitem__).give_way()

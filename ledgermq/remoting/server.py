@@ -32,6 +32,7 @@ class RemotingServer:
         takes_plain: with `tls`, whether plain connections are taken, too.
         listeners: number of such servers in this process, which share its descriptors equally.
         quotas: of this process's clients; None: there are none.
+        beside: another listener of this process, with which it shares the limits of bytes and the serving line.
 
     Attributes:
         connections: those open now.
@@ -47,14 +48,15 @@ class RemotingServer:
         takes_plain: bool = True,
         listeners: int = 1,
         quotas: Quotas | None = None,
+        beside: "RemotingServer | None" = None,
     ) -> None:
         self._handler = handler
         self._limits = _within_descriptors(limits or Limits(), listeners)
-        self.connections = ConnectionSet(self._limits)
+        self.connections: ConnectionSet = ConnectionSet(self._limits, None if beside is None else beside.connections)
         self._tls = tls
         self._takes_plain = takes_plain
         self._quotas = quotas
-        self.line = ServingLine()
+        self.line: ServingLine = ServingLine() if beside is None else beside.line
         self._server: asyncio.Server | None = None
         self._door: TlsListener | None = None
 

@@ -15,6 +15,7 @@ from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import UNFINISHED_FREE_BYTES
 from ledgermq.remoting.errors import FrameError, JsonError
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.server import RemotingServer
 from tests.remoting.peers import Dial, RawPeer, Serve, eventually
 
 
@@ -125,6 +126,25 @@ async def test_frames_that_came_in_part_are_bounded_together_and_the_oldest_make
     assert (await left_lying[1].receive()).opaque == 1
     assert server.connections.unfinished_bytes == 0
     assert len(handler.closed) == 1
+
+
+async def test_two_listeners_of_a_process_share_the_limits_of_bytes(serve: Serve, dial: Dial) -> None:
+    limits, part = Limits(unfinished_bytes=100_000), UNFINISHED_FREE_BYTES + 40_000
+    whole = encode(Command(7, 1, body=bytes(200_000)))
+    server, handler = await serve(limits)
+    other = RemotingServer(handler, limits=limits, beside=server)
+    await other.start("127.0.0.1", 0)
+    try:
+        first = await dial(server)
+        first.send(whole[:part])
+        await eventually(lambda: other.connections.unfinished_bytes == 40_000)
+        for _ in range(2):
+            (await dial(other)).send(whole[:part])
+        assert await first.closed()
+        await eventually(lambda: server.connections.unfinished_bytes == 80_000)
+        assert other.line is server.line and other.connections.output is server.connections.output
+    finally:
+        await other.close()
 
 
 async def test_a_frame_that_alone_is_too_much_is_closed(serve: Serve, dial: Dial) -> None:
