@@ -383,13 +383,17 @@ class Nemesis:
             follower, leads = cluster.processes.get(name), cluster.leader()
             if self._is_over or follower is None or leads is follower:
                 return
-            if follower.has_messages(topic):
-                cluster.kill(name)
-                look_for_room(None)
+            if follower.has_messages(topic):  # soon its checkpoint says that they are committed
+                cluster.clock.call_in(2_000 * self._plan.group.election_min_ms, leave)
                 return
             if leads is not None:
                 cluster.run(leads, "use topic", lambda: leads.use_topic(topic))
             cluster.clock.call_in(_LOOK_US, look_for_messages)
+
+        def leave() -> None:
+            if not self._is_over and name in cluster.processes:
+                cluster.kill(name)
+                look_for_room(None)
 
         def look_for_room(removed_at: int | None) -> None:
             leads = cluster.leader()
