@@ -109,7 +109,7 @@ attack: $(BIN)/.dev ## attacks on a group with an innocent producer beside: the 
 	$(BIN)/python -m tests.attacks
 
 crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode, SECONDS_MAX=s a mode)
-	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-index classic-pool raft tables raft-group; do \
+	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-held classic-index classic-pool raft tables raft-group; do \
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) || exit $$?; done
 
 chaos: $(BIN)/.dev ## every drill once in every mode that allows it, and a campaign of a fresh seed; reports in build/chaos (Toxiproxy; some 15 minutes)

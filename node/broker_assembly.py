@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 _VIP_BELOW = 2
 
 _DRAIN_SECONDS = 1.0
-_HAND_OVER_SECONDS = 1.0
-_HAND_OVER_TRIES = 4
 
 
 class Broker:
@@ -312,22 +310,13 @@ class Broker:
     # ---- stop
 
     async def _hand_over(self, parts: Parts) -> None:
-        """Write consumer offsets to the log, then hand leadership over while clients can still be redirected.
-
-        If a member does not take over in time, this node serves on for a moment and asks another one.
-        """
-        with contextlib.suppress(TimeoutError):
+        """Write consumer offsets to the log, then hand leadership over while clients can still be redirected."""
+        with contextlib.suppress(TimeoutError, Refusal):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 await parts.drain()
-        tries = _HAND_OVER_TRIES if parts.context.role.writable else 0
-        with contextlib.suppress(Refusal):
-            for _ in range(tries):
                 if parts.context.role.writable:
                     parts.context.store.log.transfer(None)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_HAND_OVER_SECONDS):
-                        await parts.leadership.deposed.wait()
-                        return
+                    await parts.leadership.deposed.wait()
 
     # ---- while it runs
 

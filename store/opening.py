@@ -99,7 +99,7 @@ async def open_store(
     """
     _allow_all_descriptors()
     loop = asyncio.get_running_loop()
-    queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes, config.kinds)
+    queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes, config.kinds, config.hold_from)
     recovery = await asyncio.to_thread(_recover, config, directory, queues, replicated_log)
     log.info("queues recovered: %s", recovery)
     directory.recovered()

@@ -11,6 +11,7 @@ from store.cleaning.config import CleaningConfig
 from store.compaction.config import CompactionConfig
 from store.index.config import IndexConfig
 from store.queues.cold_limits import ColdLimits
+from store.queues.held_units import MAPPED_MIN
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
 
 UNTRUSTED_WALK_BYTES = 1 << 30
@@ -24,8 +25,9 @@ class StoreConfig:
 
     Attributes:
         checkpoint_interval_ms: between two checkpoints, for which the queues are synced, at most; sooner when much of
-            the log was dispatched.
+            the log was dispatched, later where thousands of queues hold units in memory.
         untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
+        hold_from: number of queues with mapped files from which on units of further queues are held in memory.
         cleaning: when old files go; None: never, and the disk is not watched.
         index: of messages by key; None: none is built.
         compaction: of topics by key; None: such topics are served as others are.
@@ -54,9 +56,11 @@ class StoreConfig:
         10_000,
         "Time in ms after which consume queues are flushed whatever waits.",
         upstream="60000",
-        note="Queues are synced and the checkpoint written then, or after 128 MiB of log.",
+        note="Queues are synced and the checkpoint written then, or after 128 MiB of log. With thousands of queues in "
+        "use it is written after six times as long, or 512 MiB.",
     )
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
+    hold_from: int = MAPPED_MIN
     cold_limits: ColdLimits = section(ColdLimits)
     cleaning: CleaningConfig | None = section(CleaningConfig, None)
     kinds: QueueKinds = section(QueueKinds, PLAIN_ONLY)

@@ -36,6 +36,7 @@ from store.opening import OpenStore, open_classic_store
 from store.queues import queue_sync
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.queues.dispatch import unit_fields
+from store.queues.held_units import MAPPED_MIN
 from store.replicated_log import AppendReceipt
 from store.store_config import StoreConfig
 
@@ -52,6 +53,7 @@ class ClassicSettings:
 
     Attributes:
         queue_files_synced_singly: up to so many queue files are synced one by one; more with their file system.
+        hold_from: as in `StoreConfig`.
     """
 
     flush_mode: FlushMode = FlushMode.SYNC
@@ -65,6 +67,7 @@ class ClassicSettings:
     batch_max: int = 5
     steps: int = 14
     queue_files_synced_singly: int = queue_sync.SINGLY_MAX
+    hold_from: int = MAPPED_MIN
 
 
 _boots = count()
@@ -84,6 +87,7 @@ def _open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
             root=root,
             queue_file_size_bytes=settings.queue_file_size_bytes,
             checkpoint_interval_ms=_HOUR_MS,
+            hold_from=settings.hold_from,
             index=IndexConfig(directory=root / "index", slot_count=10, entry_count=40, is_safe=True)
             if settings.has_index
             else None,

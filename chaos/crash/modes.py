@@ -19,6 +19,7 @@ _STORES: dict[str, Workload] = {
     "classic-async": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC)),
     "classic-queue": ClassicWorkload(_LONG_QUEUE),
     "classic-syncfs": ClassicWorkload(replace(_LONG_QUEUE, queue_files_synced_singly=0)),
+    "classic-held": ClassicWorkload(replace(_LONG_QUEUE, topics=3, hold_from=0)),
     "classic-index": ClassicWorkload(ClassicSettings(has_index=True, body_size_max=200)),
     "classic-pool": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC, pool_count=3)),
     "raft": RaftWorkload(RaftCrashSettings()),

@@ -15,6 +15,7 @@ from doctor.check.columns import Columns, Ints, QueueName
 from doctor.check.ext_check import ext_faults
 from doctor.check.findings import BEHIND, Fault
 from doctor.check.numbering import OFFSET_MAX, is_folder_name
+from doctor.check.settled import NEVER
 from doctor.read.directory import StoreLayout
 from doctor.read.queues import BATCH_DIR, QUEUE_DIR, QueueSet, list_queues
 from doctor.read.unit_files import BLANK_SIZE, UnitFiles, Units
@@ -24,7 +25,6 @@ from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 IS_EXT = -(1 << 31)
 """Codes below this are addresses of extensions; no hash has such a value, since hashes are of int range."""
 
-_NEVER = (1 << 63) - 1
 _LOOKED_UP_MAX = 10_000
 _LIVE_TRIES = 20
 _LIVE_PAUSE_S = 0.05
@@ -39,6 +39,8 @@ class QueueClaims:
     Attributes:
         spans: by queue and kind of units, the unit numbers `[first, end)` that records claim.
         deleted: records of deleted topics; they have no units.
+        unwritten: units that a broker which has not stopped cleanly may have held in memory.
+        waits: how often it may still be waited for units that are being written.
         torn: rows whose units or keys have more than the record has.
     """
 
@@ -46,6 +48,8 @@ class QueueClaims:
     spans: dict[tuple[QueueName, bool], list[Span]] = field(default_factory=dict)
     torn: set[int] = field(default_factory=set)
     deleted: int = 0
+    unwritten: int = 0
+    waits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,13 @@ class Expected:
 
 
 def check_units(
-    layout: StoreLayout, queues: QueueSet, columns: Columns, optional: npt.NDArray[np.bool_], *, is_recent: bool
+    layout: StoreLayout,
+    queues: QueueSet,
+    columns: Columns,
+    optional: npt.NDArray[np.bool_],
+    *,
+    is_recent: bool,
+    written_end: int = NEVER,
 ) -> QueueClaims:
     """Compare the records of one file with their units.
 
@@ -70,12 +80,14 @@ def check_units(
         columns: the records.
         optional: records that may have no unit yet.
         is_recent: units of its last records may still be written, if the store is in use.
+        written_end: behind this physical offset the last units of a queue may be missing.
     """
     claims = QueueClaims()
     claims.deleted = int((columns.in_queue & ~_living(queues, columns)).sum())
-    is_growing = is_recent and layout.holder is not None
+    if is_recent and layout.holder is not None:
+        claims.waits, written_end = _LIVE_TRIES, 0
     for expected in expected_units(queues, columns, optional):
-        _check_queue(layout, queues, columns, expected, claims, is_growing=is_growing)
+        _check_queue(layout, queues, columns, expected, claims, written_end)
     return claims
 
 
@@ -95,7 +107,7 @@ def expected_units(queues: QueueSet, columns: Columns, optional: npt.NDArray[np.
 
 def _living(queues: QueueSet, columns: Columns) -> npt.NDArray[np.bool_]:
     """Return which records are of existing topics, and not from before a topic was deleted and created again."""
-    ends = [_NEVER if queues.is_deleted(name.topic) else queues.removed.get(name.topic, 0) for name in columns.names]
+    ends = [NEVER if queues.is_deleted(name.topic) else queues.removed.get(name.topic, 0) for name in columns.names]
     return np.asarray(columns.physical_offsets >= np.array([*ends, 0], np.int64)[columns.queues])
 
 
@@ -116,8 +128,7 @@ def _check_queue(
     columns: Columns,
     expected: Expected,
     claims: QueueClaims,
-    *,
-    is_growing: bool,
+    written_end: int,
 ) -> None:
     units = queues.get(expected.name, batch=expected.is_batch)
     if expected.is_batch:
@@ -125,15 +136,17 @@ def _check_queue(
     numbers = expected.numbers
     claims.spans.setdefault((expected.name, expected.is_batch), []).extend(find_spans(numbers))
     found, bad = _compare(units, columns, expected)
-    for _ in range(_LIVE_TRIES if is_growing else 0):
-        if not (bad & (found["size"] == 0)).any():
-            break
+    while claims.waits > 0 and (bad & (found["size"] == 0)).any():
+        claims.waits -= 1
         time.sleep(_LIVE_PAUSE_S)
         found, bad = _compare(units, columns, expected)
     missing = bad & (found["size"] == 0)
     missing &= ~expected.is_optional
-    if is_growing and len(missing) and missing[-1]:
-        missing[np.flatnonzero(~missing)[-1] + 1 if not missing.all() else 0 :] = False  # not dispatched yet
+    last = np.flatnonzero(~missing)[-1] + 1 if not missing.all() else 0
+    unwritten = missing & (columns.physical_offsets[expected.rows] >= written_end)
+    unwritten[:last] = False
+    claims.unwritten += int(unwritten.sum())
+    missing &= ~unwritten
     claims.faults += _runs(layout, units, expected, missing, "queue-missing", "no unit")
     wrong = bad & (found["size"] != 0)
     later = wrong & (found["physical"] > columns.physical_offsets[expected.rows])

@@ -80,6 +80,7 @@ class FileCheck:
     missing_keys: tuple[int, int] | None = None
     suspects: int = 0
     deleted: int = 0
+    unwritten: int = 0
 
 
 def check_store(
@@ -120,14 +121,7 @@ def check_store(
     if not layout.is_bare:
         check_timer(layout, facts, findings)
     _report_missing_file(layout, parts, findings)
-    deleted = sum(part.deleted for part in parts)
-    if deleted:
-        findings.notes.append(
-            f"{deleted} records are of topics that topics.json does not have, or from before their topic was removed"
-        )
-    suspects = sum(part.suspects for part in parts)
-    if suspects:
-        findings.notes.append(f"{suspects} records have zero bytes in their properties and may be torn")
+    _add_notes(parts, findings)
     return CheckResult(
         format=layout.kind,
         records=facts.records,
@@ -139,6 +133,24 @@ def check_store(
         findings=findings,
         facts=facts,
     )
+
+
+def _add_notes(parts: list[FileCheck], findings: Findings) -> None:
+    """Note what is no fault."""
+    deleted = sum(part.deleted for part in parts)
+    if deleted:
+        findings.notes.append(
+            f"{deleted} records are of topics that topics.json does not have, or from before their topic was removed"
+        )
+    unwritten = sum(part.unwritten for part in parts)
+    if unwritten:
+        findings.notes.append(
+            f"{unwritten} units are not in the queues' files yet: the broker writes them at its next checkpoint, or"
+            " makes them from the log at its next start"
+        )
+    suspects = sum(part.suspects for part in parts)
+    if suspects:
+        findings.notes.append(f"{suspects} records have zero bytes in their properties and may be torn")
 
 
 def scan_file(layout: StoreLayout, file: OffsetFile, start: int = 0, on_progress: OnProgress | None = None) -> FileScan:
@@ -166,10 +178,12 @@ def check_file(
     torn: set[int] = set()
     if not layout.is_bare and len(columns):
         is_recent = file in layout.log_files[-2:]  # the last one may just have been begun
-        claims = check_units(layout, _queues(layout), columns, optional, is_recent=is_recent)
+        claims = check_units(
+            layout, _queues(layout), columns, optional, is_recent=is_recent, written_end=settled.written_end
+        )
         part.faults += claims.faults
         part.spans = claims.spans
-        part.deleted = claims.deleted
+        part.deleted, part.unwritten = claims.deleted, claims.unwritten
         torn = claims.torn
     if with_keys and len(columns):
         torn |= _check_keys(layout, scan, optional, part)

@@ -1,4 +1,8 @@
-"""Finds out which records must be in the queues and the index: in DLedger only the committed ones."""
+"""Finds out which records must be in the queues and the index.
+
+In DLedger only committed ones must. A broker that has not stopped cleanly may have held the last units of queues in
+memory, those of records behind its checkpoint.
+"""
 
 from dataclasses import dataclass
 
@@ -9,14 +13,22 @@ from doctor.check.columns import Columns
 from doctor.check.small_check import raft_checkpoint
 from doctor.read.directory import StoreLayout
 from doctor.read.queues import BATCH_DIR, QUEUE_DIR, list_queues, open_queues
+from ledgermq.store_progress import read_progress
+from store.directory.abort_file import ABORT_NAME
+
+NEVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The last entry known to be committed, and the end of the dispatched physical offsets; None: no bound."""
+    """The last entry known to be committed, and the end of the dispatched physical offsets; None: no bound.
+
+    `written_end`: behind this physical offset the last units of a queue may be missing.
+    """
 
     last_index: int | None = None
     end_offset: int | None = None
+    written_end: int = NEVER
 
     def optional(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Return True for the records that may have no unit and no keys yet."""
@@ -30,12 +42,19 @@ class Settled:
 
 def find_settled(layout: StoreLayout) -> Settled:
     """Return the bound from DLedger's checkpoint; without one, from what the queues contain."""
+    written_end = _written_end(layout)
     if layout.raft_dir is None or layout.is_bare:
-        return Settled()
+        return Settled(written_end=written_end)
     checkpoint = raft_checkpoint(layout.raft_dir)
     if checkpoint is not None and checkpoint.committed_index >= 0:
-        return Settled(last_index=checkpoint.committed_index)
-    return Settled(end_offset=_dispatched_end(layout) + 1)
+        return Settled(last_index=checkpoint.committed_index, written_end=written_end)
+    return Settled(end_offset=_dispatched_end(layout) + 1, written_end=written_end)
+
+
+def _written_end(layout: StoreLayout) -> int:
+    """Return up to where the checkpoint says that all units are written; `NEVER` after a clean stop or without one."""
+    progress = read_progress(layout.root) if (layout.root / ABORT_NAME).exists() else None
+    return NEVER if progress is None else progress.dispatched_offset
 
 
 def _dispatched_end(layout: StoreLayout) -> int:

@@ -9,6 +9,8 @@ Unit n lies at byte `20 * n` of the queue, in files of a fixed number of units; 
 fills it again. A blank unit (size 0x7FFFFFFF) stands where no message is known: in front of a queue that does not
 begin at 0 (with offset 0, as in RocketMQ), and in a gap (with the offset of the next known record).
 
+The last units may be in memory only (`store.queues.held_units`).
+
 Source: apache/rocketmq `store/.../ConsumeQueue.java` (5.3.3).
 """
 
@@ -20,6 +22,7 @@ from typing import ClassVar, NamedTuple
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.errors import StoreError
+from store.queues.held_units import HELD_MAX, Held, HeldUnits
 from store.queues.queue_file import QueueFile
 from store.queues.queue_files import QueueFiles
 from store.queues.queue_mapping import MappedQueues
@@ -57,12 +60,13 @@ class ConsumeQueue:
         directory: made with the first unit.
         file_units: units of each file.
         mapped: bounds the number of queues with mapped files; None for a queue that stands alone.
+        memory: of the queues that may hold units; None: this one must not, since no checkpoint writes them.
 
     Attributes:
         min_offset: first unit that a reader may ask for.
         max_offset: next unit to dispatch.
         next_offset: next one to assign to a message; at least `max_offset` while this node may write.
-        room_end: units below have blocks on disk; see `reserve`.
+        room_end: units below have room, in blocks on disk or in memory; see `reserve`.
         is_removed: the table has dropped the queue with its files.
         is_watched: the store's listeners are told of each dispatched record of this topic.
         is_gapped: units were missing when the queue was loaded or filled; it must be filled from the whole log.
@@ -71,10 +75,13 @@ class ConsumeQueue:
 
     __slots__ = (
         "_base",
+        "_blocks_end",
         "_buffer",
         "_files",
         "_flushed_offset",
+        "_held",
         "_mapped",
+        "_memory",
         "_window_end",
         "counted_units",
         "is_gapped",
@@ -93,7 +100,13 @@ class ConsumeQueue:
     unit_size: ClassVar[int] = UNIT_SIZE
 
     def __init__(
-        self, topic: str, queue_id: int, directory: Path | str, file_units: int, mapped: MappedQueues | None = None
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path | str,
+        file_units: int,
+        mapped: MappedQueues | None = None,
+        memory: HeldUnits | None = None,
     ) -> None:
         self.topic = topic
         self.topic_bytes = topic.encode()
@@ -109,6 +122,9 @@ class ConsumeQueue:
         self._files = QueueFiles(directory, file_units, self.unit_size)
         self._flushed_offset = 0
         self._mapped = mapped if mapped is not None else MappedQueues(1)
+        self._memory = memory
+        self._held: Held | None = None
+        self._blocks_end = 0  # units below have blocks on disk
         self._buffer: mmap.mmap | bytearray = _UNMAPPED  # the file that holds `[_base, _window_end)`
         self._base = 0
         self._window_end = 0
@@ -162,9 +178,12 @@ class ConsumeQueue:
         Raises:
             DiskFullError, DiskFailedError: only the first of them, perhaps, were stored.
         """
+        if self._may_hold(self.max_offset + len(units) // self.unit_size):
+            self._hold(units)
+            return
         view = memoryview(units)
         while view:
-            self.reserve(self.max_offset + 1)
+            self._reserve_blocks(self.max_offset + 1)
             self._open_window(self.max_offset)
             count = min(len(view) // self.unit_size, self._window_end - self.max_offset)
             position, size = (self.max_offset - self._base) * self.unit_size, count * self.unit_size
@@ -185,23 +204,41 @@ class ConsumeQueue:
         return unit[2]
 
     def reserve(self, end_offset: int) -> None:
-        """Make sure that units below `end_offset` can be stored: room on disk is asked for before a message is placed.
+        """Make sure that units below `end_offset` can be stored: room is asked for before a message is placed.
 
         Raises:
             DiskFullError, DiskFailedError: no; what was reserved stays.
         """
-        while self.room_end < end_offset:
-            self._window_end = 0  # another file, or more of the present one, comes into it
-            file = self._files.find_or_add(max(self.room_end, self.max_offset))
-            base = file.start_bytes // self.unit_size
-            file.reserve(min(end_offset - base, self._files.file_units) * self.unit_size)
-            self._mapped.add(self)
-            file.map()  # or fail now, too
-            self.room_end = base + file.allocated_bytes // self.unit_size
+        if self.room_end >= end_offset:
+            return
+        if self._may_hold(end_offset):
+            self.room_end = end_offset
+        else:
+            self._reserve_blocks(end_offset)
+
+    def write_held(self) -> None:
+        """Write held units, if there are any, to their file, which is made if it is missing.
+
+        Raises:
+            DiskFullError, DiskFailedError: the units are still held.
+        """
+        if self._held is not None:
+            start, units = self._held
+            file = self._files.find_or_add(start)
+            file.write(start * self.unit_size - file.start_bytes, units)
+            self._drop_held()
 
     def units(self, offset: int, count: int) -> memoryview:
         """Up to `count` dispatched units from `offset` on, as they lie in one file; empty outside `[min, max)`."""
-        file = self._files.find(offset) if self.min_offset <= offset < self.max_offset else None
+        if not self.min_offset <= offset < self.max_offset:
+            return memoryview(b"")
+        end = self.max_offset
+        if self._held is not None:
+            end, held = self._held
+            if offset >= end:
+                start = (offset - end) * self.unit_size
+                return memoryview(bytes(held[start : start + count * self.unit_size]))
+        file = self._files.find(offset)
         if file is None:
             return memoryview(b"")
         if not self._files.is_last(file):
@@ -209,7 +246,7 @@ class ConsumeQueue:
         if not file.is_mapped:
             self._mapped.add(self)
         base = file.start_bytes // self.unit_size
-        end = min(offset + count, self.max_offset, base + self._files.file_units)
+        end = min(offset + count, end, base + self._files.file_units)
         return file.view[(offset - base) * self.unit_size : (end - base) * self.unit_size]
 
     def unit(self, offset: int) -> Unit | None:
@@ -308,8 +345,10 @@ class ConsumeQueue:
     def clear(self) -> None:
         """Drop all units; the queue is then filled from the log again."""
         self.close()
+        self._drop_held()
         self._files.clear()
-        self.min_offset = self.max_offset = self.next_offset = self.room_end = self._flushed_offset = 0
+        self.min_offset = self.max_offset = self.next_offset = self._flushed_offset = 0
+        self.room_end = self._blocks_end = 0
         self.is_gapped = False
 
     def restart(self, offset: int) -> None:
@@ -322,9 +361,9 @@ class ConsumeQueue:
         if offset == 0:
             return
         start = offset - offset % self._files.file_units
-        self.room_end = self.max_offset = self.min_offset = start
+        self.room_end = self._blocks_end = self.max_offset = self.min_offset = start
         try:
-            self.reserve(offset + 1)
+            self._reserve_blocks(offset + 1)
         except StoreError:
             self.clear()
             raise
@@ -333,13 +372,14 @@ class ConsumeQueue:
         self._flushed_offset = start
 
     def take_unflushed(self) -> list[QueueFile]:
-        """Return the files with units dispatched since the last call; the caller syncs them in a thread.
+        """Return the files with units dispatched since the last call, without held ones; the caller syncs them.
 
         Without such units it may return the file of the next unit, since after `restart` its name says where the queue
         continues.
         """
-        start, self._flushed_offset = self._flushed_offset, self.max_offset
-        end = max(self.max_offset, min(self.room_end, start + 1))
+        written = self.max_offset if self._held is None else self._held[0]
+        start, self._flushed_offset = self._flushed_offset, written
+        end = max(written, min(self._blocks_end, start + 1))
         return self._files.overlapping(start, end) if start < end else []
 
     @property
@@ -356,6 +396,9 @@ class ConsumeQueue:
 
     def _put_slowly(self, queue_offset: int, unit: Unit) -> None:
         """Set a unit beyond the open window, past 0 in an empty queue, behind a gap, or one that is stored already."""
+        if queue_offset == self.max_offset and self._may_hold(queue_offset + 1):
+            self._hold(self.unit_struct.pack(*unit))
+            return
         if queue_offset < self.max_offset:
             if queue_offset > 0 or not self._begins_anew(unit[0]):
                 self._put_again(queue_offset, unit)
@@ -367,11 +410,68 @@ class ConsumeQueue:
             self.is_gapped = True
             if queue_offset - self.max_offset >= self._files.file_units:
                 return
-        self.reserve(queue_offset + 1)
+        self._reserve_blocks(queue_offset + 1)
         self._fill_blanks(queue_offset, unit[0])
         self._open_window(queue_offset)
         self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
         self.max_offset = queue_offset + 1
+
+    def _may_hold(self, end_offset: int) -> bool:
+        """Return whether units from the last one on to `end_offset` can be held in memory."""
+        memory = self._memory
+        if memory is None or self._buffer is not _UNMAPPED:
+            return False
+        start = self.max_offset if self._held is None else self._held[0]
+        return end_offset - start <= HELD_MAX and end_offset <= self.file_end(start) and memory.may_take(self)
+
+    def _hold(self, units: bytes) -> None:
+        """Hold whole units behind the last one."""
+        memory = self._memory
+        assert memory is not None, f"{self} must not hold units"
+        if self._held is None:
+            self._held = self.max_offset, bytearray(units)
+            memory.queues[self] = None
+        else:
+            self._held[1].extend(units)
+        count = len(units) // self.unit_size
+        memory.count += count
+        self.max_offset += count
+
+    def _drop_held(self, keep: int = 0) -> None:
+        """Hold only the first `keep` units."""
+        if self._held is None or self._memory is None:
+            return
+        units = self._held[1]
+        before = len(units)
+        del units[keep * self.unit_size :]
+        self._memory.count -= (before - len(units)) // self.unit_size
+        if not units:
+            self._held = None
+            del self._memory.queues[self]
+
+    def _reserve_blocks(self, end_offset: int) -> None:
+        """Give units below `end_offset` blocks on disk, and move held units into the file.
+
+        Raises:
+            DiskFullError, DiskFailedError: no; what was reserved and what was held stays.
+        """
+        held = self._held
+        written = self.max_offset if held is None else held[0]
+        while self._blocks_end < end_offset:
+            self._window_end = 0  # another file, or more of the present one, comes into it
+            file = self._files.find_or_add(max(self._blocks_end, written))
+            base = file.start_bytes // self.unit_size
+            file.reserve(min(end_offset - base, self._files.file_units) * self.unit_size)
+            self._mapped.add(self)
+            file.map()  # or fail now, too
+            self._blocks_end = base + file.allocated_bytes // self.unit_size
+        self.room_end = max(self.room_end, self._blocks_end)
+        if self._blocks_end > written:
+            self._open_window(written)  # from now on units are stored there
+        if held is not None:
+            position = (written - self._base) * self.unit_size
+            self._buffer[position : position + len(held[1])] = held[1]
+            self._drop_held()
 
     def _begins_anew(self, physical_offset: int) -> bool:
         """Return whether unit 0 at this physical offset is of a later topic of the same name than the stored units."""
@@ -381,6 +481,8 @@ class ConsumeQueue:
     def _put_again(self, queue_offset: int, unit: Unit) -> None:
         """Replace a stored unit that differs, when the log is dispatched again."""
         if queue_offset >= self.min_offset and self.unit(queue_offset) != unit:
+            if self._held is not None:
+                self._reserve_blocks(self.max_offset)
             self._open_window(queue_offset)
             self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
             self._flushed_offset = min(self._flushed_offset, queue_offset)
@@ -405,7 +507,7 @@ class ConsumeQueue:
         self._mapped.add(self)
         self._buffer = file.buffer
         self._base = file.start_bytes // self.unit_size
-        self._window_end = min(self.room_end, self._base + self._files.file_units)
+        self._window_end = min(self._blocks_end, self._base + self._files.file_units)
 
     def _keep_mapped(self, file: QueueFile) -> None:
         if self._files.keep_mapped(file):
@@ -422,7 +524,10 @@ class ConsumeQueue:
     def _cut(self, end: int) -> None:
         """Keep `[min_offset, end)` and zero the rest."""
         self._window_end = 0
-        self._files.cut(end)
+        if self._held is not None:
+            self._drop_held(max(end - self._held[0], 0))
+        self._blocks_end = end if self._held is None else self._held[0]
+        self._files.cut(self._blocks_end)
         self.max_offset = self.next_offset = self.room_end = end
         self.min_offset = min(self.min_offset, end)
         self._flushed_offset = min(self._flushed_offset, end)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from store.errors import DiskFailedError, StoreFormatError
 from store.files import pages
+from store.files.disk import refusal_of_disk, write_at
 from store.files.mapped_file import allocate, file_name, punch
 from store.queues.queue_mapping import map_file
 
@@ -36,7 +37,7 @@ class QueueFile:
 
     Raises:
         StoreFormatError: the file exists with another length.
-        DiskFailedError: it cannot be created.
+        DiskFullError, DiskFailedError: it cannot be created.
     """
 
     __slots__ = ("_buffer", "_folder", "_view", "allocated_bytes", "data_end", "is_new", "size_bytes", "start_bytes")
@@ -121,6 +122,22 @@ class QueueFile:
         self.allocated_bytes = stop
         self.data_end = max(self.data_end, stop)
 
+    def write(self, position: int, units: bytes | bytearray) -> None:
+        """Write units without mapping the file.
+
+        Raises:
+            DiskFullError, DiskFailedError: not all of them are written.
+        """
+        try:
+            descriptor = os.open(self._name, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise refusal_of_disk(self.path, len(units), "opening", error) from error
+        try:
+            write_at(descriptor, self.path, memoryview(units), position)
+        finally:
+            os.close(descriptor)
+        self.data_end = max(self.data_end, position + len(units))
+
     def clear_from(self, position: int) -> None:
         """Zero everything from `position` on.
 
@@ -183,14 +200,14 @@ class QueueFile:
 
     def _create(self) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 - a third of the time of a Path
             descriptor = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 os.ftruncate(descriptor, self.size_bytes)
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise DiskFailedError(self.path, f"cannot be created: {error}") from error
+            raise refusal_of_disk(self.path, self.size_bytes, "creation", error) from error
 
     def _zero_mapped(self, buffer: mmap.mmap, position: int) -> None:
         """By stores, and only into pages that hold something: those have blocks, so that no full disk is met."""

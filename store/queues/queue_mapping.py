@@ -83,6 +83,9 @@ class MappedQueues:
                 self._close_one()
             self._ends[queue] = queue.max_offset
 
+    def __len__(self) -> int:
+        return len(self._ends)
+
     def discard(self, queue: Mapper) -> None:
         """Tell that a queue has unmapped its files."""
         self._ends.pop(queue, None)

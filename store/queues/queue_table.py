@@ -19,6 +19,7 @@ from store.files.trash import Trash
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_queue import ExtQueue
+from store.queues.held_units import HeldUnits
 from store.queues.queue_ends import EndsFile, QueueEnds, changed_at
 from store.queues.queue_file import QueueFile
 from store.queues.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
@@ -41,6 +42,8 @@ class QueueTable:
         directory: `consumequeue`; made when missing.
         file_size_bytes: of each queue file; rounded up to whole units, as RocketMQ does.
         kinds: kinds of queues to keep; batch queues and extensions have their own directories beside `directory`.
+        hold_from: number of queues with mapped files from which on further plain ones hold their units in memory, for
+            a caller that writes them (`ConsumeQueue.write_held`); None: none does.
 
     Attributes:
         by_key: each queue twice, by its topic as text and as bytes; for reading only.
@@ -55,10 +58,15 @@ class QueueTable:
         counted: queues that `take_changed` counted; the checkpointer empties it. Unused if some queues are not plain.
         ends_file: the file of the queues' bounds.
         cleaned_to: the min offset of the log at which the min offsets of all queues were set.
+        held: the units held in memory.
     """
 
     def __init__(
-        self, directory: Path, file_size_bytes: int = QUEUE_FILE_SIZE_BYTES, kinds: QueueKinds = PLAIN_ONLY
+        self,
+        directory: Path,
+        file_size_bytes: int = QUEUE_FILE_SIZE_BYTES,
+        kinds: QueueKinds = PLAIN_ONLY,
+        hold_from: int | None = None,
     ) -> None:
         self.directory = directory
         self.kinds = kinds
@@ -70,6 +78,8 @@ class QueueTable:
         self._root = str(directory)
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
         self._mapped = MappedQueues()
+        self.held = HeldUnits(self._mapped, hold_from or 0)
+        self._memory = None if hold_from is None else self.held
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.on_deleted: list[Callable[[str], None]] = []
@@ -322,7 +332,7 @@ class QueueTable:
             file_bytes = self.kinds.ext_file_size_bytes
             directory = self.directory / folder
             return ExtQueue(topic, queue_id, directory, self._file_units, extensions, file_bytes, self._mapped)
-        return ConsumeQueue(topic, queue_id, f"{self._root}/{folder}", self._file_units, self._mapped)
+        return ConsumeQueue(topic, queue_id, f"{self._root}/{folder}", self._file_units, self._mapped, self._memory)
 
     def _has_a_kind(self) -> None:
         """Note that a queue is not plain: the file of the bounds tells nothing of such queues."""

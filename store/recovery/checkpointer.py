@@ -1,15 +1,19 @@
 """Store checkpointer: syncs the changed queues from time to time and then saves in the checkpoint how far they are.
 
 loop thread   count changed queues, some a turn ... capture: dispatched offset, unit count, files
+              write units that queues hold in memory, some a turn
 its thread                                              sync the files ... checkpoint
 
 A start after a crash dispatches the log again from the checkpoint on. A checkpoint is therefore due after a number of
-dispatched bytes, and after an interval in a store with little traffic.
+dispatched bytes, and after an interval in a store with little traffic. Where thousands of queues hold units, it is put
+off, so that each file is written once for more units.
 """
 
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -21,6 +25,7 @@ from store.directory.checkpoint import IndexProgress, StoreCheckpoint, StoreChec
 from store.errors import DiskFailedError, DiskFullError, NoDescriptorError
 from store.files.disk import NO_ROOM
 from store.queues.consume_queue import ConsumeQueue
+from store.queues.held_units import Holder
 from store.queues.queue_ends import merge_ends, save_ends
 from store.queues.queue_file import QueueFile
 from store.queues.queue_sync import QueueSync
@@ -37,6 +42,15 @@ _LOOK_S = 1.0
 _COUNTED_AT_ONCE = 1000
 """Changed queues that are counted in one turn of the loop, about a millisecond."""
 
+MANY_HOLDING = 1000
+"""Where more queues hold units, a checkpoint is put off, by these:"""
+HELD_BYTES_BEHIND_MAX = 512 << 20
+HELD_INTERVALS = 6
+
+_WRITE_S = 0.001
+"""How long held units are written in one turn of the loop, and how long the loop then has for other things:"""
+_WRITE_PAUSE_S = 0.003
+
 
 class _Counted(NamedTuple):
     """Queues that were counted for a checkpoint, the lineage of the file of their ends, and `QueueTable.cleaned_to`."""
@@ -44,6 +58,20 @@ class _Counted(NamedTuple):
     queues: list[ConsumeQueue]
     lineage: int
     cleaned_to: int
+
+
+class _Captured(NamedTuple):
+    """What one checkpoint is to say, and what it needs before.
+
+    Attributes:
+        files: to be synced.
+        holding: queues whose held units are to be written, and their files then synced, too.
+    """
+
+    files: list[QueueFile]
+    checkpoint: StoreCheckpoint
+    counted: _Counted | None
+    holding: list[Holder]
 
 
 class StoreCheckpointer:
@@ -84,6 +112,7 @@ class StoreCheckpointer:
         self._interval_s = 0.0
         self._saved_at = loop.time()
         self._saving: Future[None] | None = None
+        self._pending: _Captured | None = None  # held units are being written for it
         self._removals = 0
         self._due: list[QueueFile] = []  # to be synced by the next save; of its thread
         self._ends_offset = store.dispatched_offset  # at the last capture
@@ -102,24 +131,28 @@ class StoreCheckpointer:
         self._look_again()
 
     def save(self) -> None:
-        """Begin to save in the checkpointer's thread, unless it is saving already; return at once."""
+        """Write held units and begin to save in the checkpointer's thread, unless it is saving already."""
         if not self._is_saving:
-            self._saved_at = self._loop.time()
-            self._saving = self._executor.submit(self._save, *self._capture())
+            self._pending = self._capture()
+            if self._write_held(math.inf):
+                self._begin_save()
 
     @property
     def _is_saving(self) -> bool:
-        return self._saving is not None and not self._saving.done()
+        return self._pending is not None or (self._saving is not None and not self._saving.done())
 
     def save_cut(self) -> None:
         """Save the state after a cut of the log, or after a log that starts anew; durable on return. Blocks.
 
         Raises:
-            DiskFullError: the queues are durable, but the disk has no room for the checkpoint now.
+            DiskFullError: the disk has no room for the checkpoint or for units now.
             DiskFailedError: a sync or write failed; no checkpoint is written any more.
         """
         self._queues_timestamp = self._store.last_timestamp
-        self._executor.submit(self._save, *self._capture()).result()
+        self._put_off()
+        self._pending = self._capture()
+        if self._write_held(math.inf):
+            self._begin_save().result()
         if self._has_failed:
             raise DiskFailedError(self._file.path, "the checkpoint of a cut cannot be synced")
         if self._is_full:
@@ -134,7 +167,12 @@ class StoreCheckpointer:
         """
         if self._timer is not None:
             self._timer.cancel()
-        await self._loop.run_in_executor(self._executor, self._save, *self._capture())
+        self._put_off()
+        self._pending = self._capture()
+        while not self._write_held(_WRITE_S) and self._is_saving:
+            await asyncio.sleep(0)
+        if self._pending is not None:
+            await asyncio.wrap_future(self._begin_save())
         store = self._store
         is_dispatched = store.durable_offset >= store.dispatched_offset >= store.log.confirm_offset
         is_saved = not self._has_failed and not self._is_full
@@ -171,13 +209,22 @@ class StoreCheckpointer:
         self._timer = self._loop.call_later(min(self._interval_s, _LOOK_S), self._save_when_due)
 
     def _save_when_due(self) -> None:
-        behind = self._store.dispatched_offset - self._dispatched[0]
-        is_time = self._loop.time() - self._saved_at >= self._interval_s - _LOOK_S / 2
-        is_due = is_time or behind >= BYTES_BEHIND_MAX or self._removals != self._store.queues.removals
-        if is_due and not self._is_saving:
+        if self._is_due() and not self._is_saving:
             self._count_then_save(1 + len(self._store.queues.changed) // _COUNTED_AT_ONCE)
         else:
             self._look_again()
+
+    def _is_due(self) -> bool:
+        queues = self._store.queues
+        behind = self._store.dispatched_offset - self._dispatched[0]
+        waited_s = self._loop.time() - self._saved_at + _LOOK_S / 2
+        if self._removals != queues.removals or queues.held.is_half_full:
+            return True
+        if len(queues.held.queues) > MANY_HOLDING and not queues.has_kinds:
+            if not self._has_failed:
+                behind = self._store.dispatched_offset - self.saved_offset  # also what a start has read again
+            return waited_s >= self._interval_s * HELD_INTERVALS or behind >= HELD_BYTES_BEHIND_MAX
+        return waited_s >= self._interval_s or behind >= BYTES_BEHIND_MAX
 
     def _count_then_save(self, turns: int) -> None:
         """Count most of the changed queues in up to `turns` turns of the loop, so that the capture finds few."""
@@ -186,11 +233,60 @@ class StoreCheckpointer:
             self._unsynced += self._store.queues.take_changed(_COUNTED_AT_ONCE)
             self._timer = self._loop.call_soon(self._count_then_save, turns - 1)
             return
-        self.save()
+        self._pending = self._capture()
+        self._write_then_save()
+
+    def _write_then_save(self) -> None:
+        """Write held units for a moment, and continue in a later turn until all are written; then save."""
+        if self._pending is not None and not self._write_held(_WRITE_S):
+            pause_s = 0.0 if self._store.queues.held.is_half_full else _WRITE_PAUSE_S
+            self._timer = self._loop.call_later(pause_s, self._write_then_save)
+            return
+        if self._pending is not None:
+            self._begin_save()
         self._look_again()
 
-    def _capture(self) -> tuple[list[QueueFile], StoreCheckpoint, _Counted | None]:
+    def _write_held(self, limit_s: float) -> bool:
+        """Write held units for the pending checkpoint; return whether all are written.
+
+        On an error the checkpoint is put off.
+        """
+        captured = self._pending
+        end_s = time.monotonic() + limit_s
+        try:
+            while captured is not None and captured.holding and not self._has_failed:
+                queue = captured.holding[-1]
+                queue.write_held()
+                captured.holding.pop()
+                if not queue.is_removed:
+                    captured.files.extend(queue.take_unflushed())
+                if time.monotonic() >= end_s:
+                    return not captured.holding
+        except DiskFullError as error:
+            self._note_delay(error)
+            self._put_off()
+            return False
+        except DiskFailedError as error:
+            self._fail(error)
+        return True
+
+    def _begin_save(self) -> Future[None]:
+        captured, self._pending = self._pending, None
+        assert captured is not None, "nothing was captured"
+        self._saving = self._executor.submit(self._save, captured)
+        return self._saving
+
+    def _put_off(self) -> None:
+        """Give up the pending checkpoint; the next one syncs its files and saves its queues' ends."""
+        captured, self._pending = self._pending, None
+        if captured is not None:
+            self._unsynced += captured.files
+            if captured.counted is not None:
+                self._store.queues.counted += captured.counted.queues
+
+    def _capture(self) -> _Captured:
         store = self._store
+        self._saved_at = self._loop.time()
         flushed = store.durable_offset
         found = self._file.found
         timestamp = store.last_timestamp or self._queues_timestamp
@@ -219,15 +315,16 @@ class StoreCheckpointer:
             progress=Progress(flushed, store.dispatched_offset, queues.unit_count, queues.removed_offset),
             index=found.index,
         )
-        return files, checkpoint, counted
+        return _Captured(files, checkpoint, counted, list(queues.held.queues))
 
-    def _save(self, files: list[QueueFile], checkpoint: StoreCheckpoint, counted: _Counted | None) -> None:
+    def _save(self, captured: _Captured) -> None:
         """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried.
 
         Where no descriptor is left, nothing was synced: the next save syncs these files, too.
         """
         if self._has_failed:
             return
+        files, checkpoint, counted, _ = captured
         self._due = list(dict.fromkeys((*self._due, *files))) if self._due else files  # at most all files that are open
         try:
             self._queue_sync.sync(self._due)
@@ -246,8 +343,11 @@ class StoreCheckpointer:
                 self._note_delay(error)
                 self._store.queues.ends_file.invalidate()
                 return
-            self._has_failed = True
-            log.error("no checkpoint is written any more, and no file of the log is deleted: %s", error)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._has_failed = True
+        log.error("no checkpoint is written any more, and no file of the log is deleted: %s", error)
 
     def _note_delay(self, error: Exception | None) -> None:
         """Note whether the checkpoint waits for room or descriptors; told once."""

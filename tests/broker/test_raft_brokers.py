@@ -9,7 +9,6 @@ import pytest
 
 from broker.admin.transfer import TRANSFER_LEADERSHIP
 from dledger.config import PeerAddress
-from dledger.core.member import Member
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
@@ -227,27 +226,6 @@ async def test_leadership_is_handed_over_on_request_with_the_last_offsets(group:
     refused = await ask(group.client, group.leader, TRANSFER_LEADERSHIP, {"target": "n9"})
     assert refused.code == 2
     assert "n9" in (refused.remark or "")
-
-
-async def test_a_leader_that_stops_asks_another_member_when_the_first_one_does_not_take_over(
-    group: Group, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    campaign = Member._become_candidate
-
-    def takes_over(member: Member, *, is_transfer: bool = False, is_salvage: bool = False) -> None:
-        if is_transfer:
-            asked.append(member.settings.node_id)
-        if not is_transfer or asked[-1] != asked[0]:
-            campaign(member, is_transfer=is_transfer, is_salvage=is_salvage)
-
-    monkeypatch.setattr(Member, "_become_candidate", takes_over)
-    old = group.leader
-    group.brokers.remove(old)
-    await old.close()
-    assert old.parts.leadership.deposed.is_set(), "it did not leave before another one led"
-    assert len(set(asked)) == 2
-    await group.led()
 
 
 async def test_a_new_leader_knows_topics_offsets_and_messages_and_goes_on(group: Group) -> None:

@@ -209,7 +209,6 @@ async def test_timers_and_half_messages_that_our_slave_handed_on_do_not_come_twi
 
 
 async def test_a_slave_that_began_meanwhile_does_not_keep_the_master_away(pair: Pair, eventually: Eventually) -> None:
-    await pair.send("Waits", b"what the slave copies")
     await pair.lose_master()
     pair.slave.stop()
     pair.slave.start()

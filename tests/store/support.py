@@ -24,6 +24,7 @@ from store.log.flusher import FlushMode
 from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
+from store.queues.held_units import MAPPED_MIN
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.queues.queue_table import QueueTable
 from store.recovery.batch_fields import RecordSource
@@ -141,6 +142,7 @@ async def open_classic(
     checkpoint_interval_ms: int = 3_600_000,
     untrusted_walk_bytes: int = 1 << 30,
     kinds: QueueKinds = PLAIN_ONLY,
+    hold_from: int = MAPPED_MIN,
     prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """A classic store with small files."""
@@ -151,6 +153,7 @@ async def open_classic(
             checkpoint_interval_ms=checkpoint_interval_ms,
             untrusted_walk_bytes=untrusted_walk_bytes,
             kinds=kinds,
+            hold_from=hold_from,
         ),
         CommitLogConfig(
             directory=root / "commitlog",

@@ -48,7 +48,7 @@ async def test_a_clean_stop_leaves_nothing_to_walk(tmp_path: Path, flush_mode: F
 async def test_a_crash_costs_what_the_checkpoint_does_not_cover(tmp_path: Path) -> None:
     store = await open_classic(tmp_path / "a")
     await write(store, 0, 50)
-    store.checkpointer._executor.submit(store.checkpointer._save, *store.checkpointer._capture()).result()
+    store.checkpointer._executor.submit(store.checkpointer._save, store.checkpointer._capture()).result()
     await eventually(lambda: store.store.dispatched_offset == store.store.log.max_offset)
     await write(store, 50, 70)
     again = await open_classic(crash(tmp_path / "a"))

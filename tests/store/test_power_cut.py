@@ -108,7 +108,7 @@ async def test_nothing_acknowledged_is_lost(seed: int, monkeypatch: pytest.Monke
         for _ in range(dice.randrange(20)):
             await put_all(store, writer.drafts())
         if dice.random() < 0.8:
-            store.checkpointer._save(*store.checkpointer._capture())
+            store.checkpointer._save(store.checkpointer._capture())
         shutil.copytree(directory / "root", synced)
         for _ in range(dice.randrange(1, 20)):
             await put_all(store, writer.drafts())

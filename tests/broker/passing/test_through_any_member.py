@@ -11,8 +11,7 @@ import pytest
 
 from broker.admin.transfer import TRANSFER_LEADERSHIP
 from broker.groups.subscription_refresh import AGAIN_SECONDS
-from broker.passing import pass_on, subsystem
-from broker.server import BrokerRequestHandler
+from broker.passing import pass_on
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.message.ids import parse_offset_message_id
@@ -253,24 +252,6 @@ async def test_sends_during_a_hand_over_are_held_and_none_is_refused(
     assert [answer.remark for answer in answers if answer.code != 0] == []
     offsets = [int(answer.ext["queueOffset"]) for answer in answers]
     assert sorted(offsets) == list(range(sent)), "each was stored once"
-
-
-async def test_a_member_that_stops_answers_what_it_has_passed_on(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subsystem, "_FINISH_S", WAIT_S)
-    serve = BrokerRequestHandler.on_request
-
-    def serve_late(handler: BrokerRequestHandler, connection: Connection, command: Command) -> None:
-        delay_s = 0.1 if connection.is_relayed and command.code == RequestCode.SEND_MESSAGE_V2 else 0.0
-        asyncio.get_running_loop().call_later(delay_s, serve, handler, connection, command)
-
-    await make_topic(group)
-    follower = group.followers[0]
-    monkeypatch.setattr(BrokerRequestHandler, "on_request", serve_late)
-    sending = asyncio.create_task(ask(group.client, follower, RequestCode.SEND_MESSAGE_V2, send_fields(), b"late"))
-    await eventually(lambda: follower.parts.passing.pass_on.in_flight == 1, "it is passed on")
-    group.brokers.remove(follower)
-    await follower.close()
-    assert (await sending).code == 0
 
 
 async def test_while_nobody_leads_a_send_waits_for_a_second_and_is_refused(group: Group) -> None:

@@ -24,6 +24,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.log import recovery
 from store.log.flusher import Flusher
 from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_file import QueueFile
 from store.queues.queue_sync import QueueSync
 from store.recovery.record_batches import RecordBatch, read_batch
@@ -63,6 +64,10 @@ def checkpoint_ahead_of_the_queues() -> Patch:
 
 def checkpoint_ahead_of_the_file_system() -> Patch:
     return mock.patch.object(QueueSync, "_sync_file_systems", lambda _: True)
+
+
+def checkpoint_ahead_of_held_units() -> Patch:
+    return mock.patch.object(ConsumeQueue, "write_held", ConsumeQueue._drop_held)
 
 
 def crc_not_checked() -> Patch:
@@ -159,6 +164,7 @@ BUGS = [
     ("classic-async", checkpoint_ahead_of_the_log, (DisagreeError, LostError, InventedError, ImageRefusedError), 0),
     ("classic-queue", checkpoint_ahead_of_the_queues, (DisagreeError,), 2),
     ("classic-syncfs", checkpoint_ahead_of_the_file_system, (DisagreeError,), 2),
+    ("classic-held", checkpoint_ahead_of_held_units, (DisagreeError,), 0),
     ("classic-async", crc_not_checked, (DisagreeError, InventedError), 0),
     ("classic-sync", one_record_too_many_cut, (LostError,), 1),
     ("raft", one_entry_too_few_cut, (InventedError,), 0),

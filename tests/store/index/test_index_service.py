@@ -362,7 +362,7 @@ async def checkpoint(store: OpenStore) -> None:
     """Save one now, and wait for it."""
     checkpointer = store.checkpointer
     await asyncio.get_running_loop().run_in_executor(
-        checkpointer._executor, checkpointer._save, *checkpointer._capture()
+        checkpointer._executor, checkpointer._save, checkpointer._capture()
     )
 
 

@@ -24,6 +24,7 @@ from store.log.flusher import FlushMode
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_queue import ExtQueue
+from store.queues.held_units import MAPPED_MIN
 from store.queues.queue_file import QueueFile
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.replicated_log import LogRole, LogState
@@ -33,7 +34,9 @@ from tests.store.queues.extensions import extend_queues
 from tests.store.queues.test_kinds import KINDS, batch, with_properties
 from tests.store.support import HOST, Outcomes, Recorder, bodies_of, eventually, put_all, queued
 
-BOTH = pytest.mark.parametrize("kinds", [PLAIN_ONLY, KINDS], ids=["plain", "kinds"])
+HELD = QueueKinds()
+"""As `PLAIN_ONLY`, and units are held in memory."""
+ALL = pytest.mark.parametrize("kinds", [PLAIN_ONLY, HELD, KINDS], ids=["plain", "held", "kinds"])
 QUEUES = [("T", 0), ("T", 1), ("Batch", 0), ("%LMQ%a", 0), ("Late", 0)]
 
 
@@ -44,6 +47,7 @@ async def open_store(root: Path, kinds: QueueKinds) -> OpenStore:
             queue_file_size_bytes=200,
             checkpoint_interval_ms=3_600_000,
             kinds=kinds,
+            hold_from=0 if kinds is HELD else MAPPED_MIN,
             index=IndexConfig(directory=root / "index", slot_count=LAYOUT.slots, entry_count=LAYOUT.entries),
         ),
         CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=4096, flush_mode=FlushMode.SYNC),
@@ -138,7 +142,7 @@ async def from_the_log_alone(root: Path, copy: Path, kinds: QueueKinds) -> objec
         return picture(store), await keys(store)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("kept", [0, 3, 11, 20])
 async def test_a_cut_store_is_one_that_never_had_the_records(tmp_path: Path, kinds: QueueKinds, kept: int) -> None:
     async with opened(tmp_path / "cut", kinds) as store, opened(tmp_path / "other", kinds) as other:
@@ -167,7 +171,7 @@ async def test_a_cut_store_is_one_that_never_had_the_records(tmp_path: Path, kin
         assert (picture(again), await keys(again)) == expected
 
 
-@BOTH
+@ALL
 async def test_a_crash_at_any_step_of_a_cut_leaves_what_the_log_has(tmp_path: Path, kinds: QueueKinds) -> None:
     root, images = tmp_path / "store", list[Path]()
 

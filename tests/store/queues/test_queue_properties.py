@@ -11,6 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue, QueueEntry, Unit
 from store.queues.ext_queue import ExtQueue, decode_extension, extension_position
+from store.queues.held_units import HeldUnits
+from store.queues.queue_mapping import MappedQueues
 from tests.limits import IS_WHOLE
 from tests.store.queues.extensions import HEAD, JavaExtension, encode_extension, extension_address
 from tests.store.support import fast_directory
@@ -60,7 +62,8 @@ class QueueMachine(RuleBasedStateMachine):
             return BatchQueue("T", 0, folder, FILE_UNITS)
         if self.kind == "ext":
             return ExtQueue("T", 0, folder, FILE_UNITS, self.root / "ext" / "T" / "0", EXTENSION_FILE_BYTES)
-        return ConsumeQueue("T", 0, folder, FILE_UNITS)
+        memory = HeldUnits(MappedQueues(9), 0) if self.kind == "held" else None
+        return ConsumeQueue("T", 0, folder, FILE_UNITS, memory=memory)
 
     def teardown(self) -> None:
         self.queue.close()
@@ -99,6 +102,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def reopen(self, end: int, *, scan: bool) -> None:
         first = self.model.entries[0].physical_offset if self.model.entries else 0
+        self.queue.write_held()
         self.queue.close()
         self.queue = self.make()
         if (self.root / "T" / "0").is_dir():
@@ -123,7 +127,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.entries, self.model.start = [], offset
 
     @rule()
+    def unmap(self) -> None:
+        self.queue.close()
+
+    @rule()
     def sync(self) -> None:
+        self.queue.write_held()
         for file in self.queue.take_unflushed():
             file.sync()
 
@@ -157,6 +166,12 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(files) <= len(self.model.entries) // FILE_UNITS + 3
 
 
+class HeldMachine(QueueMachine):
+    """Units are in memory for a while."""
+
+    kind = "held"
+
+
 class BatchMachine(QueueMachine):
     kind = "batch"
     messages_max = 4
@@ -182,9 +197,10 @@ class ExtMachine(QueueMachine):
             self.reopen(model.log_end, scan=True)
 
 
-for machine in (QueueMachine, BatchMachine, ExtMachine):
+for machine in (QueueMachine, HeldMachine, BatchMachine, ExtMachine):
     machine.TestCase.settings = settings(max_examples=40 if IS_WHOLE else 15, stateful_step_count=25, deadline=None)
 TestPlainQueue = QueueMachine.TestCase
+TestHeldQueue = HeldMachine.TestCase
 TestBatchQueue = BatchMachine.TestCase
 TestExtQueue = ExtMachine.TestCase
 

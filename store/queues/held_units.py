@@ -1,0 +1,70 @@
+"""Held units: units of consume queues that are in memory only, until the next checkpoint writes them to their files.
+
+To make and map a file costs much more than the unit of one message. In a store in which many queues have mapped files,
+further queues therefore hold their units, and only queues that get many between two checkpoints map their files.
+
+    units    |== in the file ==|-- held: [start, max_offset) --|
+                                                                  many, or no room here: the file is mapped
+                      a checkpoint: written, queue by queue, in slices, then synced
+
+A crash loses held units like those that are not synced: the log is read again from the checkpoint on.
+"""
+
+from typing import Protocol
+
+from store.queues.queue_file import QueueFile
+from store.queues.queue_mapping import MappedQueues
+
+HELD_MAX = 204
+"""Units that one queue holds at most, a page of its file."""
+
+UNITS_MAX = 2_000_000
+"""Units that all queues of a store hold, at most, 40 MB; further queues map their files."""
+
+MAPPED_MIN = 256
+"""So many queues have mapped files before units of others are held."""
+
+Held = tuple[int, bytearray]
+"""Queue offset of the first unit, and the units as they lie on disk; all in one file of the queue."""
+
+
+class Holder(Protocol):
+    """A queue, as far as its held units are concerned; see `ConsumeQueue`."""
+
+    is_removed: bool
+
+    def write_held(self) -> None:
+        """Write held units to their file."""
+
+    def take_unflushed(self) -> list[QueueFile]:
+        """Return files to be synced."""
+
+
+class HeldUnits:
+    """The queues of one store that hold units. Owned by the loop's thread.
+
+    Args:
+        mapped: the queues with mapped files.
+        mapped_min: see `MAPPED_MIN`.
+
+    Attributes:
+        queues: those that hold units, in the order of their first one.
+        count: their units.
+    """
+
+    __slots__ = ("_mapped", "_mapped_min", "count", "queues")
+
+    def __init__(self, mapped: MappedQueues, mapped_min: int) -> None:
+        self._mapped = mapped
+        self._mapped_min = mapped_min
+        self.queues: dict[Holder, None] = {}
+        self.count = 0
+
+    def may_take(self, queue: Holder) -> bool:
+        """Return whether the queue may hold another unit, as far as the others leave room."""
+        return self.count < UNITS_MAX and (queue in self.queues or len(self._mapped) >= self._mapped_min)
+
+    @property
+    def is_half_full(self) -> bool:
+        """Return whether a checkpoint should not be put off."""
+        return self.count >= UNITS_MAX // 2

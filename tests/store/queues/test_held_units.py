@@ -1,0 +1,345 @@
+"""Units that queues hold in memory are read, cut and dropped as others are, and no crash or full disk loses one."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from ledgermq.message.queue_unit import UNIT
+from store.directory.checkpoint import StoreCheckpointFile
+from store.errors import DiskFailedError, DiskFullError, NoDescriptorError
+from store.log.flusher import FlushMode
+from store.opening import OpenStore
+from store.queues import held_units
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_ends import remove_ends
+from store.queues.queue_file import QueueFile
+from store.queues.queue_table import QueueTable
+from store.recovery import checkpointer
+from tests.descriptors import limited_descriptors
+from tests.store.support import bodies_of, eventually, killed_image, open_classic, put_all, queued
+
+UNITS = 10
+"""Of each queue file here."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[QueueTable]:
+    table = QueueTable(tmp_path / "consumequeue", UNITS * 20, hold_from=0)
+    yield table
+    table.close()
+
+
+async def open_holding(root: Path) -> OpenStore:
+    return await open_classic(root, flush_mode=FlushMode.SYNC, queue_file_size=UNITS * 20, hold_from=0)
+
+
+def fill(queue: ConsumeQueue, count: int) -> None:
+    for number in range(queue.max_offset, queue.max_offset + count):
+        queue.reserve(number + 1)
+        queue.put(number * 100, 100, number, number)
+
+
+def numbers(queue: ConsumeQueue) -> list[int]:
+    return [unit[2] for _, unit in queue.iterate(queue.min_offset, queue.max_offset)]
+
+
+def folders(root: Path) -> set[str]:
+    return {path.parent.name for path in (root / "consumequeue").glob("*/*")}
+
+
+async def put(opened: OpenStore, *topics: str) -> None:
+    """One message for each of the topics, whose body is its number in the queue."""
+    for topic in topics:
+        queue = opened.store.queues.get(topic, 0)
+        await put_all(opened, [queued(queue, b"%d" % queue.next_offset)])
+
+
+def is_whole(opened: OpenStore, topic: str, count: int) -> bool:
+    queue = opened.store.queues.get(topic, 0)
+    bodies = bodies_of(opened, queue)
+    return bodies == [b"%d" % number for number in range(count)] and queue.next_offset == queue.max_offset == count
+
+
+async def saved(opened: OpenStore) -> None:
+    opened.checkpointer.save()
+    await asyncio.to_thread(opened.checkpointer._executor.submit(lambda: None).result)
+
+
+# -- one queue
+
+
+def test_held_units_are_found_like_others_and_no_file_is_made(table: QueueTable, tmp_path: Path) -> None:
+    queue = table.get("T", 0)
+    fill(queue, 4)
+    assert numbers(queue) == [0, 1, 2, 3]
+    assert [queue.unit(at) for at in (-1, 4)] == [None, None]
+    assert queue.bisect(lambda unit: unit[0] < 150) == 2
+    assert bytes(queue.units(1, 2)) == UNIT.pack(100, 100, 1) + UNIT.pack(200, 100, 2)
+    assert folders(tmp_path) == set()
+    assert table.held.count == 4
+
+
+def test_what_a_reader_has_of_held_units_stays_while_more_are_put(table: QueueTable) -> None:
+    queue = table.get("T", 0)
+    fill(queue, 2)
+    units = queue.units(0, 2)
+    fill(queue, 2)
+    assert bytes(units) == UNIT.pack(0, 100, 0) + UNIT.pack(100, 100, 1)
+
+
+def test_written_units_lie_in_the_file_and_the_next_ones_are_held_again(table: QueueTable, tmp_path: Path) -> None:
+    queue = table.get("T", 0)
+    fill(queue, 3)
+    queue.write_held()
+    assert (table.held.count, table.held.queues) == (0, {})
+    (path,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    assert path.stat().st_size == UNITS * 20
+    assert path.read_bytes().rstrip(b"\0") == b"".join(UNIT.pack(n * 100, 100, n) for n in range(3)).rstrip(b"\0")
+    fill(queue, 2)
+    assert table.held.count == 2
+    assert numbers(queue) == [0, 1, 2, 3, 4]
+    assert [file.path for file in queue.take_unflushed()] == [path], "of the units in it"
+    assert queue.take_unflushed() == []
+    queue.write_held()
+    assert [file.path for file in queue.take_unflushed()] == [path]
+
+
+def test_a_queue_with_many_units_maps_its_file(table: QueueTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.queues.consume_queue.HELD_MAX", 5)
+    queue = table.get("T", 0)
+    fill(queue, 5)
+    assert table.held.count == 5
+    fill(queue, 1)
+    assert numbers(queue) == [0, 1, 2, 3, 4, 5]
+    fill(queue, 6)
+    assert table.held.count == 0
+    assert numbers(queue) == list(range(12))
+
+
+def test_held_units_lie_in_one_file(table: QueueTable) -> None:
+    queue = table.get("T", 0)
+    fill(queue, UNITS + 1)
+    assert table.held.count <= 1
+    assert numbers(queue) == list(range(UNITS + 1))
+
+
+def test_without_room_in_memory_further_queues_map_their_files(
+    table: QueueTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_units, "UNITS_MAX", 3)
+    for name in ("A", "B", "C"):
+        fill(table.get(name, 0), 2)
+    assert table.held.count <= 3
+    assert "C" in folders(tmp_path)
+    assert [numbers(table.get(name, 0)) for name in ("A", "B", "C")] == [[0, 1]] * 3
+
+
+def test_few_queues_map_their_files(tmp_path: Path) -> None:
+    table = QueueTable(tmp_path / "consumequeue", UNITS * 20, hold_from=2)
+    for name in ("A", "B", "C"):
+        fill(table.get(name, 0), 1)
+    assert folders(tmp_path) == {"A", "B"}
+    assert list(table.held.queues) == [table.get("C", 0)]
+    table.close()
+
+
+@pytest.mark.parametrize("written", [0, 3, 6])
+@pytest.mark.parametrize("end", [0, 2, 3, 5])
+def test_a_cut_drops_held_and_written_units(table: QueueTable, written: int, end: int) -> None:
+    queue = table.get("T", 0)
+    fill(queue, written)
+    queue.write_held()
+    fill(queue, 6 - written)
+    queue.cut_at(end * 100)
+    assert (numbers(queue), queue.max_offset, queue.next_offset) == (list(range(end)), end, end)
+    queue.put(9000, 100, 99, end)
+    assert numbers(queue) == [*range(end), 99]
+    queue.write_held()
+    queue.close()
+    assert numbers(queue) == [*range(end), 99]
+    assert table.held.count == 0
+
+
+def test_a_unit_that_is_put_again_with_another_place_replaces_the_held_one(table: QueueTable) -> None:
+    queue = table.get("T", 0)
+    fill(queue, 3)
+    queue.put(150, 50, 7, 1)
+    assert numbers(queue) == [0, 7, 2]
+
+
+def test_a_gap_behind_held_units_is_filled_with_blanks(table: QueueTable) -> None:
+    queue = table.get("T", 0)
+    fill(queue, 2)
+    queue.put(900, 100, 4, 4)
+    assert (queue.is_gapped, queue.max_offset, numbers(queue)) == (True, 5, [0, 1, 0, 0, 4])
+
+
+def test_a_new_life_and_a_restart_drop_held_units(table: QueueTable) -> None:
+    queue, other = table.get("T", 0), table.get("T", 1)
+    fill(queue, 3)
+    queue.put(5000, 100, 42, 0)
+    assert numbers(queue) == [42]
+    fill(other, 3)
+    other.restart(7)
+    assert (other.min_offset, other.max_offset, table.held.count) == (7, 7, 0)
+
+
+def test_held_units_of_a_removed_topic_make_no_file(table: QueueTable, tmp_path: Path) -> None:
+    queue = table.get("T", 0)
+    fill(queue, 3)
+    table.delete_topic("T")
+    queue.write_held()
+    assert (table.held.count, folders(tmp_path)) == (0, set())
+
+
+def test_units_are_held_until_they_can_be_written(table: QueueTable) -> None:
+    queue = table.get("T", 0)
+    fill(queue, 3)
+    with limited_descriptors(), pytest.raises(NoDescriptorError):
+        queue.write_held()
+    assert (numbers(queue), table.held.count) == ([0, 1, 2], 3)
+    queue.write_held()
+    assert numbers(queue) == [0, 1, 2]
+
+
+# -- a store
+
+
+@pytest.mark.parametrize("has_ends", [True, False])
+async def test_a_kill_loses_no_held_unit_and_the_start_makes_no_file(tmp_path: Path, has_ends: bool) -> None:
+    opened = await open_holding(tmp_path / "a")
+    await put(opened, "A", "A", "B")
+    await saved(opened)
+    await put(opened, "A", "C")
+    assert folders(tmp_path / "a") == {"A", "B"}
+    copy = killed_image(tmp_path / "a", tmp_path / "b")
+    if not has_ends:
+        remove_ends(copy)
+    again = await open_holding(copy)
+    assert again.recovery.record_count == 2
+    assert all(is_whole(again, topic, count) for topic, count in (("A", 3), ("B", 1), ("C", 1)))
+    assert folders(copy) == {"A", "B"}
+    await again.close()
+    once_more = await open_holding(copy)
+    assert once_more.recovery.record_count == 0
+    assert all(is_whole(once_more, topic, count) for topic, count in (("A", 3), ("B", 1), ("C", 1)))
+    await once_more.close()
+    await opened.close()
+
+
+@pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is always due, and one queue a turn is written for it."""
+    monkeypatch.setattr(checkpointer, "_LOOK_S", 0.001)
+    monkeypatch.setattr(checkpointer, "BYTES_BEHIND_MAX", 1)
+    monkeypatch.setattr(checkpointer, "_WRITE_S", 0.0)
+    monkeypatch.setattr(checkpointer, "_WRITE_PAUSE_S", 0.05)
+
+
+def is_being_written(opened: OpenStore) -> Callable[[], bool]:
+    return lambda: (pending := opened.checkpointer._pending) is not None and 0 < len(pending.holding) < 5
+
+
+@pytest.mark.usefixtures("slowly")
+async def test_what_is_put_while_a_checkpoint_is_written_belongs_to_the_next(tmp_path: Path) -> None:
+    opened = await open_holding(tmp_path / "a")
+    topics = [f"T{number}" for number in range(6)]
+    await put_all(opened, [queued(opened.store.queues.get(topic, 0), b"0") for topic in topics])
+    end = opened.store.dispatched_offset
+    await eventually(is_being_written(opened))
+    await put(opened, *topics)
+    progress: list[tuple[int, int]] = []
+
+    def has_first() -> bool:
+        found = StoreCheckpointFile(tmp_path / "a").found.progress
+        progress[:] = [] if found is None else [(found.dispatched_offset, found.unit_count)]
+        return bool(progress)
+
+    await eventually(has_first)
+    assert progress == [(end, 6)]
+    copy = killed_image(tmp_path / "a", tmp_path / "b")
+    remove_ends(copy)
+    again = await open_holding(copy)
+    assert again.recovery.record_count == 6, "it trusts the checkpoint"
+    assert all(is_whole(again, topic, 2) for topic in topics)
+    await again.close()
+    await opened.close()
+
+
+@pytest.mark.usefixtures("slowly")
+async def test_a_topic_removed_while_a_checkpoint_is_written_stays_removed(tmp_path: Path) -> None:
+    opened = await open_holding(tmp_path)
+    topics = [f"T{number}" for number in range(6)]
+    await put_all(opened, [queued(opened.store.queues.get(topic, 0), b"0") for topic in topics])
+    await eventually(is_being_written(opened))
+    opened.store.queues.delete_topic("T0")
+    await eventually(lambda: folders(tmp_path) == set(topics[1:]))
+    await opened.close()
+    assert folders(tmp_path) == set(topics[1:])
+
+
+@pytest.mark.usefixtures("slowly")
+async def test_a_stop_while_a_checkpoint_is_written_is_clean(tmp_path: Path) -> None:
+    opened = await open_holding(tmp_path)
+    topics = [f"T{number}" for number in range(6)]
+    await put_all(opened, [queued(opened.store.queues.get(topic, 0), b"0") for topic in topics])
+    await eventually(is_being_written(opened))
+    await opened.close()
+    again = await open_holding(tmp_path)
+    assert (again.directory.was_clean, again.recovery.record_count) == (True, 0)
+    assert all(is_whole(again, topic, 1) for topic in topics)
+    await again.close()
+
+
+async def test_a_checkpoint_waits_for_room_for_held_units(tmp_path: Path) -> None:
+    opened = await open_holding(tmp_path / "a")
+    await put(opened, "A", "B")
+    full = mock.patch.object(QueueFile, "write", side_effect=DiskFullError(tmp_path, 20))
+    with full:
+        await saved(opened)
+        assert StoreCheckpointFile(tmp_path / "a").found.progress is None
+        with pytest.raises(DiskFullError):
+            opened.checkpointer.save_cut()
+        await put(opened, "A")
+        assert is_whole(opened, "A", 2)
+    again = await open_holding(killed_image(tmp_path / "a", tmp_path / "b"))
+    assert is_whole(again, "A", 2) and is_whole(again, "B", 1)
+    await again.close()
+    await saved(opened)
+    progress = StoreCheckpointFile(tmp_path / "a").found.progress
+    assert progress is not None and progress.unit_count == 3
+    await opened.close()
+    assert not (tmp_path / "a" / "abort").exists()
+
+
+@pytest.mark.parametrize("error", [DiskFullError(Path("f"), 20), DiskFailedError(Path("f"), "no")])
+async def test_a_stop_that_cannot_write_held_units_is_not_clean(tmp_path: Path, error: Exception) -> None:
+    opened = await open_holding(tmp_path)
+    await put(opened, "A", "A")
+    with mock.patch.object(QueueFile, "write", side_effect=error):
+        await opened.close()
+    again = await open_holding(tmp_path)
+    assert not again.directory.was_clean
+    assert is_whole(again, "A", 2)
+    await again.close()
+
+
+async def test_where_many_queues_hold_units_a_checkpoint_waits_for_more_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer, "BYTES_BEHIND_MAX", 1)
+    monkeypatch.setattr(checkpointer, "MANY_HOLDING", 2)
+    opened = await open_holding(tmp_path)
+    await put(opened, "A", "B")
+    assert opened.checkpointer._is_due()
+    await put(opened, "C")
+    assert not opened.checkpointer._is_due()
+    monkeypatch.setattr(checkpointer, "HELD_BYTES_BEHIND_MAX", opened.store.dispatched_offset)
+    assert opened.checkpointer._is_due()
+    monkeypatch.undo()
+    monkeypatch.setattr(held_units, "UNITS_MAX", 6)
+    assert opened.checkpointer._is_due(), "memory is half full"
+    await opened.close()
