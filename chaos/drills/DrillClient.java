@@ -16,8 +16,9 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * RocketMQ's Java client for a drill: java DrillClient.java NAMESRV TOPIC GROUP produce|consume, until the end of its input.
  *
- * produce reads "number body" and answers "A number status tries broker queue offset" for what is stored, "F number why"
+ * produce says "R" when it has started, reads "number body" and answers "A number status tries broker queue offset" for what is stored, "F number why"
  * for what is certainly not stored, else "I number why". consume prints "G broker queue offset body". Bodies are base64.
+ * Each line begins with "@ ", since the client prints lines of its logging, too.
  * Settings are the client's defaults, but for one consuming thread, so that messages of a queue are told in their order.
  */
 public class DrillClient {
@@ -39,6 +40,7 @@ public class DrillClient {
         DefaultMQProducer producer = new DefaultMQProducer(group);
         producer.setNamesrvAddr(namesrv);
         producer.start();
+        say("R");
         ExecutorService senders = Executors.newCachedThreadPool();  // no send waits for another one
         for (String line; (line = input.readLine()) != null; ) {
             String[] words = line.split(" ");
@@ -76,7 +78,7 @@ public class DrillClient {
 
     private static void say(String line) {
         synchronized (System.out) {
-            System.out.println(line);
+            System.out.println("@ " + line);
             System.out.flush();
         }
     }

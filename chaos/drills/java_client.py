@@ -17,6 +17,7 @@ JARS = "ROCKETMQ_JARS"
 _SOURCE = Path(__file__).with_name("DrillClient.java")
 _INSTALL = f"apt install openjdk-17-jdk-headless maven && export {JARS}=$(benchmarks/peers/rocketmq jars)"
 _ERRORS_SIZE = 2000
+_MARK = b"@ "
 _STATUSES = {
     b"SEND_OK": SendStatus.OK,
     b"FLUSH_DISK_TIMEOUT": SendStatus.FLUSH_DISK_TIMEOUT,
@@ -71,8 +72,7 @@ class JavaProducer:
 
     async def take_answers(self) -> None:
         """Give each send its answer, until cancelled."""
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
+        async for line in _lines(self._process):
             kind, number, rest = line.split(b" ", 2)
             waiting = self._waiting.get(number)
             if waiting is None or waiting.done():
@@ -89,12 +89,17 @@ class JavaProducer:
 
 @contextlib.asynccontextmanager
 async def java_producer(namesrv: str, topic: str, group: str) -> AsyncIterator[JavaProducer]:
-    """Start a producer, and end it with the block.
+    """Start a producer, wait until it has started, and end it with the block.
 
     Raises:
         CommandError: it ended by itself; the text has what it printed.
     """
     async with _driver(namesrv, topic, group, "produce") as process:
+        async for _ in _lines(process):
+            break  # it has started
+        else:
+            await process.wait()
+            return
         producer = JavaProducer(process, topic)
         async with in_background(producer.take_answers()):
             yield producer
@@ -107,10 +112,17 @@ async def java_deliveries(namesrv: str, topic: str, group: str) -> AsyncIterator
         CommandError: it ended by itself; the text has what it printed.
     """
     async with _driver(namesrv, topic, group, "consume") as process:
-        assert process.stdout is not None
-        async for line in process.stdout:
+        async for line in _lines(process):
             _, broker, queue_id, offset, body = line.split()
             yield f"{broker.decode()}/{int(queue_id)}", int(offset), base64.b64decode(body)
+
+
+async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
+    """Yield what the driver says, without its mark; the client's logging prints lines of its own."""
+    assert process.stdout is not None
+    async for line in process.stdout:
+        if line.startswith(_MARK):
+            yield line[len(_MARK) :]
 
 
 def _result(topic: str, rest: bytes) -> SendResult:

@@ -24,9 +24,9 @@ async def test_answers_of_the_driver_are_results_refusals_and_unknown_outcomes()
     await asyncio.sleep(0)
     assert asked == [b"%d %s\n" % (number, base64.b64encode(b"body %d" % number)) for number in range(5)]
     answers.feed_data(
-        b"A 1 SLAVE_NOT_AVAILABLE 3 broker-a 0 7\nF 2 No route info of this topic\nA 0 SEND_OK 3 broker-a 5 9\n"
+        b"@ A 1 SLAVE_NOT_AVAILABLE 3 broker-a 0 7\n@ F 2 No route info of this topic\n@ A 0 SEND_OK 3 broker-a 5 9\n"
     )
-    answers.feed_data(b"I 3 sendDefaultImpl call timeout\n")
+    answers.feed_data(b"02:22:07,959 |-INFO in the logging\n@ I 3 sendDefaultImpl call timeout\n")
     answers.feed_eof()
     stored, weak, refused, unknown, unanswered = await asyncio.gather(*sends, return_exceptions=True)
     await reading
