@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
 
@@ -27,8 +27,10 @@ Eventually = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[None]]
 
 NAME = "broker-m"
 ACTING = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "brokerHeartbeatInterval": 500}
-TRANSACTIONS = {"transactionTimeOut": 1000, "transactionCheckInterval": 10_000}
-TIMER_S = 20.0
+FIRST = {"timerStopDequeue": "true", "transactionCheckInterval": 3_600_000}
+"""However slow this machine is, the master delivers no timer and checks no half message before it is away."""
+LATER = {"timerStopDequeue": "false", "transactionCheckInterval": 10_000}
+TIMER_S = 5.0
 TAKEN = {b"taken 0", b"taken 1", b"taken 2"}
 
 
@@ -40,7 +42,8 @@ class Pair:
         self._client = client
         self.namesrv = street.our_nameserver({"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"})
         asks_slaves = {"brokerRole": "ASYNC_MASTER", "totalReplicas": 2}  # when it is back, with two or more only
-        self.master = street.java_broker(NAME, self.namesrv, {**ACTING, **TRANSACTIONS, **asks_slaves})
+        asks_slaves |= {"transactionTimeOut": 1000}
+        self.master = street.java_broker(NAME, self.namesrv, {**ACTING, **FIRST, **asks_slaves})
         ours = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterProtocol": "rocketmq", "slaveReadEnable": "true"}
         ours |= {"transactionTimeOut": 1000, "transactionCheckInterval": 500}
         ours |= {"haMasterAddress": f"127.0.0.1:{self.master.port + 1}"}
@@ -96,18 +99,24 @@ class Pair:
         self.master.kill()
 
     async def return_master(self) -> None:
+        _change(self.master, LATER)
         self.master.start()
         await self._eventually(lambda: registered(self.namesrv, NAME, self.master), "the master is back")
 
     async def promote_slave(self) -> None:
         """By its configuration, as an operator does who gives the master up."""
         self.slave.stop()
-        path = self.slave.home / "node.conf"
-        lines = [line for line in path.read_text().splitlines() if not line.startswith(("brokerRole", "brokerId"))]
-        path.write_text("\n".join([*lines, "brokerRole=ASYNC_MASTER", "brokerId=0"]) + "\n")
+        _change(self.slave, {"brokerRole": "ASYNC_MASTER", "brokerId": 0})
         self.slave.start()
         self.serving = self.slave
         await self._eventually(lambda: registered(self.namesrv, NAME, self.slave), "our slave is master")
+
+
+def _change(node: Node, conf: Mapping[str, object]) -> None:
+    """Change its configuration for its next start."""
+    path = node.home / "node.conf"
+    kept = [line for line in path.read_text().splitlines() if line.partition("=")[0] not in conf]
+    path.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in conf.items())]) + "\n")
 
 
 def now_ms() -> int:
