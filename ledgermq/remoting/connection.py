@@ -480,9 +480,11 @@ class Connection(asyncio.Protocol):
         if not self._backlog and self._unparsed:
             self._parse_piece()
         few, self._backlog = self._backlog[:FEW], self._backlog[FEW:]
+        others = len(self._backlog)
         self._take_or_end(few)
         if self._quotas is not None and self._quotas.limits_traffic:
-            self._count_traffic(self._quotas, 0, len(few))
+            put_back = max(0, len(self._backlog) - others)
+            self._count_traffic(self._quotas, 0, len(few) - put_back)
         if self._has_unserved:
             return True
         self._count_unserved(0)
@@ -565,6 +567,8 @@ class Connection(asyncio.Protocol):
             serve_for_a_slice(self)
         else:
             self._take(commands)
+            if self._line is not None:
+                count -= len(self._backlog)  # counted when they are served
         if error is not None:
             self._refuse_frame(error)
         return count

@@ -8,7 +8,9 @@ from ledgermq.remoting import quotas as module
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import UNFINISHED_FREE_BYTES
+from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.quotas import AddressQuotas, Quota, Quotas, UserQuotas, address_block
+from ledgermq.remoting.serving.line import FEW
 from tests.remoting.peers import Dial, RawPeer, Serve, eventually, turns
 
 
@@ -102,6 +104,27 @@ async def test_one_way_requests_and_answers_count_for_all_connections_of_an_addr
     other.send(Command(7, 0))
     await other.receive()
     assert [connection.is_throttled for connection in server.connections] == [True, True]
+
+
+@pytest.mark.parametrize("count", [FEW // 2, 4 * FEW])
+async def test_a_request_that_waits_until_answers_are_read_counts_once(
+    serve: Serve, dial: Dial, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    counted, count_traffic = list[int](), Quotas.traffic
+
+    def noted(quotas: Quotas, block: str, user: str | None, size: int, requests: int, now: float) -> float:
+        counted.append(requests)
+        return count_traffic(quotas, block, user, size, requests, now)
+
+    monkeypatch.setattr(Quotas, "traffic", noted)
+    quotas = Quotas(AddressQuotas(requests_a_second=1_000_000))
+    server, handler = await serve(Limits(output_high_water_bytes=1000), quotas)
+    handler.serve = lambda connection, command: connection.respond(command, 0, body=bytes(4000))
+    peer = await dial(server)
+    peer.send(*(Command(7, number) for number in range(count)))
+    await _answered_first(peer, count)
+    await eventually(lambda: server.line.unserved_bytes == 0)
+    assert sum(counted) == count
 
 
 async def test_bytes_sent_count_like_bytes_received(serve: Serve, dial: Dial) -> None:
