@@ -230,7 +230,10 @@ class NameServer:
     def _change_some(self) -> None:
         self._is_changing = False
         self.table.topics.change_some()
-        self._change_soon()
+        if self.table.topics.is_changing:
+            self._change_soon()
+        else:
+            self._report_changes()  # clients may wait for a topic that none of the steps before has changed
 
     def _schedule_scan(self) -> None:
         delay_s = self._present().scan_interval_ms / 1000

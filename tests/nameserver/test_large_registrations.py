@@ -16,7 +16,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from nameserver.broker_requests import _AT_ONCE_BYTES
 from nameserver.core.model import TopicTable
-from nameserver.core.topics import TopicIndex
+from nameserver.core.topics import CHANGED_AT_ONCE, TopicIndex
 from nameserver.register_body import parse_register_body
 from tests.limits import WAIT_S
 from tests.nameserver.conftest import Peer, Served
@@ -105,6 +105,19 @@ async def test_a_registration_of_many_topics_is_read_beside_the_loop_and_one_of_
         served.server.table.topics.remove_brokers({"b"})
         news = registration([b"topic-%d" % number for number in range(TOPICS)], counter=2)
         assert await longest_step_s(lambda: register(other, news)) > limit_s
+
+
+async def test_a_client_that_waits_hears_of_a_topic_that_is_entered_in_a_later_step(served: Served) -> None:
+    broker, client = await served.peer(), await served.peer()
+    names = [b"topic-%d" % number for number in range(2 * CHANGED_AT_ONCE)]
+    topics = served.server.table.topics
+    assert (await broker.ask(103, BROKER, registration(names))).code == 0
+    await served.until(lambda: not topics.is_changing)
+    client.send(Command(105, ext={"topic": "new", "waitMillis": "20000", "knownVersion": "0"}))
+    await served.until(lambda: len(served.server._waiters) == 1)
+    assert (await broker.ask(103, BROKER, registration([*names, b"new"], counter=2))).code == 0
+    await served.until(lambda: not topics.is_changing)
+    assert len(served.server._waiters) == 0
 
 
 @pytest.fixture
