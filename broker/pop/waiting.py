@@ -11,11 +11,10 @@ Source: apache/rocketmq `broker/.../longpolling/PopLongPollingService.java`.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from itertools import islice
-from operator import itemgetter
 from typing import Final
 
 from broker.pop.handles import ANY_QUEUE
@@ -86,7 +85,7 @@ class HeldPops:
         self._queue_count_max = queue_count_max
         self._held: dict[str, dict[str, _Queues]] = {}
         self._retries: dict[str, tuple[str, str]] = {}
-        self._of_connection: Counter[Connection] = Counter()
+        self._of_connection: dict[Connection, dict[HeldPop, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -111,11 +110,11 @@ class HeldPops:
 
     def _give_way(self, connection: Connection) -> bool:
         """Answer some of the oldest requests of the connection that holds most; False if this one holds as many."""
-        most, count = max(self._of_connection.items(), key=itemgetter(1))
-        more = count - self._of_connection[connection] - 1
+        most = max(self._of_connection.values(), key=len)
+        more = len(most) - len(self._of_connection.get(connection, ())) - 1
         if more < 1:
             return False
-        for pop in list(islice((pop for pop in self._all() if pop.connection is most), more // _GIVEN_UP + 1)):
+        for pop in list(islice(most, more // _GIVEN_UP + 1)):
             self._cancel(pop)
             self._time_over(pop)
         return True
@@ -179,7 +178,7 @@ class HeldPops:
 
     def _put(self, pop: HeldPop) -> deque[HeldPop]:
         self._count += 1
-        self._of_connection[pop.connection] += 1
+        self._of_connection.setdefault(pop.connection, {})[pop] = None
         for is_v2 in (False, True):
             self._retries[retry_topic(pop.topic, pop.group, is_v2=is_v2)] = pop.topic, pop.group
         return self._held.setdefault(pop.topic, {}).setdefault(pop.group, {}).setdefault(pop.queue_id, deque())
@@ -190,8 +189,9 @@ class HeldPops:
         pops = queues[pop.queue_id]
         pops.remove(pop)
         self._count -= 1
-        self._of_connection[pop.connection] -= 1
-        if not self._of_connection[pop.connection]:
+        own = self._of_connection[pop.connection]
+        del own[pop]
+        if not own:
             del self._of_connection[pop.connection]
         if not pops:
             del queues[pop.queue_id]

@@ -6,6 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from broker.pop.waiting import HeldPops
 from ledgermq.message.properties import decode_properties
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
 from tests.broker.pop.support import CODE, ack, bodies, handle_fields, handles, pop, pop_again, pop_fields, records
@@ -165,11 +166,13 @@ async def test_one_message_wakes_one_request_and_a_closed_one_takes_nothing(
 
 @pytest.mark.parametrize("desk", [{"pop_held_max": 20}], indirect=True)
 async def test_for_a_client_s_request_the_one_with_most_gives_some_up(
-    desk: Desk, client: MemoryClient, topic: str
+    desk: Desk, client: MemoryClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = desk.client()
     many = [client.start(CODE.POP_MESSAGE, pop_fields(consumerGroup="greedy", pollTime=20_000)) for _ in range(20)]
-    few = other.start(CODE.POP_MESSAGE, pop_fields(pollTime=20_000))
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldPops, "_all", lambda _: pytest.fail("all held requests were looked at"))
+        few = other.start(CODE.POP_MESSAGE, pop_fields(pollTime=20_000))
     assert [(await client.answer_to(opaque)).code for opaque in many[:3]] == [210, 210, 210], "the oldest ones"
     assert len(desk.parts.pop.held) == 18
     many += [client.start(CODE.POP_MESSAGE, pop_fields(consumerGroup="greedy", pollTime=20_000)) for _ in range(2)]
