@@ -141,8 +141,8 @@ def _check_queue(
         time.sleep(_LIVE_PAUSE_S)
         found, bad = _compare(units, columns, expected)
     missing = bad & (found["size"] == 0)
-    missing &= ~expected.is_optional
     last = np.flatnonzero(~missing)[-1] + 1 if not missing.all() else 0
+    missing &= ~expected.is_optional
     unwritten = missing & (columns.physical_offsets[expected.rows] >= written_end)
     unwritten[:last] = False
     claims.unwritten += int(unwritten.sum())

@@ -14,7 +14,7 @@ from doctor.check.small_check import raft_checkpoint
 from doctor.read.directory import StoreLayout
 from doctor.read.queues import BATCH_DIR, QUEUE_DIR, list_queues, open_queues
 from ledgermq.store_progress import read_progress
-from store.directory.abort_file import ABORT_NAME
+from store.directory.abort_file import ABORT_NAME, RAFT_ABORT_NAME
 
 NEVER = (1 << 63) - 1
 
@@ -53,7 +53,8 @@ def find_settled(layout: StoreLayout) -> Settled:
 
 def _written_end(layout: StoreLayout) -> int:
     """Return up to where the checkpoint says that all units are written; `NEVER` after a clean stop or without one."""
-    progress = read_progress(layout.root) if (layout.root / ABORT_NAME).exists() else None
+    is_unclean = any((layout.root / name).exists() for name in (ABORT_NAME, RAFT_ABORT_NAME))
+    progress = read_progress(layout.root) if is_unclean else None
     return NEVER if progress is None else progress.dispatched_offset
 
 

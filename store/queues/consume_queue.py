@@ -422,7 +422,10 @@ class ConsumeQueue:
         if memory is None or self._buffer is not _UNMAPPED:
             return False
         start = self.max_offset if self._held is None else self._held[0]
-        return end_offset - start <= HELD_MAX and end_offset <= self.file_end(start) and memory.may_take(self)
+        if end_offset - start > HELD_MAX or end_offset > self.file_end(start):
+            return False
+        is_reserved = self._blocks_end < end_offset <= self.room_end  # in memory
+        return is_reserved or memory.may_take(self)
 
     def _hold(self, units: bytes) -> None:
         """Hold whole units behind the last one."""

@@ -128,6 +128,7 @@ class QueueFile:
         Raises:
             DiskFullError, DiskFailedError: not all of them are written.
         """
+        self.data_end = max(self.data_end, position + len(units))  # also where only some of them get written
         try:
             descriptor = os.open(self._name, os.O_WRONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -136,7 +137,6 @@ class QueueFile:
             write_at(descriptor, self.path, memoryview(units), position)
         finally:
             os.close(descriptor)
-        self.data_end = max(self.data_end, position + len(units))
 
     def clear_from(self, position: int) -> None:
         """Zero everything from `position` on.

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from store.errors import StoreFormatError
-from store.files.disk import sync_directory
+from store.files.disk import refusal_of_disk, sync_directory
 from store.files.mapped_file import FILE_NAME_DIGITS
 from store.queues.queue_ends import changed_at
 from store.queues.queue_file import QueueFile
@@ -76,12 +76,16 @@ class QueueFiles:
 
         Raises:
             StoreFormatError: a file has a wrong name or length; nothing was changed.
+            DiskFullError: no descriptor is left.
+            DiskFailedError: the folder cannot be read.
         """
         try:
             with os.scandir(self._folder) as entries:
                 names = sorted(entry.name for entry in entries if not entry.is_dir())
         except FileNotFoundError:  # a queue that never had a message
             names = []
+        except OSError as error:
+            raise refusal_of_disk(self.directory, 0, "reading the folder", error) from error
         for name in names:
             if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
                 raise StoreFormatError(

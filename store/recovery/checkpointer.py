@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ledgermq.durable_files import NO_DESCRIPTORS
 from ledgermq.store_progress import CHECKPOINT_SIZE, Progress
 from store.directory.checkpoint import IndexProgress, StoreCheckpoint, StoreCheckpointFile
-from store.errors import DiskFailedError, DiskFullError, NoDescriptorError
+from store.errors import DiskFailedError, DiskFullError, NoDescriptorError, StoreError
 from store.files.disk import NO_ROOM
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.held_units import Holder
@@ -113,6 +113,7 @@ class StoreCheckpointer:
         self._saved_at = loop.time()
         self._saving: Future[None] | None = None
         self._pending: _Captured | None = None  # held units are being written for it
+        self._left: list[Holder] = []  # of checkpoints that were put off
         self._removals = 0
         self._due: list[QueueFile] = []  # to be synced by the next save; of its thread
         self._ends_offset = store.dispatched_offset  # at the last capture
@@ -151,11 +152,12 @@ class StoreCheckpointer:
         self._queues_timestamp = self._store.last_timestamp
         self._put_off()
         self._pending = self._capture()
-        if self._write_held(math.inf):
+        is_written = self._write_held(math.inf)
+        if is_written:
             self._begin_save().result()
         if self._has_failed:
             raise DiskFailedError(self._file.path, "the checkpoint of a cut cannot be synced")
-        if self._is_full:
+        if self._is_full or not is_written:
             raise DiskFullError(self._file.path, CHECKPOINT_SIZE)
 
     async def close(self, log_end: int) -> bool:
@@ -171,11 +173,12 @@ class StoreCheckpointer:
         self._pending = self._capture()
         while not self._write_held(_WRITE_S) and self._is_saving:
             await asyncio.sleep(0)
-        if self._pending is not None:
+        is_written = self._pending is not None
+        if is_written:
             await asyncio.wrap_future(self._begin_save())
         store = self._store
         is_dispatched = store.durable_offset >= store.dispatched_offset >= store.log.confirm_offset
-        is_saved = not self._has_failed and not self._is_full
+        is_saved = is_written and not self._has_failed and not self._is_full
         is_clean = is_saved and is_dispatched and store.log.flushed_offset >= log_end
         if is_clean:
             await self._loop.run_in_executor(self._executor, self._save_last_ends, store.dispatched_offset)
@@ -249,7 +252,7 @@ class StoreCheckpointer:
     def _write_held(self, limit_s: float) -> bool:
         """Write held units for the pending checkpoint; return whether all are written.
 
-        On an error the checkpoint is put off.
+        Without room or descriptors the checkpoint is put off; after another error none is written any more.
         """
         captured = self._pending
         end_s = time.monotonic() + limit_s
@@ -266,7 +269,7 @@ class StoreCheckpointer:
             self._note_delay(error)
             self._put_off()
             return False
-        except DiskFailedError as error:
+        except (OSError, StoreError) as error:
             self._fail(error)
         return True
 
@@ -281,6 +284,7 @@ class StoreCheckpointer:
         captured, self._pending = self._pending, None
         if captured is not None:
             self._unsynced += captured.files
+            self._left += captured.holding  # their units may come into mapped files before the next one
             if captured.counted is not None:
                 self._store.queues.counted += captured.counted.queues
 
@@ -315,7 +319,8 @@ class StoreCheckpointer:
             progress=Progress(flushed, store.dispatched_offset, queues.unit_count, queues.removed_offset),
             index=found.index,
         )
-        return _Captured(files, checkpoint, counted, list(queues.held.queues))
+        left, self._left = self._left, []
+        return _Captured(files, checkpoint, counted, list(dict.fromkeys((*left, *queues.held.queues))))
 
     def _save(self, captured: _Captured) -> None:
         """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried.

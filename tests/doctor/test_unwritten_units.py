@@ -1,8 +1,12 @@
 """Units that a broker holds in memory are missing in the files of a running or killed broker, and are no faults."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from doctor.check.run import CheckResult, check_store
+from doctor.check.settled import find_settled
 from doctor.read.directory import open_layout
 from store.log.flusher import FlushMode
 from store.opening import OpenStore
@@ -35,6 +39,21 @@ async def test_units_held_by_a_broker_are_noted_while_it_runs_and_when_it_was_ki
         assert any(note.startswith(f"2 {NOTE}") for note in result.findings.notes)
     await opened.close()
     assert not any(NOTE in note for note in check(tmp_path / "store").findings.notes)
+
+
+async def test_units_that_a_killed_raft_member_held_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = await opened_with_held_units(tmp_path / "store")
+    await put_all(opened, [queued(opened.store.queues.get("T", 1))])
+    uncommitted = opened.store.queues.get("T", 1).unit(2)
+    assert uncommitted is not None
+    killed = killed_image(tmp_path / "store", tmp_path / "killed")
+    await opened.close()
+    (killed / "abort").rename(killed / "ledgermq.abort")
+    found = replace(find_settled(open_layout(killed)), end_offset=uncommitted[0])
+    monkeypatch.setattr("doctor.check.run.find_settled", lambda _layout: found)
+    result = check(killed)
+    assert result.findings.faults == []
+    assert any(note.startswith(f"2 {NOTE}") for note in result.findings.notes)
 
 
 async def test_missing_units_that_the_checkpoint_covers_are_faults(tmp_path: Path) -> None:

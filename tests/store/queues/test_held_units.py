@@ -9,7 +9,8 @@ import pytest
 
 from ledgermq.message.queue_unit import UNIT
 from store.directory.checkpoint import StoreCheckpointFile
-from store.errors import DiskFailedError, DiskFullError, NoDescriptorError
+from store.errors import DiskFailedError, DiskFullError, NoDescriptorError, StoreFormatError
+from store.files.disk import write_at
 from store.log.flusher import FlushMode
 from store.opening import OpenStore
 from store.queues import held_units
@@ -205,6 +206,51 @@ def test_units_are_held_until_they_can_be_written(table: QueueTable) -> None:
     assert numbers(queue) == [0, 1, 2]
 
 
+def test_units_of_a_queue_whose_files_were_not_looked_at_are_held_until_they_can_be_written(table: QueueTable) -> None:
+    queue = table.get("T", 0)
+    fill(queue, 3)
+    queue.write_held()
+    queue.load_known(0, 3, queue.folder_changed)
+    fill(queue, 2)
+    with limited_descriptors(), pytest.raises(NoDescriptorError):
+        queue.write_held()
+    queue.write_held()
+    assert numbers(queue) == [0, 1, 2, 3, 4]
+
+
+def test_room_that_was_given_in_memory_stays(table: QueueTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = table.get("T", 0)
+    queue.reserve(3)
+    monkeypatch.setattr(held_units, "UNITS_MAX", 0)
+    with limited_descriptors():
+        queue.put(0, 100, 0, 0)
+        queue.extend(UNIT.pack(100, 100, 1) + UNIT.pack(200, 100, 2))
+        with pytest.raises(NoDescriptorError):
+            queue.reserve(4)
+    assert numbers(queue) == [0, 1, 2]
+
+
+def test_a_cut_clears_what_a_full_disk_took_of_held_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = QueueTable(tmp_path / "consumequeue", 20_000, hold_from=0)
+    queue = table.get("T", 0)
+    fill(queue, 204)
+    queue.write_held()
+    assert numbers(queue)[-1] == 203, "the file is mapped"
+    fill(queue, 3)  # they cross the end of a page
+
+    def write_and_fail(descriptor: int, path: Path, data: memoryview, position: int) -> None:
+        write_at(descriptor, path, data, position)
+        raise DiskFullError(path, len(data))
+
+    monkeypatch.setattr("store.queues.queue_file.write_at", write_and_fail)
+    with pytest.raises(DiskFullError):
+        queue.write_held()
+    queue.cut_at(204 * 100)
+    (path,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    assert not any(path.read_bytes()[204 * 20 :])
+    table.close()
+
+
 # -- a store
 
 
@@ -315,7 +361,52 @@ async def test_a_checkpoint_waits_for_room_for_held_units(tmp_path: Path) -> Non
     assert not (tmp_path / "a" / "abort").exists()
 
 
-@pytest.mark.parametrize("error", [DiskFullError(Path("f"), 20), DiskFailedError(Path("f"), "no")])
+async def test_units_that_come_into_a_mapped_file_before_the_next_checkpoint_are_synced_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_holding(tmp_path)
+    await put(opened, "A")
+    with mock.patch.object(QueueFile, "write", side_effect=DiskFullError(tmp_path, 20)):
+        await saved(opened)
+    monkeypatch.setattr(held_units, "UNITS_MAX", 0)
+    opened.store.queues.get("A", 0).reserve(2)
+    opened.checkpointer._pending = opened.checkpointer._capture()
+    assert opened.checkpointer._write_held(1.0)
+    assert [file.path.parent.parent.name for file in opened.checkpointer._pending.files] == ["A"]
+    await opened.close()
+
+
+async def test_a_stop_is_not_clean_if_only_an_earlier_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_holding(tmp_path)
+    writer = opened.checkpointer
+    note_delay = writer._note_delay
+
+    def note_and_end_an_earlier_save(error: Exception | None) -> None:
+        note_delay(error)
+        note_delay(None)
+
+    await put(opened, "A")
+    monkeypatch.setattr(writer, "_note_delay", note_and_end_an_earlier_save)
+    with mock.patch.object(QueueFile, "write", side_effect=DiskFullError(tmp_path, 20)):
+        with pytest.raises(DiskFullError):
+            writer.save_cut()
+        await opened.close()
+    again = await open_holding(tmp_path)
+    assert not again.directory.was_clean
+    await again.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DiskFullError(Path("f"), 20),
+        DiskFailedError(Path("f"), "no"),
+        StoreFormatError(Path("f"), "is 7 bytes long"),
+        PermissionError(),
+    ],
+)
 async def test_a_stop_that_cannot_write_held_units_is_not_clean(tmp_path: Path, error: Exception) -> None:
     opened = await open_holding(tmp_path)
     await put(opened, "A", "A")
