@@ -51,6 +51,7 @@ def open_log(
     checkpoint: CommitCheckpoint,
     intact: bool,
     records: bool = True,
+    term_max: int | None = None,
 ) -> OpenedLog:
     """Open `directory/data` and `directory/index`. On return the entries found are durable, and a bad tail is cut.
 
@@ -62,6 +63,7 @@ def open_log(
         checkpoint: the checkpoint that this node wrote last.
         intact: the machine did not crash since, so the files contain all that was written.
         records: entry bodies are RocketMQ records, checked as such where Java left no entry CRC.
+        term_max: the node's term as its hard state says; None if it is not known.
 
     Raises:
         StoreFormatError: files of other lengths or names, gaps, or a newer format; nothing was changed.
@@ -84,7 +86,8 @@ def open_log(
     older = _term_runs(units, start.first_index, begin.entry_index)
     if older is None:
         begin, older = _Begin(start.start_position, start.first_index, NO_TERM), []
-    scan = EntryScan(data, units, committed_index=checkpoint.committed_index, intact=intact, records=records)
+    committed_index = checkpoint.committed_index
+    scan = EntryScan(data, units, committed_index=committed_index, intact=intact, records=records, term_max=term_max)
     found = scan.run(begin.position, begin.entry_index, begin.prev_term)
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)

@@ -61,7 +61,7 @@ def open_files(config: RaftConfig, boot: str | None = None) -> RaftFiles:
     )  # a longer wait on the loop would delay heartbeats
     try:
         identity, is_new = open_identity(directory, config.cluster, config.group, config.self_id)
-        read_hard_state(directory)  # a damaged hard state is refused before anything is changed
+        hard_state = read_hard_state(directory)  # a damaged one is refused before anything is changed
         marker = RunningMarker(directory, boot)
         checkpoint = _checkpoint(directory)
         opened = open_log(
@@ -71,6 +71,7 @@ def open_files(config: RaftConfig, boot: str | None = None) -> RaftFiles:
             allocator=allocator,
             checkpoint=checkpoint,
             intact=marker.previous_stop is not PreviousStop.MACHINE_CRASH,
+            term_max=None if hard_state is None else hard_state.term,
         )
         is_foreign = is_new or checkpoint.is_written_by_java
         doubt = _doubt(marker, opened, is_foreign=is_foreign and opened.found.last_index >= opened.start.first_index)

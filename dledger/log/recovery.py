@@ -90,16 +90,25 @@ class EntryScan:
         committed_index: entries up to here are known to be committed; -1 when unknown.
         intact: the page cache was not lost, so a bad entry before a good one is not torn but was damaged later.
         records: entry bodies are RocketMQ records.
+        term_max: the node's term; None if it is not known.
     """
 
     def __init__(
-        self, data: MappedFileQueue, units: UnitIndex, *, committed_index: int, intact: bool, records: bool
+        self,
+        data: MappedFileQueue,
+        units: UnitIndex,
+        *,
+        committed_index: int,
+        intact: bool,
+        records: bool,
+        term_max: int | None,
     ) -> None:
         self._data = data
         self._units = units
         self._committed_index = committed_index
         self._intact = intact
         self._records = records
+        self._term_max = term_max
 
     def run(self, start_position: int, first_index: int, prev_term: int) -> RecoveredEntries:
         """Scan from `start_position`, where the entry `first_index`, of `prev_term` or later, must be.
@@ -150,6 +159,8 @@ class EntryScan:
             fault = f"index is {header.entry_index}, expected {index}"
         if fault is None and header.term < self._term:
             fault = f"term is {header.term}, after an entry of term {self._term}"
+        if fault is None and header.term > self._term:
+            fault = self._fault_of_rise(header, index)
         if fault is None:
             try:
                 file.ensure_readable(offset, offset + header.size)
@@ -165,6 +176,19 @@ class EntryScan:
                 file.path, f"entry {index} at {offset} has magic {header.magic}: written by DLedger 0.4 or newer"
             )
         return fault
+
+    def _fault_of_rise(self, header: EntryHeader, index: int) -> str | None:
+        """Say what is wrong with a term above that of the entry before; no CRC covers it.
+
+        A changed bit would make all later entries look like those of an older term, and end the log.
+        """
+        unit = self._units.find(index)
+        if self._term_max is None or header.term <= self._term_max or unit is None:
+            return None
+        position, _, term = unit
+        if position != header.position or not self._term <= term <= self._term_max:
+            return None
+        return f"term is {header.term}, its index unit says {term}, and the node's term is {self._term_max}"
 
     def _take(self, found: RecoveredEntries, term: int, position: int, size: int) -> None:
         index = found.last_index + 1
@@ -227,6 +251,7 @@ class EntryScan:
         position = file.start_offset + offset
         room = file.size_bytes - offset - FILLER_SIZE
         is_plausible = header_fault(header, position, room + FILLER_SIZE) is None and header.entry_index == index
+        is_plausible = is_plausible and (self._term_max is None or header.term <= self._term_max)
         if is_plausible and header.term >= self._term:
             return header.term, header.size
         unit = self._units.find(index)

@@ -148,10 +148,14 @@ STORE_HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
 class LogOpener(Protocol):
-    def __call__(self, name: str = ..., *, file_size: int = ..., intact: bool = ...) -> EntryLog: ...
+    def __call__(
+        self, name: str = ..., *, file_size: int = ..., intact: bool = ..., term_max: int | None = ...
+    ) -> EntryLog: ...
 
 
-def open_entry_log(directory: Path, *, file_size: int = 4096, intact: bool = True) -> EntryLog:
+def open_entry_log(
+    directory: Path, *, file_size: int = 4096, intact: bool = True, term_max: int | None = None
+) -> EntryLog:
     """The entry log of a directory, with small files and a flusher that the test drives."""
     opened = open_log(
         directory,
@@ -160,6 +164,7 @@ def open_entry_log(directory: Path, *, file_size: int = 4096, intact: bool = Tru
         allocator=None,
         checkpoint=load_checkpoint(directory),
         intact=intact,
+        term_max=term_max,
     )
     log = EntryLog(
         directory, opened, store_host=STORE_HOST, term_start=lambda term: make_draft(b"term %d" % term, sys_flag=0xC)
@@ -172,8 +177,10 @@ def open_entry_log(directory: Path, *, file_size: int = 4096, intact: bool = Tru
 def entry_log(tmp_path: Path) -> LogOpener:
     """`entry_log("a")`: open the log in a directory of that name, as often as wanted."""
 
-    def opener(name: str = "log", *, file_size: int = 4096, intact: bool = True) -> EntryLog:
-        return open_entry_log(tmp_path / name, file_size=file_size, intact=intact)
+    def opener(
+        name: str = "log", *, file_size: int = 4096, intact: bool = True, term_max: int | None = None
+    ) -> EntryLog:
+        return open_entry_log(tmp_path / name, file_size=file_size, intact=intact, term_max=term_max)
 
     return opener
 

@@ -431,6 +431,27 @@ def test_a_bad_committed_entry_blocks_what_follows_it_until_it_is_repaired(
     assert (again.durable_index, again.integrity.first_blocking) == (11, None)
 
 
+@pytest.mark.parametrize("index", [0, 5])
+def test_a_committed_entry_whose_term_rose_by_a_changed_bit_does_not_end_the_log(
+    entry_log: LogOpener, tmp_path: Path, index: int
+) -> None:
+    """No CRC covers the term, and all later entries look older than it (whole 123 of the simulation)."""
+    log = entry_log()
+    fill(log, 12)
+    position, size, term = log.units[index]
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(8, 11, -1))
+    log.close()
+    path = tmp_path / "log" / "data" / f"{position - position % 4096:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[position % 4096 + 17] ^= 4  # the term's second byte
+    path.write_bytes(raw)
+    again = entry_log(intact=False, term_max=term)
+    assert [(damage.index, damage.term, damage.size_bytes) for damage in again.integrity.damages] == [
+        (index, term, size)
+    ]
+    assert again.last_index == 11
+
+
 def test_a_bad_entry_before_good_ones_is_kept_after_a_crash_of_the_process_and_cut_after_one_of_the_machine(
     entry_log: LogOpener, tmp_path: Path
 ) -> None:

@@ -311,6 +311,8 @@ def test_leadership_is_transferred_by_telling_a_caught_up_follower_to_campaign()
     assert raft.transfer("n2") == "n2"
     assert not answers(save(raft), TransferRequest)
     raft.step("n2", accepted(1, 1))
+    assert not answers(save(raft), TransferRequest), "the peer holds the entry, but it is not committed"
+    raft.durable(1)
     assert [peer for peer, message in save(raft) if isinstance(message, TransferRequest)] == ["n2"]
 
 
