@@ -18,7 +18,7 @@ BUGS = [
     (stack_bugs.flush_is_not_awaited, 1, 1, "R6"),
     (stack_bugs.sync_covers_what_came_while_it_ran, 1, 16, "R6"),
     (stack_bugs.folder_of_term_and_vote_is_not_synced, 3, 6, "R3"),
-    (stack_bugs.undecided_removals_are_no_matter, 5, 1, "R16"),
+    (stack_bugs.undecided_removals_are_no_matter, 16, 5, "R16"),
     (stack_bugs.units_of_removed_topics_stay, 4, 5, "R20"),
 ]
 
