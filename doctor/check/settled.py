@@ -13,7 +13,7 @@ from doctor.check.columns import Columns
 from doctor.check.small_check import raft_checkpoint
 from doctor.read.directory import StoreLayout
 from doctor.read.queues import BATCH_DIR, QUEUE_DIR, list_queues, open_queues
-from ledgermq.store_progress import read_progress
+from ledgermq.store_progress import CHECKPOINT_NAME, read_progress
 from store.directory.abort_file import ABORT_NAME, RAFT_ABORT_NAME
 
 NEVER = (1 << 63) - 1
@@ -52,9 +52,15 @@ def find_settled(layout: StoreLayout) -> Settled:
 
 
 def _written_end(layout: StoreLayout) -> int:
-    """Return up to where the checkpoint says that all units are written; `NEVER` after a clean stop or without one."""
-    is_unclean = any((layout.root / name).exists() for name in (ABORT_NAME, RAFT_ABORT_NAME))
-    progress = read_progress(layout.root) if is_unclean else None
+    """Return up to where the checkpoint says that all units are written.
+
+    `NEVER` after a clean stop, or if the checkpoint does not tell; 0 if there is none yet.
+    """
+    if not any((layout.root / name).exists() for name in (ABORT_NAME, RAFT_ABORT_NAME)):
+        return NEVER
+    if not (layout.root / CHECKPOINT_NAME).exists():  # Java's broker makes one when it starts
+        return 0
+    progress = read_progress(layout.root)
     return NEVER if progress is None else progress.dispatched_offset
 
 

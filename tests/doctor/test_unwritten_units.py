@@ -56,6 +56,15 @@ async def test_units_that_a_killed_raft_member_held_are_noted(tmp_path: Path, mo
     assert any(note.startswith(f"2 {NOTE}") for note in result.findings.notes)
 
 
+async def test_units_held_before_the_first_checkpoint_are_noted(tmp_path: Path) -> None:
+    opened = await open_classic(tmp_path / "store", flush_mode=FlushMode.SYNC, hold_from=0)
+    await put_all(opened, [queued(opened.store.queues.get("T", 0))])
+    result = check(killed_image(tmp_path / "store", tmp_path / "killed"))
+    await opened.close()
+    assert [fault.kind for fault in result.findings.faults] == ["checkpoint-missing"]
+    assert any(note.startswith(f"1 {NOTE}") for note in result.findings.notes)
+
+
 async def test_missing_units_that_the_checkpoint_covers_are_faults(tmp_path: Path) -> None:
     opened = await opened_with_held_units(tmp_path / "store")
     killed = killed_image(tmp_path / "store", tmp_path / "killed")
