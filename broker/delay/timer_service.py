@@ -160,12 +160,14 @@ class TimerService:
     def read_ms_elsewhere(self) -> Generator[None, None, int]:
         """The read time behind slots whose timers this slave has all delivered at other masters, found in steps.
 
+        While timers wait to be entered it is that of the index: they may be due.
+
         Raises:
             StoreError: the disk cannot read a slot.
         """
         noted = yield from self._deliveries.noted_elsewhere(DeliveryKind.TIMER)
         read_ms, end_ms = self.index.read_ms, self._floor(self._clock_ms())
-        while noted and read_ms < end_ms:
+        while noted and read_ms < end_ms and not self.follower.behind:
             open_ones, deletions = [], list[TimerUnit]()
             for unit in self.index.units_at(read_ms):
                 if unit.magic & MAGIC_DELETE:
