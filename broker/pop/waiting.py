@@ -14,17 +14,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from itertools import islice
-from typing import Final
 
+from broker.giving_way import giving_way
 from broker.pop.handles import ANY_QUEUE
 from ledgermq.message.pop_handle import is_retry_topic, retry_topic
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from store.queues.consume_queue import ConsumeQueue
-
-_GIVEN_UP: Final = 8
-"""The connection that holds most gives up one in so many of those that it has more than the one that needs room."""
 
 
 class Hold(Enum):
@@ -110,14 +106,11 @@ class HeldPops:
 
     def _give_way(self, connection: Connection) -> bool:
         """Answer some of the oldest requests of the connection that holds most; False if this one holds as many."""
-        most = max(self._of_connection.values(), key=len)
-        more = len(most) - len(self._of_connection.get(connection, ())) - 1
-        if more < 1:
-            return False
-        for pop in list(islice(most, more // _GIVEN_UP + 1)):
+        chosen = giving_way(self._of_connection, connection)
+        for pop in chosen:
             self._cancel(pop)
             self._time_over(pop)
-        return True
+        return bool(chosen)
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
         """Let requests that wait for these queues, which have new messages, try again."""

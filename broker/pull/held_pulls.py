@@ -13,9 +13,9 @@ Where there is no room for one more, the connection that holds most gives some u
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from itertools import islice
 from typing import Final, Protocol
 
+from broker.giving_way import giving_way
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.consume_queue import ConsumeQueue
 
@@ -24,8 +24,6 @@ OF_QUEUE_MAX: Final = 10_000
 """Most held pulls of a queue: the default limit of connections, each of a consumer that reads every queue."""
 OF_CONNECTION_MAX: Final = 1000
 """Most held pulls of one connection at one queue."""
-_GIVEN_UP: Final = 8
-"""The connection that holds most gives up one in so many of the pulls that it has more than the one that needs room."""
 _THOROUGH_SWEEPS: Final = 20
 _SLICE_SECONDS: Final = 0.004
 _BLOCKED_SECONDS: Final = 0.02
@@ -114,11 +112,9 @@ class HeldPulls:
         Raises:
             Refusal: BUSY, with the remark.
         """
-        most = max(holders.values(), key=len, default={})
-        more = len(most) - len(holders.get(pull.connection, ())) - 1
-        if more < 1:
+        chosen = dict.fromkeys(giving_way(holders, pull.connection))
+        if not chosen:
             raise _busy(remark)
-        chosen = dict.fromkeys(islice(most, more // _GIVEN_UP + 1))
         self._drop(chosen)
         for one in chosen:
             if not one.is_gone:
