@@ -3,9 +3,9 @@
     log     |======= every unit is there and durable =======|--- dispatched again ---| confirm offset
                                                  trusted offset
 
-`queue_trust` decides which units can be trusted. Units that differ from the log are corrected, and units
-behind a queue's last record are dropped; a queue that lacks units of records below the start is emptied and filled from
-the whole log.
+`queue_trust` decides which units can be trusted. Units that differ from the log are corrected, and units behind a
+queue's last record are dropped; a queue that lacks units of records below the start is emptied and filled from the
+whole log.
 """
 
 import contextlib

@@ -27,7 +27,6 @@ from ledgermq.remoting.rate_limited_log import RateLimitedLog
 
 FEW: Final = 64
 PIECE_BYTES: Final = 64 << 10
-LARGE_READ_BYTES: Final = PIECE_BYTES
 SMALL_READ_BYTES: Final = 4 << 10
 FULL_READ_BYTES: Final = 250_000
 """The event loop may read on in the same turn behind a read of at least so much, unless reading is paused."""
