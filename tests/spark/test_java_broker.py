@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from ledgermq.client import Admin
 from ledgermq.spark.columns import record_batch
@@ -14,6 +15,7 @@ from ledgermq.spark.errors import ClusterError
 from ledgermq.spark.log_files import open_store
 from ledgermq.spark.options import Options
 from ledgermq.spark.parts import Block, plan_parts, read_part
+from ledgermq.spark.session import patiently
 from ledgermq.spark.topic_client import Access
 from ledgermq.spark.topic_sink import Sent, TopicWriter
 from ledgermq.spark.topic_source import KNOWN_BATCH, KNOWN_SINK, KNOWN_STREAM, TopicReader, TopicStreamReader
@@ -140,3 +142,37 @@ def test_an_idempotent_write_is_refused_before_its_first_row(rocketmq: tuple[str
         writer(namesrv, "Once", idempotent="true", writeId="w").write(iter([batch()]))
     read = TopicReader(Options({"namesrv": namesrv, "subscribe": "Once"}, KNOWN_BATCH), NAMES)
     assert rows_of(read, read.partitions()) == []
+
+
+@pytest.mark.timeout(1200)  # a start of Spark, and retries of its workers on a loaded machine
+def test_jobs_of_spark_write_stream_and_read_topics_of_rocketmq(
+    spark: SparkSession, rocketmq: tuple[str, Path], tmp_path: Path
+) -> None:
+    namesrv, _ = rocketmq
+    create(namesrv, "JobsFrom")
+    create(namesrv, "JobsTo")
+
+    def rows(topic: str) -> DataFrame:
+        return spark.read.format("ledgermq").options(namesrv=namesrv, subscribe=topic).load()
+
+    orders = spark.range(ROWS).selectExpr(
+        "cast(id as string) as body", "concat('k', id) as keys", "'red' as tags", "cast(id % 2 as int) as queue_id"
+    )
+    orders.write.format("ledgermq").mode("append").options(namesrv=namesrv, topic="JobsFrom").save()
+    asyncio.run(until_readable(namesrv, "JobsFrom"))
+    copies = (
+        spark.readStream.format("ledgermq")
+        .options(namesrv=namesrv, subscribe="JobsFrom", startingOffsets="earliest", maxOffsetsPerTrigger="300")
+        .load()
+        .select("body", "keys", "tags", "queue_id")
+        .writeStream.format("ledgermq")
+        .options(namesrv=namesrv, topic="JobsTo", checkpointLocation=str(tmp_path / "checkpoint"))
+    )
+    assert patiently(lambda: copies.trigger(availableNow=True).start().awaitTermination(int(STRANGER_WAIT_S)))
+    asyncio.run(until_readable(namesrv, "JobsTo"))
+    columns = "body", "keys", "tags", "queue_id", "queue_offset"
+    sent = sorted(rows("JobsFrom").select(*columns).collect())
+    assert sorted(int(row.body) for row in sent) == list(range(ROWS))
+    copied = rows("JobsTo").select(*columns).collect()
+    assert {row[:4] for row in copied} == {row[:4] for row in sent}
+    assert len(copied) == len({(row.queue_id, row.queue_offset) for row in copied}) >= ROWS
