@@ -1,6 +1,7 @@
 """`python -m chaos.crash --mode M --seeds A:B [--seconds S]`, or `--seed N [--image I]` to see one again.
 
-`--seconds`: no further seed is begun after so long; at least one is run.
+`--seconds`: so long in all, about. Each seed is run whole and given what is left; of its images so many are judged,
+drawn among all, as there is time for.
 
 Exit codes: 0 nothing found, 10 something lost, invented, or in contradiction, 2 bad arguments.
 """
@@ -11,6 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from chaos.crash.campaign import Effort, Mode, Tally
 from chaos.crash.modes import MODES, SMALL
@@ -28,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--seed", type=int)
     which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
     parser.add_argument("--image", type=int, help="with --seed: judge this one only")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: begin none after so long")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: end after so long, about")
     parser.add_argument("--log", action="store_true", help="show what the store logs")
     options = parser.parse_args(arguments)
     before = logging.root.manager.disable
@@ -44,7 +46,8 @@ def _judge(options: argparse.Namespace, modes: Mapping[str, Mode]) -> int:
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
     tally, began, count = Tally(), time.monotonic(), 0
     for seed in seeds:
-        modes[options.mode](seed, effort, tally, options.image)
+        left = replace(effort, seconds=max(0.0, began + options.seconds - time.monotonic()))
+        modes[options.mode](seed, left, tally, options.image)
         count += 1
         if tally.verdicts or time.monotonic() - began > options.seconds:
             break

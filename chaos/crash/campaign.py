@@ -6,8 +6,10 @@ seed -> run under the recorder -> moments -> images, each unlike the others -> r
 
 import asyncio
 import hashlib
+import math
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +31,7 @@ from chaos.crash.disk import (
 )
 from chaos.crash.errors import Finding
 from chaos.crash.ledger import Ledger, ledgers
+from chaos.crash.pace import Pace
 from chaos.crash.recorder import Recorder, inline_executors
 from chaos.sim.errors import Violation
 
@@ -89,12 +92,14 @@ class Effort:
         exhaustive_images: of each moment with few torn sectors, so many subsets at most; 0 for none.
         generations: runs, each but the first on an image of the one before.
         findings_max: stop after so many.
+        seconds: for one seed; where they do not suffice for all images, a draw decides which are judged.
     """
 
     torn_per_moment: int = 2
     exhaustive_images: int = 0
     generations: int = 2
     findings_max: int = 1
+    seconds: float = math.inf
 
 
 def memory_directory() -> Path | None:
@@ -128,9 +133,10 @@ class _Seed:
         self._only = only
         self._number = 0
         self._seen: set[bytes] = set()
+        self._pace: Pace
 
     async def run(self) -> None:
-        base = Ledger()
+        base, end = Ledger(), time.monotonic() + self._effort.seconds
         root = self._directory / "generation0"
         root.mkdir()
         for generation in range(self._effort.generations):
@@ -139,6 +145,8 @@ class _Seed:
             with recorder.recording():
                 await self._workload.run(recorder, dice, generation * 1_000_000)
             known = list(ledgers(recorder.notes, base))
+            seconds = (end - time.monotonic()) / (self._effort.generations - generation)
+            self._pace = Pace(seconds, len(recorder.moments), Random(f"pace {self._seed} {generation}"))
             for moment in recorder.moments:
                 await self._judge_moment(moment, known[moment.note_count])
                 if len(self._tally.verdicts) >= self._effort.findings_max:
@@ -150,6 +158,7 @@ class _Seed:
 
     async def _judge_moment(self, moment: Moment, ledger: Ledger) -> None:
         self._tally.moments += 1
+        self._pace.begin_group()
         for chooser in self._choosers(moment):
             image = image_of(moment, chooser)
             digest = _digest(image, ledger)
@@ -170,18 +179,19 @@ class _Seed:
 
     async def _judge_image(self, moment: Moment, ledger: Ledger, chooser: Chooser, image: Image) -> None:
         number, self._number = self._number, self._number + 1
-        if self._only is not None and self._only != number:
+        if self._only not in (None, number) or not self._pace.takes_next():
             return
         self._tally.count(chooser.name)
         root = self._directory / "image"
-        write_image(image, root, Random(number))
-        try:
-            again = number % _AGAIN_EVERY == 0
-            await self._workload.judge(root, ledger, killed=chooser.name == "killed", again=again)
-        except Finding as finding:
-            self._tally.verdicts.append(Verdict(self._seed, number, moment.label, chooser.name, finding))
-        finally:
-            shutil.rmtree(root)
+        with self._pace.judging():
+            write_image(image, root, Random(number))
+            try:
+                again = number % _AGAIN_EVERY == 0
+                await self._workload.judge(root, ledger, killed=chooser.name == "killed", again=again)
+            except Finding as finding:
+                self._tally.verdicts.append(Verdict(self._seed, number, moment.label, chooser.name, finding))
+            finally:
+                shutil.rmtree(root)
 
 
 def _digest(image: Image, ledger: Ledger) -> bytes:

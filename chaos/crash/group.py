@@ -11,12 +11,14 @@ The two invariants that compare promises with the disk (R8, R9) are not looked a
 early.
 """
 
+import time
 from dataclasses import dataclass, replace
 from random import Random
 from typing import cast
 
 from chaos.crash.campaign import Effort, Tally, Verdict
 from chaos.crash.disk import Chooser, OnlyNames, OnlySynced, TornSectors, WholeFiles
+from chaos.crash.pace import Pace
 from chaos.sim.cluster import Cluster
 from chaos.sim.errors import Violation
 from chaos.sim.observer import Observer
@@ -81,7 +83,7 @@ def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = N
         only: judge this image alone.
         moments: at most so many are taken.
     """
-    plan = _plan(seed)
+    plan, end = _plan(seed), time.monotonic() + effort.seconds
     try:
         pasts = _record(plan, moments)
     except Violation as violation:
@@ -91,13 +93,16 @@ def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = N
     images = [
         (past, name) for past in pasts for name in ("killed", "synced", "names", *["mixed"] * effort.torn_per_moment)
     ]
+    pace = Pace(end - time.monotonic(), len(images), Random(f"pace {seed}"))
     for number, (past, name) in enumerate(images):
-        if only not in (None, number):
+        pace.begin_group()
+        if only not in (None, number) or not pace.takes_next():
             continue
         tally.count(name)
         dice = Random(f"group image {seed} {number}")
         try:
-            _judge(plan, past, {node: _chooser(name, dice) for node in NAMES}, is_cut=name != "killed")
+            with pace.judging():
+                _judge(plan, past, {node: _chooser(name, dice) for node in NAMES}, is_cut=name != "killed")
         except Violation as violation:
             label = f"{past.now_us / 1000:.3f} ms"
             tally.verdicts.append(Verdict(seed, number, label, name, violation))

@@ -1,7 +1,7 @@
 """Whatever a power cut leaves of a workload is recovered: nothing synced is lost, nothing unwritten appears.
 
 `make test` recovers the images of one run of each kind of log, and of a run on what a power cut left where that has
-found a bug. `make crash-images`, in CI too, does both for a fresh seed of each mode, at least one. One image again:
+found a bug. `make crash-images` does both for fresh seeds of each mode, CI for images drawn from one. One image again:
 `python -m chaos.crash --mode M --seed S --image N`.
 """
 
