@@ -4,7 +4,8 @@
           '-> waiting: behind earlier ones of the same connection, or for one of the 16 places
 
 An answer is gathered while a request is in progress, so the number of these limits memory. A request whose connection
-has closed ends without another step.
+has closed ends without another step. One that changes tables pauses while much of that is not committed: each node
+applies in one go what is committed in one go.
 """
 
 from collections import deque
@@ -24,6 +25,9 @@ from store.time_slice import TimeSlice
 _IN_PROGRESS_MAX: Final = 16
 _COUNT_MAX: Final = 1024
 _BYTES_MAX: Final = 64 << 20
+_UNSETTLED_MAX_BYTES: Final = 64 << 10
+"""So many bytes of changes are applied in some 5 ms."""
+_PAUSE_S: Final = 0.002
 _END: Final = object()
 
 
@@ -42,6 +46,7 @@ class LongRequests:
         failed: called with what a step raised, or with a refusal if the connection has closed.
         created: returns how many queues and groups were created, and not counted, until now.
         count_created: called with a connection whose request has created some, and with their number before.
+        unsettled: returns how many bytes of changes of the tables are neither committed nor refused.
     """
 
     def __init__(
@@ -50,11 +55,13 @@ class LongRequests:
         failed: Callable[[Connection, Command, Exception], None],
         created: Callable[[], int],
         count_created: Callable[[Connection, int], None],
+        unsettled: Callable[[], int],
     ) -> None:
         self._turns = turns
         self._failed = failed
         self._created = created
         self._count_created = count_created
+        self._unsettled = unsettled
         self._in_progress: set[Connection] = set()
         self._waiting: deque[_Long] = deque()
         self._bytes = 0  # of the bodies of all of them
@@ -84,8 +91,12 @@ class LongRequests:
         created = self._created()
         try:
             while not connection.is_closed:
+                before = self._unsettled()
                 if next(request.steps, _END) is _END:
                     break
+                if before < self._unsettled() > _UNSETTLED_MAX_BYTES:
+                    self._turns.run_after(_PAUSE_S, partial(self._go_on, request))
+                    return
                 if time_slice.is_over():
                     self._turns.run_later(partial(self._take, request))
                     return
@@ -99,6 +110,13 @@ class LongRequests:
         self._bytes -= len(request.command.body)
         self._in_progress.remove(connection)
         self._begin_next()
+
+    def _go_on(self, request: _Long) -> None:
+        """Take further steps, unless too much is not committed still."""
+        if self._unsettled() > _UNSETTLED_MAX_BYTES and not request.connection.is_closed:
+            self._turns.run_after(_PAUSE_S, partial(self._go_on, request))
+        else:
+            self._take(request)
 
     def _begin_next(self) -> None:
         for index, request in enumerate(self._waiting):

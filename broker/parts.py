@@ -72,7 +72,13 @@ class Parts:
         self.admin = AdminSubsystem(context, groups.clients, self.pull.held, self.totals, delay.figures)
         self.quotas = Quotas(context.config.address_quotas, context.config.user_quotas)
         self.handler = BrokerRequestHandler(
-            groups.clients, self.auth.guard, context.counting, context.turns, context.metadata, self.quotas
+            groups.clients,
+            self.auth.guard,
+            context.counting,
+            context.turns,
+            context.metadata,
+            context.appender,
+            self.quotas,
         )
         self.acting = acting = ActingSubsystem(context, delay.deliveries, self.transactions.service.first_left)
         self.passing = PassingSubsystem(

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from broker.admin.unserved import not_served
+from broker.append.appender import Appender
 from broker.auth.guard import Guard
 from broker.counting.calls import SEND_CODES
 from broker.counting.counting import Counting
@@ -46,6 +47,7 @@ class BrokerRequestHandler:
         guard: asked first, if it is needed.
         turns: take the steps of long requests.
         metadata: counts what requests create.
+        appender: knows how much of what they change is not committed.
         quotas: of users, and of what is created.
 
     Attributes:
@@ -60,6 +62,7 @@ class BrokerRequestHandler:
         counting: Counting,
         turns: TurnQueue,
         metadata: Metadata,
+        appender: Appender,
         quotas: Quotas,
     ) -> None:
         self._served: dict[int, Serve] = {}
@@ -72,7 +75,9 @@ class BrokerRequestHandler:
         self._metadata = metadata
         self._quotas = quotas
         self._of_user = Counter[str]()  # open connections
-        self._long = LongRequests(turns, self._fail, lambda: metadata.uncounted, self._count_created)
+        self._long = LongRequests(
+            turns, self._fail, lambda: metadata.uncounted, self._count_created, lambda: appender.unsettled_bytes
+        )
         self.refusals: Counter[str] = Counter()
         self.client_closed: Callable[[Connection], None] = lambda _: None
 

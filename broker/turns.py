@@ -9,7 +9,8 @@ started when a quarter of one is used.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from store.queues.queue_reader import FILTER_SLICE_S
@@ -46,6 +47,21 @@ class TurnQueue:
         self._line.append(work)
         if self._turn is None:
             self._begin_turn()
+
+    def run_after(self, seconds: float, work: Work) -> None:
+        """As `run_later`, after a pause."""
+        self._loop.call_later(seconds, self.run_later, work)
+
+    def run_steps(self, steps: Iterator[None]) -> None:
+        """Take the steps in later turns, a slice of them at a time."""
+        self.run_later(partial(self._take_steps, steps))
+
+    def _take_steps(self, steps: Iterator[None]) -> None:
+        time_slice = TimeSlice(FILTER_SLICE_S)
+        for _ in steps:
+            if time_slice.is_over():
+                self.run_steps(steps)
+                return
 
     def _begin_turn(self) -> TimeSlice:
         self._turn = TimeSlice(_TURN_S)

@@ -381,9 +381,13 @@ class MessageStore:
     def _dispatch_records(self, end_offset: int, time_slice: TimeSlice) -> bool:
         find = self.queues.by_key.get
         touched = self._touched
-        for count, (physical_offset, record) in enumerate(self.log.walk(self.dispatched_offset, end_offset)):
-            if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time_slice.is_over():
-                return False
+        until_check = _SLICE_CHECK_RECORDS
+        for physical_offset, record in self.log.walk(self.dispatched_offset, end_offset):
+            if until_check <= 0:
+                if time_slice.is_over():
+                    return False
+                until_check = _SLICE_CHECK_RECORDS
+            until_check -= 1
             size, queue_id, sys_flag, queue_offset, timestamp, topic, code = unit_fields(physical_offset, record)
             if not sys_flag & TRANSACTION_PREPARED:
                 queue = find((topic, queue_id)) or self._new_queue(topic, queue_id, physical_offset)
@@ -395,6 +399,7 @@ class MessageStore:
                         touched[queue] = None
                     if queue.is_watched:
                         self._tell_state_record(physical_offset, record)
+                        until_check = 0  # one may change hundreds of entries
             self.last_timestamp = timestamp
             self.dispatched_offset = physical_offset + size
         self.dispatched_offset = end_offset

@@ -132,17 +132,12 @@ class NameserverLinks:
             "clusterName": self._config.cluster_name,
         }
 
-    def register_command(self, changed: Collection[str] = ()) -> Command:
+    async def register_command(self, changed: Collection[str] = ()) -> Command:
         """Return a 103 with those topics that changed or do not exist any more, or with all if the set is empty."""
         now = self._describe()
         is_increment = bool(changed)
         removed = [name for name in changed if name not in now.topics]
-        if is_increment:
-            body = self._bodies.of_changed(now.topics, set(changed).difference(removed), now.version)
-        else:
-            body = self._bodies.whole(now.topics, now.version)
         fields = self.identity() | {
-            "bodyCrc32": str(crc32(body) & _CRC_MASK),
             "compressed": "false",
             "enableActingMaster": str(self._config.slave_acting).lower(),
             "haServerAddr": self._ha_address,
@@ -154,6 +149,11 @@ class NameserverLinks:
             fields["removedTopics"] = ";".join(removed)
         if self._role.generation:
             fields["term"] = str(self._role.generation)
+        if is_increment:
+            body = self._bodies.of_changed(now.topics, set(changed).difference(removed), now.version)
+        else:
+            body = await self._bodies.whole(now.topics, now.version)
+        fields["bodyCrc32"] = str(crc32(body) & _CRC_MASK)
         return Command(RequestCode.REGISTER_BROKER, ext=fields, body=body)
 
     def heartbeat_command(self) -> Command:
@@ -285,7 +285,7 @@ class _Link:
         if is_whole or changed:
             self._changed = set()
             some = () if is_whole or changed is None or len(changed) > _CHANGED_MAX else changed
-            answer = await self._ask(self._owner.register_command(some))
+            answer = await self._ask(await self._owner.register_command(some))
             if answer is None:
                 self._changed = self._known_over = None
                 return False

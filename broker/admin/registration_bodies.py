@@ -5,11 +5,16 @@ A broker may have many thousands of topics and registers whenever one changes, s
 Source: apache/rocketmq `remoting/.../protocol/body/RegisterBrokerBody.java` (5.3).
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from broker.state.settings import PERM_READ_WRITE, DataVersion, TopicConfig
-from ledgermq.remoting.codec.java_json import dumps, text_map
+from ledgermq.remoting.codec.java_json import dumps
+from store.time_slice import TimeSlice
+
+_SLICE_S: Final = 0.002
 
 
 class RegistrationBodies:
@@ -21,32 +26,39 @@ class RegistrationBodies:
 
     def __init__(self, permission: Callable[[], int]) -> None:
         self._permission = permission
-        self._texts: dict[str, tuple[TopicConfig, int, bytes]] = {}
+        self._entries: dict[str, tuple[TopicConfig, int, bytes]] = {}
 
-    def whole(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
-        """Return the body with all topics."""
-        for gone in [name for name in self._texts if name not in topics]:
-            del self._texts[gone]
-        return self._body(topics.values(), version)
-
-    def _body(self, topics: Iterable[TopicConfig], version: DataVersion) -> bytes:
-        table = text_map((topic.name, self._text(topic)) for topic in topics)
-        mapping_version = DataVersion(state_version=version.state_version).to_json()
-        return (
-            b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%b,"mappingDataVersion":%b,'
-            b'"topicConfigTable":%b,"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
-        ) % (dumps(version.to_json()), dumps(mapping_version), table)
+    async def whole(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
+        """Return the body with all topics. The loop has its turns meanwhile, since there may be many."""
+        entries, time_slice = [], TimeSlice(_SLICE_S)
+        for topic in topics.values():
+            entries.append(self._entry(topic))
+            if time_slice.is_over():
+                await asyncio.sleep(0)
+                time_slice = TimeSlice(_SLICE_S)
+        if len(self._entries) > len(topics):
+            self._entries = {name: entry for name, entry in self._entries.items() if name in topics}
+        return _body(entries, version)
 
     def of_changed(self, topics: Mapping[str, TopicConfig], changed: Iterable[str], version: DataVersion) -> bytes:
         """Return the body with these topics, all of which exist; there may be none."""
-        return self._body([topics[name] for name in changed], version)
+        return _body([self._entry(topics[name]) for name in changed], version)
 
-    def _text(self, topic: TopicConfig) -> bytes:
+    def _entry(self, topic: TopicConfig) -> bytes:
         allowed = self._permission()
-        known = self._texts.get(topic.name)
+        known = self._entries.get(topic.name)
         if known is not None and known[0] is topic and known[1] == allowed:
             return known[2]
         is_limited = allowed & PERM_READ_WRITE != PERM_READ_WRITE
-        text = dumps((replace(topic, perm=topic.perm & allowed) if is_limited else topic).to_json())
-        self._texts[topic.name] = (topic, allowed, text)
-        return text
+        shown = replace(topic, perm=topic.perm & allowed) if is_limited else topic
+        entry = dumps(topic.name) + b":" + dumps(shown.to_json())
+        self._entries[topic.name] = (topic, allowed, entry)
+        return entry
+
+
+def _body(entries: Iterable[bytes], version: DataVersion) -> bytes:
+    mapping_version = DataVersion(state_version=version.state_version).to_json()
+    return (
+        b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":%b,"mappingDataVersion":%b,'
+        b'"topicConfigTable":{%b},"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}'
+    ) % (dumps(version.to_json()), dumps(mapping_version), b",".join(entries))

@@ -62,7 +62,7 @@ class TopicRequests:
         """18: create several topics, or change their settings; none if one is not allowed."""
         self._role.check_writable()
         topics = []
-        for entry in listed_json(command, "topicConfigList"):
+        for entry in listed_json(command, "topicConfigList", "topicName"):
             topics.append(self._listed_topic(entry))
             yield
         yield from self._metadata.put_topics(topics, self._answer_after(connection, command))

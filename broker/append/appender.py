@@ -54,6 +54,7 @@ class Appender:
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
         unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
+        unsettled_bytes: of changes of the tables that are neither committed nor refused.
         has_slaves: slaves copy the log.
         take_back: called with the senders of a batch of which nothing was placed, since this node ceased to lead;
             returns whether their requests are served elsewhere. If not, or if it is None, they are refused.
@@ -80,6 +81,7 @@ class Appender:
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
         self.unwaited: list[Done] = []
+        self.unsettled_bytes = 0
         self.has_slaves = False
         self.take_back: Callable[[list[Answer]], bool] | None = None
         self.on_change_refused: Callable[[], None] = lambda: None
@@ -112,13 +114,16 @@ class Appender:
         """Append a change of the tables; `done` hears None when it is committed and applied, else the refusal."""
 
         def settle(outcome: AppendReceipt | Refusal) -> None:
+            self.unsettled_bytes -= len(body)
             if isinstance(outcome, Refusal):
                 self.on_change_refused()
                 done(outcome)
             else:
                 done(None)
 
-        self.add(self._state_draft(change.encode()), settle)
+        body = change.encode()
+        self.unsettled_bytes += len(body)
+        self.add(self._state_draft(body), settle)
 
     def _end_of_turn(self) -> None:
         drafts, answers, listeners, unwaited = self.drafts, self.answers, self.listeners, self.unwaited

@@ -31,7 +31,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.codec.java_json import QueueId, dumps
-from ledgermq.remoting.codec.lenient_json import check_count, request_json
+from ledgermq.remoting.codec.lenient_json import check_count, check_keys, request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -89,7 +89,7 @@ class ClientRequests:
             remark = f"heartbeat: {len(command.body)} bytes, {_HEARTBEAT_MAX_BYTES} are the most"
             raise Refusal(Cause.INVALID_PARAMETER, remark)
         check_group_count(bytes(command.body).count(b'"groupName"'))  # before it is parsed
-        beat = Heartbeat.from_json(request_json(command))
+        beat = yield from Heartbeat.from_json(request_json(command))
         connection.attributes[HEARTBEAT] = (_kept(command),)
         for group in beat.producer_groups:
             self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version, user)
@@ -292,6 +292,7 @@ def _consumer(command: Command) -> str:
 
 
 def _lock_body(command: Command) -> tuple[str, str, list[Any]]:
+    check_keys(command, "mqSet", "queueId", QUEUES_MAX)
     body = request_json(command)
     try:
         asked = str(body["consumerGroup"]), str(body["clientId"]), list(body["mqSet"])

@@ -8,7 +8,7 @@ Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroup
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -155,8 +155,8 @@ class Heartbeat:
     consumers: tuple[ConsumerData, ...]
 
     @classmethod
-    def from_json(cls, value: Any) -> "Heartbeat":
-        """Read the body of a HEART_BEAT.
+    def from_json(cls, value: Any) -> Generator[None, None, "Heartbeat"]:
+        """Read the body of a HEART_BEAT, a group a step.
 
         Raises:
             Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, names what is wrong.
@@ -165,8 +165,13 @@ class Heartbeat:
             raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: the body is not a JSON object but {type(value).__name__}")
         of_producers, of_consumers = _entries(value, "producerDataSet"), _entries(value, "consumerDataSet")
         check_group_count(len(of_producers) + len(of_consumers))
-        producers = (_text(entry, "groupName") for entry in of_producers)
-        consumers = (_consumer_data(entry) for entry in of_consumers)
+        producers, consumers = [], []
+        for entry in of_producers:
+            producers.append(_text(entry, "groupName"))
+            yield
+        for entry in of_consumers:
+            consumers.append(_consumer_data(entry))
+            yield
         return cls(_text(value, "clientID"), tuple(producers), tuple(consumers))
 
 
@@ -323,14 +328,14 @@ class ClientTable:
                 del self._at_address[connection.address]
         return both[kind]
 
-    def expire(self) -> None:
-        """Remove clients that sent no heartbeat for too long, and close their connections."""
+    def expire(self) -> Iterator[None]:
+        """Remove, in steps, clients that sent no heartbeat for too long, and close their connections."""
         oldest = self._clock() - EXPIRY_SECONDS
-        members = [member for group in self._consumers.values() for member in group.members.values()]
-        members += [member for group in self._producers.values() for member in group.values()]
-        for connection in {member.connection for member in members if member.last_seen < oldest}:
-            self.connection_closed(connection)
-            connection.close()
+        for members in [*(group.members for group in self._consumers.values()), *self._producers.values()]:
+            for connection in [member.connection for member in members.values() if member.last_seen < oldest]:
+                self.connection_closed(connection)
+                connection.close()
+            yield
 
 
 _CONSUMES: Final = 0

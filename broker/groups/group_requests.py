@@ -51,7 +51,7 @@ class GroupRequests:
         """225: create several groups, or change their settings; none if one is not allowed."""
         self._role.check_writable()
         groups = []
-        for entry in listed_json(command, "groupConfigList"):
+        for entry in listed_json(command, "groupConfigList", "groupName"):
             groups.append(self._changed_group(entry))
             yield
         yield from self._metadata.put_groups(groups, answer_after(connection, command))

@@ -13,6 +13,8 @@ Source: apache/rocketmq `broker/.../client/rebalance/RebalanceLockManager.java`,
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 from ledgermq.remoting.codec.java_json import QueueId
 
@@ -21,6 +23,7 @@ _HEARTBEAT_SECONDS = 35.0
 """Clients send heartbeats every 30 s, and only these tell on a new connection who it is."""
 
 _DIED_GRACE_S = 1.5
+_EXPIRED_A_STEP: Final = 128
 
 LOCKS_MAX = 262_144
 """Most locks of all groups; further queues are not locked."""
@@ -44,7 +47,9 @@ class GroupLocks:
     def __init__(self, clock: Callable[[], float], grace_s: float = 4.0) -> None:
         self._clock = clock
         self._grace_s = grace_s
-        self._held: dict[str, dict[QueueId, tuple[str, float]]] = {}  # by group: client, end
+        self._held: dict[
+            str, dict[QueueId, tuple[str, float]]
+        ] = {}  # by group: client, end; those that end first first
         self._of_client: dict[tuple[str, str], dict[QueueId, None]] = {}  # group and client: its queues, in order
         self._count = 0  # of all groups
         self._gone: dict[tuple[str, str], float] = {}  # group and client: when its locks are free
@@ -133,13 +138,21 @@ class GroupLocks:
         self._count = 0
         self._gone.clear()
 
-    def expire(self) -> None:
-        """Forget locks that have expired, and clients that have none."""
+    def expire(self) -> Iterator[None]:
+        """Forget, in steps, locks that have expired, and clients that have none."""
         now = self._clock()
-        for group, held in tuple(self._held.items()):
-            for queue in [queue for queue, (_, until) in held.items() if until <= now]:
-                self._free(group, queue)
+        for group in tuple(self._held):
+            while expired := self._expired(group, now):
+                for queue in expired:
+                    self._free(group, queue)
+                yield
+            yield
         self._gone = {key: free_at for key, free_at in self._gone.items() if key in self._of_client}
+
+    def _expired(self, group: str, now: float) -> list[QueueId]:
+        """Return the first queues of a group whose locks have expired."""
+        held = self._held.get(group, {})
+        return [queue for queue, (_, until) in islice(held.items(), _EXPIRED_A_STEP) if until <= now]
 
     def _lock(self, group: str, client_id: str, queue: QueueId, now: float) -> bool:
         holder = self._held.get(group, {}).get(queue)
@@ -161,7 +174,9 @@ class GroupLocks:
             self._free(group, queue)
             self._of_client.setdefault((group, client_id), {})[queue] = None
             self._count += 1
-        self._held.setdefault(group, {})[queue] = (client_id, now + LIFE_SECONDS)
+        held = self._held.setdefault(group, {})
+        held.pop(queue, None)
+        held[queue] = (client_id, now + LIFE_SECONDS)
 
     def _free(self, group: str, queue: QueueId) -> None:
         held = self._held.get(group, {})

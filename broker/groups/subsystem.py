@@ -28,6 +28,7 @@ class GroupSubsystem(Subsystem):
 
     def __init__(self, context: BrokerContext) -> None:
         self._loop = context.loop
+        self._turns = context.turns
         self._role = context.role
         self.clients = ClientTable(context.loop.time, self._on_members_changed, self._on_consumer_gone)
         self.locks = GroupLocks(context.loop.time, context.config.lock_grace_ms / 1000)
@@ -98,8 +99,11 @@ class GroupSubsystem(Subsystem):
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
         """Forget clients and locks that are not renewed; give the master what a slave keeps for it."""
-        expire = (_EXPIRE_SECONDS, self.clients.expire), (_EXPIRE_SECONDS, self.locks.expire)
-        return *expire, (_HAND_OVER_SECONDS, self.kept_offsets.hand_over)
+        return (_EXPIRE_SECONDS, self._expire), (_HAND_OVER_SECONDS, self.kept_offsets.hand_over)
+
+    def _expire(self) -> None:
+        self._turns.run_steps(self.clients.expire())
+        self._turns.run_steps(self.locks.expire())
 
     def lead(self) -> None:
         """Wait for the consumers that have locked queues and are not connected to this node or one that follows it."""

@@ -149,6 +149,24 @@ async def test_a_list_has_at_most_so_many_elements(client: MemoryClient, code: i
     assert f"{name} has {most + 1} elements, {most} are the most" in (refused.remark or "")
 
 
+async def test_a_list_that_is_too_long_is_refused_before_it_is_parsed(client: MemoryClient) -> None:
+    for code, body in (
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, b'"groupName"' * (LISTED_MAX + 1)),
+        (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, b'"topicName"' * (LISTED_MAX + 1)),
+        (RequestCode.LOCK_BATCH_MQ, b'"queueId"' * (QUEUES_MAX + 1)),
+    ):
+        refused = await client.ask(code, None, body)
+        assert "are the most: send several requests" in (refused.remark or "")
+
+
+def test_the_groups_of_a_heartbeat_are_read_one_a_step() -> None:
+    entries = [{"groupName": f"g{number}"} for number in range(100)]
+    steps = clients.Heartbeat.from_json(
+        {"clientID": "c", "producerDataSet": entries[:40], "consumerDataSet": entries[40:]}
+    )
+    assert len(list(steps)) == 100
+
+
 async def test_a_heartbeat_creates_at_most_so_many_groups_and_the_next_one_goes_on(
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,11 +30,13 @@ class Desk:
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.failures: list[str] = []
+        self.unsettled = 0
         self.long = LongRequests(
             TurnQueue(asyncio.get_running_loop()),
             lambda _connection, _command, error: self.failures.append(str(error)),
             lambda: 0,
             lambda _connection, _before: None,
+            lambda: self.unsettled,
         )
 
     def steps(self, name: str, count: int = 3, step_s: float = 0.003) -> Iterator[None]:
@@ -104,6 +106,25 @@ async def test_what_a_step_raises_is_handed_on_and_the_next_is_served() -> None:
     desk.begin(one, desk.steps("b"))
     await eventually(lambda: "B" in desk.seen)
     assert desk.failures == ["no topic"]
+
+
+async def test_one_that_changes_tables_waits_until_most_of_that_is_committed() -> None:
+    desk = Desk()
+
+    def changes() -> Iterator[None]:
+        for name in "abcd":
+            desk.seen.append(name)
+            desk.unsettled += 40 << 10
+            yield
+
+    desk.begin(connection(), changes())
+    desk.begin(connection(), desk.steps("x"))  # changes nothing, so it does not wait
+    await eventually(lambda: "X" in desk.seen)
+    assert desk.seen == ["a", "b", "x", "x", "x", "X"]
+    desk.unsettled = 40 << 10
+    await eventually(lambda: "c" in desk.seen)
+    desk.unsettled = 0
+    await eventually(lambda: "d" in desk.seen)
 
 
 async def test_requests_and_their_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

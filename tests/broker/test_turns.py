@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,6 +61,24 @@ async def test_a_read_put_off_comes_in_a_later_turn() -> None:
     turns.run_later(lambda: seen.append("a"))
     assert seen == []
     await eventually(lambda: seen == ["a"])
+
+
+async def test_steps_are_taken_a_slice_at_a_time() -> None:
+    loop = asyncio.get_running_loop()
+    turns, seen = TurnQueue(loop), list[str]()
+
+    def steps() -> Iterator[None]:
+        for name in "abc":
+            seen.append(name)
+            loop.call_soon(seen.append, "turn")
+            spin()
+            yield
+
+    turns.run_steps(steps())
+    assert seen == []
+    await eventually(lambda: len(seen) == 6)
+    assert [name for name in seen if name != "turn"] == ["a", "b", "c"]
+    assert seen.index("turn") < seen.index("c")
 
 
 @with_small_scans

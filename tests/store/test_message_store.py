@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,16 @@ async def test_a_closed_store_refuses(rig: Rig) -> None:
 # -- following
 
 
+class Slow(Recorder):
+    """A listener that each record keeps busy for a slice."""
+
+    def on_state_record(self, physical_offset: int, record: memoryview) -> None:
+        super().on_state_record(physical_offset, record)
+        end = time.thread_time() + message_store.SLICE_S * 1.5
+        while time.thread_time() < end:
+            pass
+
+
 def receive(rig: Rig, *bodies: bytes, topic: str = "T", start: int = 0, tags: str | None = None) -> None:
     """Records that a leader wrote."""
     drafts = [queued(rig.queue(topic), body, tags=tags) for body in bodies]
@@ -215,6 +226,18 @@ async def test_a_long_walk_gives_the_loop_its_turn(tmp_path: Path, monkeypatch: 
     assert 0 < rig.queue().max_offset < 300
     await eventually(lambda: rig.queue().max_offset == 300)
     assert rig.store.dispatched_offset == rig.log.confirm_offset
+
+
+async def test_one_record_that_takes_its_listener_long_is_a_slice_of_its_own(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, MemoryLog(FOLLOWING))
+    rig.store.watch_topic("T")
+    rig.store.add_listener(slow := Slow())
+    rig.store.start()
+    receive(rig, *[b"x"] * 10)
+    rig.log.confirm()
+    assert len(slow.of("state")) == 1
+    await eventually(lambda: len(slow.of("state")) == 10)
+    assert rig.bodies() == [b"x"] * 10
 
 
 async def test_a_new_leader_takes_messages_only_when_everything_confirmed_is_dispatched(

@@ -143,18 +143,26 @@ def request_json(command: Command) -> Any:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not JSON: {error}") from error
 
 
-def listed_json(command: Command, name: str) -> list[Any]:
+def listed_json(command: Command, name: str, key: str) -> list[Any]:
     """Return a list, of 1 to `LISTED_MAX` elements, that is a member of a request's JSON body.
+
+    Each element has this key; so a list that is too long is refused before it is parsed.
 
     Raises:
         Refusal: MALFORMED_FIELD, names the member or the place of the fault; INVALID_PARAMETER, the list is too long.
     """
+    check_keys(command, name, key)
     body = request_json(command)
     found = body.get(name) if isinstance(body, dict) else None
     if not isinstance(found, list) or not found:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: {name} is {str(found)[:_SHOWN_MAX]!r}, not a list")
     check_count(command, name, len(found))
     return found
+
+
+def check_keys(command: Command, name: str, key: str, most: int = LISTED_MAX) -> None:
+    """As `check_count` for a list whose elements each have this key, before the body is parsed."""
+    check_count(command, name, bytes(command.body).count(f'"{key}"'.encode()), most)
 
 
 def check_count(command: Command, name: str, count: int, most: int = LISTED_MAX) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.admin import registration_bodies
 from broker.admin.registration import Announcement, NameserverLinks
 from broker.config import BrokerConfig
 from broker.role import Role
@@ -232,6 +233,20 @@ async def test_topics_are_shown_with_no_more_than_the_whole_broker_allows(
     await eventually(lambda: len(namesrv.registrations) == 2)
     assert {row["perm"] for row in told_topics(namesrv.registrations[-1]).values()} == {4}
     await registration.close()
+
+
+async def test_the_loop_has_its_turns_while_all_of_many_topics_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration_bodies, "_SLICE_S", 0.0)
+    topics = {f"t{number}": topic(f"t{number}") for number in range(20)}
+    bodies, turns = registration_bodies.RegistrationBodies(lambda: 6), 0
+    writing = asyncio.ensure_future(bodies.whole(topics, DataVersion(1, 5, 3)))
+    while not writing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= len(topics)
+    assert told_topics(Command(103, body=writing.result())).keys() == topics.keys()
+    left = await bodies.whole({"t1": topics["t1"]}, DataVersion(2, 5, 3))
+    assert told_topics(Command(103, body=left)).keys() == {"t1"}
 
 
 async def test_a_refused_registration_is_tried_again(namesrv: ScriptedNameServer, remoting: RemotingClient) -> None:

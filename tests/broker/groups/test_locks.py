@@ -1,6 +1,7 @@
 """Queue locks of orderly consumers."""
 
 import asyncio
+from itertools import pairwise
 
 import orjson
 import pytest
@@ -233,8 +234,21 @@ def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPa
     assert locks.lock("h", "b", queues[2:]) == queues[2:3]
     locks.left("h", "b")
     now[0] = 61
-    locks.expire()
+    assert len(list(locks.expire())) > 0
     assert locks.lock("g", "c", queues) == queues[:3]
+
+
+def test_locks_expire_a_few_a_step_and_those_renewed_since_stay() -> None:
+    now = [0.0]
+    locks = GroupLocks(lambda: now[0])
+    queues = [QueueId("T", "b", number) for number in range(1000)]
+    locks.lock("g", "c", queues)
+    now[0] = 30
+    locks.lock("g", "c", queues[:100])
+    now[0] = 61
+    counts = [sum(len(held) for _, _, held in locks.held()) for _ in locks.expire()]
+    assert [had - left for had, left in pairwise([1000, *counts])] == [128] * 7 + [4, 0]
+    assert list(locks.held()) == [("g", "c", queues[:100])]
 
 
 class CountedId(str):
@@ -271,7 +285,7 @@ def test_a_queue_that_changes_hands_is_its_new_holders_alone(monkeypatch: pytest
     assert sorted(locks.held()) == [("g", "a", [Q1]), ("g", "b", [Q0])]
     now = 61.0
     assert locks.lock("g", "c", [Q0]) == [Q0]
-    locks.expire()
+    assert len(list(locks.expire())) > 0
     assert list(locks.held()) == [("g", "c", [Q0])]
     locks.left("g", "a")
     assert locks.lock("g", "d", [Q0, Q1]) == [Q1]
