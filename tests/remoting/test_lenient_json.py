@@ -103,6 +103,18 @@ def test_wide_standard_json_is_read_whatever_is_in_its_texts() -> None:
     assert loads(b'"' + b"[{" * 1000 + b'"') == "[{" * 1000
 
 
+@pytest.mark.parametrize("before", [b"", b'{"a":[{}]},' * 100, b'"[",' * 70, b'{"a":[1],"a":0},'])
+def test_json_nests_as_deep_as_it_may_whatever_lies_beside(before: bytes) -> None:
+    for depth in (DEPTH_MAX - 1, DEPTH_MAX, DEPTH_MAX + 1):
+        for last in (b"[]", b"[{}]", b"0"):
+            text = b"[" + before + b"[" * depth + last + b"]" * depth + b"]"
+            if depth + (1 + last.count(b"[") + last.count(b"{")) <= DEPTH_MAX + 1:
+                assert loads(text)
+            else:
+                with pytest.raises(JsonError, match="nested deeper"):
+                    loads(text)
+
+
 @pytest.mark.parametrize("part", [b"[],", b"0,", b'":",', b'{"":0},'])
 def test_json_of_too_many_parts_is_refused_before_it_is_parsed(part: bytes) -> None:
     count = MARKS_MAX // sum(map(part.count, b"[{,:"))

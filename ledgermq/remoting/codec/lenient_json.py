@@ -69,7 +69,7 @@ def loads(data: Data, marks_max: int = MARKS_MAX) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         return _Parser(_text(data), _to_number).whole()
-    if _count(data, "[{") > DEPTH_MAX and _is_deep(value):  # its depth is at most its opening brackets
+    if (opened := _count(data, "[{")) > DEPTH_MAX and _is_deep(value, opened):
         raise JsonError(0, f"nested deeper than {DEPTH_MAX}")
     return value
 
@@ -82,19 +82,28 @@ def _count(data: Data, marks: str) -> int:
     return sum(map(whole.count, marks.encode()))
 
 
-def _is_deep(value: Any) -> bool:
-    """Whether a list or object is nested in more than `DEPTH_MAX` others; without recursion, to spare the stack."""
+def _is_deep(value: Any, most: int) -> bool:
+    """Whether a list or object is nested in more than `DEPTH_MAX` others; without recursion, to spare the stack.
+
+    There are at most `most` of them. Once so many are found, the last ones, mostly the widest level, are not looked at.
+    """
     level = [value]
-    for _ in range(DEPTH_MAX + 1):
-        level = [
-            member
-            for outer in level
-            for member in (outer.values() if type(outer) is dict else outer)
-            if type(member) is dict or type(member) is list
-        ]
-        if not level:
+    for _ in range(DEPTH_MAX):
+        most -= len(level)
+        level = _inner(level)
+        if not level or len(level) == most:
             return False
-    return True
+    return bool(_inner(level))
+
+
+def _inner(outer: list[Any]) -> list[Any]:
+    """Return the lists and objects that these lists and objects have as members."""
+    return [
+        member
+        for one in outer
+        for member in (one.values() if type(one) is dict else one)
+        if type(member) is dict or type(member) is list
+    ]
 
 
 def loads_numbers_as_text(data: Data) -> Any:
