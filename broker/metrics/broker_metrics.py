@@ -162,6 +162,9 @@ def _register_clients(registry: Registry, parts: Parts, server: RemotingServer) 
     registry.gauge("ledgermq_unfinished_bytes", "Bytes of requests that came in part, but 64 KiB of each.").function(
         lambda: server.connections.unfinished_bytes
     )
+    registry.gauge("ledgermq_buffered_bytes", "Unsent, unserved and unfinished bytes: they have one budget.").function(
+        lambda: server.line.buffered_bytes
+    )
     register_quotas(registry, parts.quotas)
     registry.counter(
         "ledgermq_postponed_dropped_total",

@@ -450,7 +450,9 @@ class Connection(asyncio.Protocol):
             count = self._serve_read(data, FEW)
         else:
             self._unparsed.append(memoryview(data))
-        if line is not None and (self._has_unserved or (size >= FULL_READ_BYTES and not line.may_read_more(self))):
+        if line is not None and (
+            self._has_unserved or line.pauses(size) or (size >= FULL_READ_BYTES and not line.may_read_more(self))
+        ):
             if self._has_unserved:
                 self._count_unserved(self._unserved_bytes + size)
             line.join(self)

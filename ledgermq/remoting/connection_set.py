@@ -47,6 +47,10 @@ class ConnectionSet:
     def unfinished_bytes(self) -> int:
         return sum(connections._unfinished_bytes for connections in self._all)
 
+    def held_bytes(self) -> int:
+        """Return the bytes of unfinished frames and of unread answers."""
+        return self.unfinished_bytes + self.output.spent_bytes
+
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._open))
 

@@ -56,7 +56,10 @@ class RemotingServer:
         self._tls = tls
         self._takes_plain = takes_plain
         self._quotas = quotas
-        self.line: ServingLine = ServingLine() if beside is None else beside.line
+        budget_bytes = self._limits.unfinished_bytes + self._limits.output_all_bytes
+        self.line: ServingLine = (
+            ServingLine(self.connections.held_bytes, budget_bytes) if beside is None else beside.line
+        )
         self._server: asyncio.Server | None = None
         self._door: TlsListener | None = None
 

@@ -11,7 +11,7 @@ from dledger.core.messages import InstallRequest
 from dledger.peers import wire
 from ledgermq.remoting.codec.codes import ResponseCode
 from tests.attacks.innocent import TOPIC
-from tests.attacks.large_requests import ask_at_once, ask_for_much, flood_offsets, flood_one_way
+from tests.attacks.large_requests import ask_at_once, ask_for_much, flood_offsets, flood_one_way, make_topic
 from tests.attacks.scene import Scene, send
 from tests.fuzz.frames import by_server
 from tests.fuzz.nodes import LIMIT_S
@@ -19,6 +19,7 @@ from tests.fuzz.nodes import LIMIT_S
 MIB: Final = 1 << 20
 _BIG: Final = 4 * MIB - 1000
 _UNKNOWN: Final = 9998
+_TAGGED_QUEUES: Final = 8
 _REQUEST_CPU_S: Final = 0.3
 _NUMBERS: Final = ("2147483647", "-2147483648", "9223372036854775807")
 _TEXTS: Final = ("||" * 40_000, "a" * 100_000, "{" * 60_000, "( " * 8000, "1 " * 40_000, "%" * 50_000)
@@ -176,15 +177,18 @@ def _floods_at_once(scene: Scene) -> None:
 
 
 def _foreign_tags(scene: Scene) -> None:
-    """6,000 held pulls whose tag never comes, at a queue with 20 messages a second."""
+    """60,000 held pulls whose tag never comes, at eight queues with 5 messages a second."""
     sender = scene.stranger()
-    assert sender.ask(310, send("tags"), b"first").code == 0
-    readers = [scene.stranger() for _ in range(6)]
-    for one in readers:
-        one.socket.sendall(b"".join(one.frame(11, pull("tags", 1, wanted="never")) for _ in range(1000)))
-    for _ in range(40):
-        assert sender.ask(310, send("tags"), b"x").code == 0
-        time.sleep(0.05)
+    make_topic(sender, "tags", _TAGGED_QUEUES)
+    for number in range(60):
+        one = scene.stranger()
+        fields = pull("tags", 0, wanted="never") | {"queueId": str(number % _TAGGED_QUEUES)}
+        one.socket.sendall(b"".join(one.frame(11, fields) for _ in range(1000)))
+        one.ask(_UNKNOWN)  # all before was read
+    assert scene.group.metric("B", "ledgermq_long_polls_held") == 60_000
+    for number in range(20):
+        assert sender.ask(310, send("tags") | {"e": str(number % _TAGGED_QUEUES)}, b"x").code == 0
+        time.sleep(0.2)
 
 
 def _every_field(scene: Scene) -> None:
@@ -242,10 +246,11 @@ ATTACKS: Final[dict[str, Attack]] = {
         descriptors=400,
     ),
     "foreign-tags": Attack(
-        "6,000 held pulls whose tag never comes, 20 messages a second",
+        "60,000 held pulls whose tag never comes, at eight queues with 5 messages a second",
         _foreign_tags,
-        "4 ms a turn",
+        "4 ms a turn; 1000 of a connection for a queue, 10,000 of a queue",
         leader_cpu_s=12,
+        leader_mib=200,
     ),
     "large-requests": Attack(
         "19 large requests one after the other: heartbeats, batches, locks, lists, moves of offsets",

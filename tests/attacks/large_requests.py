@@ -14,11 +14,11 @@ _WIDE: Final = "wide"
 _ANSWER_LIMIT_S: Final = 120.0
 
 
-def make_wide_topic(stranger: Stranger) -> None:
-    """A topic of 65,536 queues, which anybody may create."""
+def make_topic(stranger: Stranger, name: str, queues: int) -> None:
+    """A topic, which anybody may create."""
     answer = stranger.ask(
         17,
-        {"topic": _WIDE, "defaultTopic": "TBW102", "readQueueNums": str(_QUEUES), "writeQueueNums": str(_QUEUES),
+        {"topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
          "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"},
     )  # fmt: skip
     assert answer.code == 0, answer.remark
@@ -92,7 +92,7 @@ def requests() -> Iterator[tuple[str, Request]]:
 
 def ask_for_much(scene: Scene) -> None:
     """Each of the requests, one after the other, from a connection of its own."""
-    make_wide_topic(scene.stranger())
+    make_topic(scene.stranger(), _WIDE, _QUEUES)
     for name, (code, ext, body) in requests():
         one = scene.stranger()
         one.socket.settimeout(_ANSWER_LIMIT_S)
@@ -101,7 +101,7 @@ def ask_for_much(scene: Scene) -> None:
 
 def ask_at_once(scene: Scene) -> None:
     """Twenty requests 202 for a wide topic on one connection, before any is answered."""
-    make_wide_topic(one := scene.stranger())
+    make_topic(one := scene.stranger(), _WIDE, _QUEUES)
     one.socket.settimeout(_ANSWER_LIMIT_S)
     for _ in range(20):
         one.say(202, {"topic": _WIDE})

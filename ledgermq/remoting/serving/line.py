@@ -14,12 +14,17 @@ are processor time, so that a busy machine does not make turns, and with them ba
 What was read and is not served entirely has a budget of bytes: above it no connection is read on, above twice as much
 the one that sent the last is closed. Requests are parsed `PIECE_BYTES` at a time, since they take up to five times as
 much memory.
+
+All that is held for connections has one budget, too: these bytes, those of frames that came in part, and those of
+answers that are unread. Above it no connection is read on behind a read that is not small.
 """
 
 import asyncio
 import logging
+import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
@@ -56,12 +61,19 @@ class Waiting(Protocol):
 class ServingLine:
     """The connections of one listener that wait to be served, in order. Use it on the loop's thread only.
 
+    Args:
+        held: returns the bytes that are held for connections otherwise.
+        budget_bytes: of these and the unserved ones. It is above what is held otherwise for long, so that reading goes
+            on when the line is served.
+
     Attributes:
         unserved_bytes: of reads that are not served entirely.
         closed_count: connections closed because there was too much of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, held: Callable[[], int] = lambda: 0, budget_bytes: int = sys.maxsize) -> None:
+        self._held = held
+        self._budget_bytes = budget_bytes
         self._waiting: dict[Waiting, None] = {}
         self._to_read: dict[Waiting, None] = {}
         self._read_ends: dict[Waiting, float] = {}  # of those with full reads in this turn of the loop
@@ -71,6 +83,15 @@ class ServingLine:
         self._refusals = RateLimitedLog(logging.getLogger(__name__))
         self.unserved_bytes = 0
         self.closed_count = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """All that is held for connections."""
+        return self.unserved_bytes + self._held()
+
+    def pauses(self, size: int) -> bool:
+        """Whether a connection is not read on behind a read of so many bytes, since too much is held for all."""
+        return size > SMALL_READ_BYTES and self.buffered_bytes > self._budget_bytes
 
     def takes(self, size: int) -> bool:
         """Whether a read of so many bytes is parsed and served at once."""
@@ -111,7 +132,7 @@ class ServingLine:
 
     def may_read(self, connection: Waiting) -> bool:
         """Whether it may read on. If not, its `read_on` is called when there is room."""
-        if self.unserved_bytes <= _UNSERVED_MAX_BYTES:
+        if self.unserved_bytes <= _UNSERVED_MAX_BYTES and self.buffered_bytes <= self._budget_bytes:
             return True
         self._to_read[connection] = None
         self._rest()
@@ -132,7 +153,8 @@ class ServingLine:
     def _let_read(self) -> None:
         """Read on from as many connections as there is room for, those that wait longest first."""
         self._is_resting = False
-        room = (_UNSERVED_MAX_BYTES - self.unserved_bytes) // _READ_MAX_BYTES
+        left = min(_UNSERVED_MAX_BYTES - self.unserved_bytes, self._budget_bytes - self.buffered_bytes)
+        room = left // _READ_MAX_BYTES
         for connection in list(islice(self._to_read, max(0, room))):
             del self._to_read[connection]
             connection.read_on()

@@ -209,3 +209,32 @@ async def test_above_its_budget_nothing_more_is_read_and_above_twice_the_sender_
     await eventually(lambda: wire.calls[-1] == "resume")
     held[1][0].go_on()
     await eventually(lambda: not shared.unserved_bytes)
+
+
+async def test_above_the_budget_of_all_nothing_is_read_behind_reads_that_are_not_small() -> None:
+    held = [0]
+    shared = ServingLine(lambda: held[0], 1000)
+    small, large = (encode(Command(7, 1, body=bytes(size))) for size in (100, SMALL_READ_BYTES + 1))
+    few, much = (connect(Handler(), shared) for _ in range(2))
+    much[0].data_received(large)
+    assert much[1].calls[-1:] != ["pause"]
+    held[0] = 1001
+    assert shared.buffered_bytes == 1001
+    few[0].data_received(small)
+    much[0].data_received(large)
+    await turns(20)
+    assert ("pause" in few[1].calls, much[1].calls[-1]) == (False, "pause")
+    held[0] = -line._READ_MAX_BYTES
+    await eventually(lambda: much[1].calls[-1] == "resume")
+
+
+async def test_unfinished_frames_and_unread_answers_are_in_the_budget_of_all(serve: Serve, dial: Dial) -> None:
+    server, handler = await serve(Limits(unfinished_bytes=1 << 20, output_all_bytes=8 << 20))
+    handler.serve = lambda connection, command: connection.respond(command, 0, body=bytes(6 << 20))
+    unread, unfinished = await dial(server), await dial(server)
+    unread.send(Command(7, 1))
+    await eventually(lambda: server.connections.output.spent_bytes > 1 << 20)
+    unfinished.writer.write(encode(Command(7, 1, body=bytes(500_000)))[:-1])
+    await eventually(lambda: server.connections.unfinished_bytes > 400_000)
+    assert server.line.buffered_bytes == server.connections.output.spent_bytes + server.connections.unfinished_bytes
+    assert server.connections.held_bytes() == server.line.buffered_bytes
