@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import itertools
 import sys
 from collections.abc import Iterator
 from unittest import mock
@@ -34,15 +35,14 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests with processes first, and give each test its limit, longer on a slow machine.
+@pytest.hookimpl(trylast=True)  # behind the selection by markers, which folders add, too
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test its limit, longer on a slow machine, and put the tests with processes first.
 
-    It is `STRANGER_TEST_S` with programs of others, else the test's own or `TEST_S`.
-
-    pytest-xdist gives each worker a run of tests, and takes from its end for workers that have done theirs. So tests
-    with processes, which wait a lot, stay together in one worker, where they share clusters, and none comes last.
+    The limit is `STRANGER_TEST_S` with programs of others, else the test's own or `TEST_S`.
     """
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = in_lanes(items, workers)
     for item in items:
         own = item.get_closest_marker("timeout")
         if item.get_closest_marker("java") or item.get_closest_marker("go"):
@@ -51,6 +51,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_S))
         elif SLOWNESS > 1:
             item.add_marker(pytest.mark.timeout(own.args[0] * SLOWNESS), append=False)
+
+
+def in_lanes(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Order tests so that half of the workers begin with tests with processes, and none comes last.
+
+    pytest-xdist gives each worker a run of tests, all of about the same length, and takes from its end for workers
+    that have done theirs. Tests with processes mostly wait: workers with them leave the processors to the others. Tests
+    of one folder stay together, since they share clusters.
+    """
+    folders: dict[str, list[pytest.Item]] = {}
+    others = []
+    for item in items:
+        if item.get_closest_marker("cluster") is None:
+            others.append(item)
+        else:
+            folders.setdefault(item.nodeid.split("/")[1], []).append(item)
+    lanes: list[list[pytest.Item]] = [[] for _ in range(max(1, workers // 2))]
+    for tests in sorted(folders.values(), key=len, reverse=True):
+        min(lanes, key=len).extend(tests)
+    ordered: list[pytest.Item] = []
+    rest = iter(others)
+    for number in range(workers):
+        end = len(ordered) + (len(items) - len(ordered)) // (workers - number)
+        ordered += lanes[number] if number < len(lanes) else []
+        ordered += itertools.islice(rest, max(0, end - len(ordered)))
+    return [*ordered, *rest]
 
 
 @pytest.fixture(scope="session", autouse=True)
