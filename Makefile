@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INPUT ?=
 SEEDS ?= 20000
 STACK_SEEDS ?= 1000
-JOBS ?= 3
+JOBS ?= 4
 IMAGES ?= 50
 ROUNDS ?= 100
 MINUTES ?= 5
@@ -22,17 +22,18 @@ help: ## these words
 
 install: $(BIN)/.dev ## the virtual environment .venv, with the tools of a developer
 
-# Stamps: what users run needs the package only; what developers run needs the dev extra too.
+# Stamps: what users run needs the package only; what developers run needs the dev extra too. Python compiles the modules
+# that are used when they are first imported; pip would compile all.
 $(BIN)/python:
 	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON3" >&2; exit 2; }
 	$(PYTHON3) -m venv $(VENV)
 
 $(BIN)/.runtime: pyproject.toml server/pyproject.toml | $(BIN)/python
-	$(BIN)/pip install -q --disable-pip-version-check -e . -e server
+	$(BIN)/pip install -q --no-compile --disable-pip-version-check -e . -e server
 	@touch $@
 
 $(BIN)/.dev: pyproject.toml server/pyproject.toml | $(BIN)/python
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]' -e server
+	$(BIN)/pip install -q --no-compile --disable-pip-version-check -e '.[dev]' -e server
 	@touch $@ $(BIN)/.runtime
 
 demo: $(BIN)/.runtime ## the main job: a file through three brokers, the leader killed in mid-stream, everything verified (INPUT=file)

@@ -42,6 +42,7 @@ def run_java_broker(directory: Path) -> Iterator[str]:
     """Address of the nameserver, once the broker takes messages; stops both at the end."""
     settings = [word for key, value in SETTINGS.items() for word in ("--conf", f"{key}={value}")]
     words = ["run", "single", "--dir", str(directory / "java"), "--base-port", str(free_block(PORTS)), "--heap", "384m"]
+    words += ["--java-opt=-XX:TieredStopAtLevel=1", "--java-opt=-XX:+UseSerialGC"]  # a short life: compile little
     log = directory / "java.log"
     with log.open("w") as errors:
         process = subprocess.Popen(

@@ -1,10 +1,14 @@
-"""The simulation must be able to fail: each seeded bug is found, and the healthy core passes the very same seeds."""
+"""The simulation must be able to fail: each seeded bug is found, and the healthy core passes the very same seeds.
+
+Those that are among `SEEDS` it passes in `test_seeds.py`, once for all bugs.
+"""
 
 import pytest
 
 from chaos.sim.errors import Violation
 from chaos.sim.run import run_seed
 from tests.sim.mutants import MUTANTS, Mutant
+from tests.sim.test_seeds import SEEDS
 
 SEED_LIMIT = 80
 
@@ -24,4 +28,5 @@ def first_violation(mutant: Mutant) -> tuple[int, Violation]:
 def test_the_simulation_finds_a_seeded_bug_that_the_healthy_core_does_not_have(mutant: Mutant) -> None:
     seed, violation = first_violation(mutant)
     assert violation.code in mutant.codes, f"seed {seed}: {violation}"
-    assert run_seed(seed).event_count > 0
+    if seed not in SEEDS:
+        assert run_seed(seed).event_count > 0
