@@ -96,6 +96,7 @@ class Connection(asyncio.Protocol):
     _throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
     _unfinished_bytes = 0  # as `unfinished` knows them
     _unserved_bytes = 0  # of reads that are not served entirely, as the line knows
+    _malformed: FrameError | None = None  # behind the requests of the backlog
     _close_reason = ""
     told_peer: Host | None = None
     """The other end, as a trusted proxy says; set before the connection is made."""
@@ -444,6 +445,8 @@ class Connection(asyncio.Protocol):
         """Serve every whole frame, now or in line; then close if a frame is malformed."""
         self._last_input = self._last_move = self._loop.time()
         line, count, size = self._line, 0, len(data)
+        if self._malformed is not None:
+            return
         if line is None:
             count = self._serve_read(data, sys.maxsize)
         elif not self._has_unserved and line.takes(size):
@@ -489,6 +492,9 @@ class Connection(asyncio.Protocol):
             self._count_traffic(self._quotas, 0, len(few) - put_back)
         if self._has_unserved:
             return True
+        if self._malformed is not None:
+            self._refuse_frame(self._malformed)
+            return False
         self._count_unserved(0)
         self.read_on()
         return False
@@ -564,9 +570,10 @@ class Connection(asyncio.Protocol):
         count = len(commands)
         if self._backlog:  # without a line, and reading was paused just now
             self._backlog += commands
-        elif count > at_once_max and error is None:
-            self._backlog, count = commands, 0
+        elif count > at_once_max:
+            self._backlog, self._malformed = commands, error
             serve_for_a_slice(self)
+            return 0
         else:
             self._take(commands)
             if self._line is not None:
@@ -576,16 +583,13 @@ class Connection(asyncio.Protocol):
         return count
 
     def _parse_piece(self) -> None:
-        """Parse some of the reads that wait; behind a malformed frame the connection is closed."""
+        """Parse some of the reads that wait, up to a malformed frame."""
         read = self._unparsed[0]
         piece, rest = bytes(read[:PIECE_BYTES]), read[PIECE_BYTES:]
         self._unparsed[:1] = [rest] if rest else []
-        commands, error = self._parse(piece)
-        if error is None:
-            self._backlog = commands
-            return
-        self._take_or_end(commands)
-        self._refuse_frame(error)
+        self._backlog, self._malformed = self._parse(piece)
+        if self._malformed is not None:
+            self._unparsed.clear()
 
     def _count_unserved(self, size: int) -> None:
         change, self._unserved_bytes = size - self._unserved_bytes, size

@@ -48,6 +48,24 @@ async def test_all_is_served_of_a_peer_that_sends_much_and_closes(serve: Serve, 
     await eventually(lambda: len(handler.requests) == _MANY and len(handler.closed) == 1)
 
 
+@pytest.mark.parametrize("in_line", [False, True])
+async def test_requests_before_a_malformed_frame_are_served_in_slices_too(
+    in_line: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_SLICE_S", 0.0)
+    monkeypatch.setattr(line, "_TURN_S", 0.0)
+    handler, shared = Handler(), ServingLine()
+    if in_line:
+        monkeypatch.setattr(shared, "takes", lambda _size: False)
+    one, _ = connect(handler, shared)
+    one.data_received(encode(Command(7, 1, flag=ONEWAY_FLAG)) * _MANY + bytes(8))
+    assert len(handler.requests) <= FEW
+    one.data_received(encode(Command(7, 2, flag=ONEWAY_FLAG)))
+    await eventually(lambda: one.is_closed)
+    assert [command.opaque for _, command in handler.requests] == [1] * _MANY
+    assert shared.unserved_bytes == 0
+
+
 async def test_nothing_that_waits_in_line_is_served_while_a_connection_is_held_back(serve: Serve, dial: Dial) -> None:
     server, handler = await serve()
     flood = await dial(server)
