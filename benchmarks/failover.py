@@ -1,6 +1,6 @@
 """How long is a cluster without an acknowledgement when its leader dies? Many kills, one line of JSON.
 
-    python benchmarks/failover.py --kills 30 [--fault kill|pause] [--rate 1000]
+    python -m benchmarks.failover --kills 30 [--fault kill|pause] [--rate 1000]
 
 Each round sends at a fixed rate (open loop, the load generator of benchmarks/peers), breaks the leader, and afterwards
 reads everything back; the broken node is mended before the next round.
@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import platform
-import signal
 import statistics
 import subprocess
 import sys
@@ -19,8 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.node_process import LEDGERMQ, cluster
+
 HERE = Path(__file__).resolve().parent
-LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 # what is under way to a paused leader is given up after seconds: acknowledgements must still flow then
 SECONDS = {"kill": 6.0, "pause": 12.0}
 MEND = {"kill": ("start", "dead"), "pause": ("resume", "paused")}
@@ -34,9 +34,9 @@ def build_generator(folder: Path) -> Path:
     return out
 
 
-def run_round(load: Path, namesrv: str, directory: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def run_round(load: Path, namesrv: str, directory: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """One fault under load; what the generator found."""
-    fault = " ".join([*LEDGERMQ, "cluster", arguments.fault, "leader", "--dir", str(directory)])
+    fault = " ".join([*LEDGERMQ, "cluster", arguments.fault, "leader", "--dir", directory])
     words = [str(load), "failover", "--namesrv", namesrv, "--rate", str(arguments.rate), "--settle", "30"]
     words += ["--seconds", str(arguments.seconds), "--fault", fault, "--fault-at", str(arguments.seconds / 3)]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -44,7 +44,7 @@ def run_round(load: Path, namesrv: str, directory: Path, arguments: argparse.Nam
         raise SystemExit(f"failover: {done.stderr.strip()}")
     found: dict[str, Any] = json.loads(done.stdout)
     subprocess.run(
-        [*LEDGERMQ, "cluster", *MEND[arguments.fault], "--dir", str(directory)], check=True, stdout=subprocess.DEVNULL
+        [*LEDGERMQ, "cluster", *MEND[arguments.fault], "--dir", directory], check=True, stdout=subprocess.DEVNULL
     )
     time.sleep(REST_S)  # the node catches up before it may be the next one's only follower
     return found
@@ -81,23 +81,13 @@ def main() -> int:
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     arguments.seconds = arguments.seconds or SECONDS[arguments.fault]
-    with tempfile.TemporaryDirectory(prefix="ledgermq-failover-") as scratch:
-        load, directory = build_generator(Path(scratch)), Path(scratch) / "cluster"
-        words = [*LEDGERMQ, "cluster", "up", "--mode", "raft", "--dir", str(directory), "--json"]
-        for setting in arguments.conf:
-            words += ["--conf", setting]
-        up = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        try:
-            assert up.stdout is not None, "stdout is a pipe"
-            namesrv = json.loads(up.stdout.readline() or sys.exit("failover: the cluster did not come up"))["namesrv"]
-            rounds = []
-            for number in range(arguments.kills):
-                rounds.append(run_round(load, namesrv, directory, arguments))
-                gap = rounds[-1]["longest_gap_ms"]
-                print(f"round {number + 1}: {gap:.0f} ms, lost {rounds[-1]['lost_acked']}", file=sys.stderr, flush=True)
-        finally:
-            up.send_signal(signal.SIGTERM)
-            up.wait(60)
+    rounds: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch, cluster("raft", *arguments.conf) as found:
+        load = build_generator(Path(scratch))
+        for number in range(arguments.kills):
+            rounds.append(run_round(load, found["namesrv"], found["dir"], arguments))
+            gap = rounds[-1]["longest_gap_ms"]
+            print(f"round {number + 1}: {gap:.0f} ms, lost {rounds[-1]['lost_acked']}", file=sys.stderr, flush=True)
     result = summary(rounds, arguments)
     print(json.dumps(result))
     return 1 if result["lost_acked"] else 0

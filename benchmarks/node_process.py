@@ -1,17 +1,16 @@
 """A node of ours in a process of its own, for benchmarks that look at one from outside."""
 
 import contextlib
-import json
 import os
 import resource
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from ledgermq.testing.cluster import start_cluster, stop_cluster
 
 LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -48,17 +47,13 @@ class Pair:
 @contextlib.contextmanager
 def cluster(mode: str, *settings: str) -> Iterator[dict[str, Any]]:
     """Starts one, with further settings `KEY=VALUE` of brokers; yields what it prints; ends it behind the block."""
+    words = [word for setting in settings for word in ("--conf", setting)]
     with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
-        words = [*LEDGERMQ, "cluster", "up", "--mode", mode, "--dir", f"{folder}/cluster", "--json"]
-        for setting in settings:
-            words += ["--conf", setting]
-        up = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        process, description = start_cluster(Path(folder, "cluster"), "--mode", mode, *words)
         try:
-            assert up.stdout is not None, "stdout is a pipe"
-            yield json.loads(up.stdout.readline() or sys.exit("the cluster did not come up"))
+            yield description
         finally:
-            up.send_signal(signal.SIGTERM)
-            up.wait(60)
+            stop_cluster(process)
 
 
 @contextlib.contextmanager

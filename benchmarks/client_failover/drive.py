@@ -20,6 +20,7 @@ again, and what was acknowledged and never delivered. A table is printed at the 
 """
 
 import argparse
+import asyncio
 import contextlib
 import importlib
 import json
@@ -44,8 +45,9 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "peers"), str(HERE.parent.parent)]
 
 from cli.cluster import control  # noqa: E402
+from ledgermq.client import Admin  # noqa: E402
+from ledgermq.testing.cluster import start_cluster, stop_cluster  # noqa: E402
 
-LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 RATE = 100
 WARM_S = 36.0  # clients ask for routes every 30 s: a producer knows followers from the second time on
 BACK_AFTER_S = 2.0
@@ -114,25 +116,10 @@ class Cluster:
     def __init__(self, directory: Path, settings: list[str], groups: int, nameservers: int) -> None:
         self.directory = directory
         self.groups = groups
-        words = [
-            *LEDGERMQ,
-            "cluster",
-            "up",
-            "--mode",
-            "raft",
-            "--groups",
-            str(groups),
-            "--nameservers",
-            str(nameservers),
-            "--dir",
-            str(directory),
-            "--json",
-        ]
-        for setting in settings:
-            words += ["--conf", setting]
-        self.up = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self.up.stdout is not None
-        self.namesrv: str = json.loads(self.up.stdout.readline())["namesrv"]
+        words = ["--mode", "raft", "--groups", str(groups), "--nameservers", str(nameservers)]
+        words += [word for setting in settings for word in ("--conf", setting)]
+        self.up, description = start_cluster(directory, *words)
+        self.namesrv: str = description["namesrv"]
 
     def ask(self, verb: str, node: str = "") -> Any:
         return control.ask(self.directory, verb, node)
@@ -178,18 +165,12 @@ class Cluster:
         self.ask("start", "dead")
 
     def close(self) -> None:
-        self.up.send_signal(signal.SIGTERM)
-        self.up.wait(60)
+        stop_cluster(self.up)
 
 
-def make_topic(namesrv: str, topic: str, queues: int) -> None:
-    code = (
-        "import asyncio, sys\nfrom ledgermq.client import Admin\n"
-        "async def main():\n  async with Admin(sys.argv[1]) as admin:\n"
-        "    await admin.create_topic(sys.argv[2], queue_count=int(sys.argv[3]))\n"
-        "asyncio.run(main())"
-    )
-    subprocess.run([sys.executable, "-c", code, namesrv, topic, str(queues)], check=True)
+async def make_topic(namesrv: str, topic: str, queues: int) -> None:
+    async with Admin(namesrv) as admin:
+        await admin.create_topic(topic, queue_count=queues)
 
 
 def run_round(
@@ -202,7 +183,7 @@ def run_round(
         consumers: dict[str, list[Client]] = {}
         for name in programs.words:
             topic, group = f"{fault}-{name}-{os.getpid()}-{number}", f"group-{fault}-{name}-{os.getpid()}-{number}"
-            make_topic(cluster.namesrv, topic, options.queues or QUEUES[cluster.groups > 1])
+            asyncio.run(make_topic(cluster.namesrv, topic, options.queues or QUEUES[cluster.groups > 1]))
             count = 2 if fault == "consumer" else 1
             running = programs.running
             consumers[name] = [

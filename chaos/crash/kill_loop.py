@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,9 +23,9 @@ from typing import Any
 from chaos.crash.errors import DisagreeError, Finding, LostError
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
 from ledgermq.remoting.route import MessageQueue
+from ledgermq.testing.cluster import start_cluster, stop_cluster
 from ledgermq.testing.control import ask
 
-_LEDGERMQ = (sys.executable, "-P", "-m", "ledgermq_server")
 _SENDERS = 16
 _LIMIT_S = 60.0
 _FOUND = 10
@@ -75,45 +74,24 @@ class Books:
                 raise LostError(f"{queue} lacks the offsets {gaps[:10]} below {end}")
 
 
-class BrokerProcess:
-    """A cluster of one broker, started and stopped by the command line."""
-
-    def __init__(self, mode: str, directory: Path) -> None:
-        self._directory = directory
-        words = ("up", "--mode", mode, "--nodes", "1", "--json", "--conf", "mappedFileSizeCommitLog=16777216")
-        self._up = subprocess.Popen(
-            [*_LEDGERMQ, "cluster", *words, "--dir", str(directory)], stdout=subprocess.PIPE, text=True
-        )
-        assert self._up.stdout is not None, "a pipe was asked for"
-        with self._up.stdout as described:
-            self.namesrv = str(json.loads(described.readline())["namesrv"])
-
-    def order(self, verb: str) -> None:
-        """Carry out `ledgermq cluster VERB n0`, over the control socket."""
-        ask(self._directory, verb, "n0", limit_s=_LIMIT_S)
-
-    def stop(self) -> None:
-        """Stop in order."""
-        self._up.terminate()
-        self._up.wait(_LIMIT_S)
-
-
 async def run_loop(mode: str, rounds: int, directory: Path, dice: random.Random) -> dict[str, Any]:
     """Run all rounds on a new broker; return the figures of what was done.
 
     Raises:
         Finding: something acknowledged is not there, or a queue contradicts it.
     """
-    broker = await asyncio.to_thread(BrokerProcess, mode, directory)
+    cluster, settings = directory / "cluster", "mappedFileSizeCommitLog=16777216"
+    process, description = start_cluster(cluster, "--mode", mode, "--nodes", "1", "--conf", settings)
     try:
-        return await _Loop(broker, rounds, dice).run()
+        return await _Loop(cluster, str(description["namesrv"]), rounds, dice).run()
     finally:
-        await asyncio.to_thread(broker.stop)
+        await asyncio.to_thread(stop_cluster, process)
 
 
 class _Loop:
-    def __init__(self, broker: BrokerProcess, rounds: int, dice: random.Random) -> None:
-        self._broker = broker
+    def __init__(self, directory: Path, namesrv: str, rounds: int, dice: random.Random) -> None:
+        self._directory = directory
+        self._namesrv = namesrv
         self._rounds = rounds
         self._dice = dice
         self._books = Books()
@@ -121,7 +99,7 @@ class _Loop:
         self._recoveries: list[float] = []
 
     async def run(self) -> dict[str, Any]:
-        namesrv = self._broker.namesrv
+        namesrv = self._namesrv
         async with Admin(namesrv) as admin:
             await admin.create_topic(_TOPIC, queue_count=_QUEUES)
         async with (
@@ -145,8 +123,8 @@ class _Loop:
 
     async def _round(self) -> None:
         await asyncio.sleep(self._dice.random() * 0.3)  # anywhere in what the broker does
-        await asyncio.to_thread(self._broker.order, "kill")
-        await asyncio.to_thread(self._broker.order, "start")
+        for verb in ("kill", "start"):
+            await asyncio.to_thread(ask, self._directory, verb, "n0")
         began = time.monotonic()
         await self._more(1)
         self._recoveries.append(time.monotonic() - began)
@@ -157,7 +135,7 @@ class _Loop:
     async def _read_again(self) -> None:
         """Read everything once more, from the first offset on, by a new group."""
         books = Books(dict(self._books.acknowledged), {}, set(self._books.acknowledged))
-        async with Consumer(self._broker.namesrv, "readers", _TOPIC) as consumer:
+        async with Consumer(self._namesrv, "readers", _TOPIC) as consumer:
             task = asyncio.create_task(_read_on(consumer, books))
             await self._all_read(books)
             task.cancel()

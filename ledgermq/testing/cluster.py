@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,48 @@ class Node:
     address: str
     role: str
     state: str
+
+
+def start_cluster(directory: Path, *words: str) -> tuple["subprocess.Popen[str]", dict[str, Any]]:
+    """Run `ledgermq cluster up WORDS`; return its process, and what it printed once the cluster could be written to.
+
+    The cluster ends with the thread that calls this.
+
+    Args:
+        directory: the cluster's folder. Errors are appended to the file DIRECTORY.log beside it.
+        words: further arguments of the command.
+
+    Raises:
+        ClusterError: it did not start; the text says why.
+    """
+    me = [sys.executable, "-P", "-m", "ledgermq_server", "--die-with-parent", str(os.getpid())]
+    log = directory.with_name(f"{directory.name}.log")
+    with log.open("a") as errors:  # a pipe that nobody reads would stop it
+        process = subprocess.Popen(
+            [*me, "cluster", "up", *words, "--dir", str(directory), "--json", "--wait", str(_START_LIMIT_S)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    assert process.stdout is not None, "stdout is a pipe"
+    with process.stdout as output:
+        line = output.readline()
+    if not line:
+        process.wait()
+        raise ClusterError(f"the cluster did not start: {log.read_text(errors='replace').strip()}")
+    return process, json.loads(line)
+
+
+def stop_cluster(process: "subprocess.Popen[str]") -> int:
+    """End the process of `start_cluster` by SIGTERM, or by SIGKILL after 40 s; return its exit code."""
+    process.terminate()
+    try:
+        return process.wait(_STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()  # the nodes end with it
+        return process.wait()
 
 
 class Cluster:
@@ -88,37 +129,14 @@ class Cluster:
         Raises:
             ClusterError: it did not start; the text says why.
         """
-        me = [sys.executable, "-P", "-m", "ledgermq_server", "--die-with-parent", str(os.getpid())]
-        words = ["cluster", "up", *self._words, "--links", "auto", "--dir", str(self.directory), "--json"]
-        with tempfile.TemporaryFile("w+", errors="replace") as errors:  # a pipe that nobody reads would stop it
-            self._process = subprocess.Popen(
-                [*me, *words, "--wait", str(_START_LIMIT_S)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-            assert self._process.stdout is not None, "stdout is a pipe"
-            line = self._process.stdout.readline()
-            if not line:
-                self._process.communicate()
-                self._process = None
-                errors.seek(0)
-                raise ClusterError(f"the cluster did not start: {errors.read().strip()}")
-        description: dict[str, Any] = json.loads(line)
+        self._process, description = start_cluster(self.directory, *self._words, "--links", "auto")
         self.namesrv = str(description["namesrv"])
 
     def stop_all(self) -> None:
         """Stop every node, and remove the folder. Stopping twice is no error."""
         process, self._process = self._process, None
         if process is not None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.communicate(timeout=_STOP_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()  # the nodes end with it
-                process.communicate()
+            stop_cluster(process)
         self._folder.cleanup()
 
     # -- what the test sees

@@ -11,7 +11,7 @@ from nameserver.server import NameServer
 from node.broker_assembly import Broker
 from tests.client import java
 from tests.client.fake import FakeCluster
-from tests.client.raft import Cluster, run_raft
+from tests.cluster.processes import Cluster, raft_group
 from tests.folder_scope import shared_in_folder
 from tests.node_config import node_config
 
@@ -44,7 +44,8 @@ def raft(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
     Take topics and groups of your own.
     """
-    cluster = shared_in_folder(request, _RAFT, lambda: run_raft(tmp_path_factory.mktemp("raft")))
+    words = ("--conf", "transactionCheckInterval=500")
+    cluster = shared_in_folder(request, _RAFT, lambda: raft_group(tmp_path_factory.mktemp("raft"), *words))
     yield cluster
     cluster.mend()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Admin, Consumer, Message, MessageQueue, Producer, Retry
-from tests.client.raft import Cluster
+from tests.cluster.processes import Cluster
 from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -93,9 +93,9 @@ async def test_neither_producers_nor_consumers_notice_a_leader_that_goes(
         async with background(*(ledger.send(producer, f"k{n}") for n in range(SENDERS))):
             for _ in range(2):
                 await ledger.more(500)
-                await raft.act(fault, "leader")
+                await raft.fault(fault, "leader")
                 await ledger.more(500)
-                await raft.act(*mend)
+                await raft.fault(*mend)
             await ledger.more(500)
         async with asyncio.timeout(WAIT_S):
             while not ledger.acked <= ledger.received:
@@ -116,7 +116,7 @@ async def test_a_group_goes_on_at_the_next_leader_from_what_it_has_committed(raf
             await first.commit()
             for _ in range(20):
                 await anext(first)  # and never commits them
-        await raft.act("kill", "leader")
+        await raft.fault("kill", "leader")
         async with Consumer(raft.namesrv, "committed", "committed") as second, asyncio.timeout(WAIT_S):
             assert [(await anext(second)).queue_offset for _ in range(40)] == list(range(60, 100))
         (progress,) = await admin.progress("committed", "committed")
@@ -152,7 +152,7 @@ async def test_handlers_go_on_through_the_death_of_a_leader_and_see_nothing_agai
     ):
         async with background(*(ledger.send(producer, f"k{n}") for n in range(SENDERS))):
             await ledger.more(500)
-            await raft.act("kill", "leader")
+            await raft.fault("kill", "leader")
             await ledger.more(1000)
         async with asyncio.timeout(WAIT_S):
             while not all(ledger.acked <= ids[group] for group in ("anyhow", "by queue")):

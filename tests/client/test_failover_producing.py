@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from ledgermq.client import Admin, Consumer, Decision, LedgerMQError, Message, Producer
-from tests.client.raft import Cluster
+from tests.cluster.processes import Cluster
 from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -17,7 +17,7 @@ async def test_transactions_and_requests_outlive_their_leader(raft: Cluster) -> 
         await admin.create_topic("decided", queue_count=1)
         await admin.create_topic("asked", queue_count=2)
     await end_transactions(raft)
-    await raft.act("start", "dead")
+    await raft.fault("start", "dead")
     await ask_and_reply(raft)
 
 
@@ -36,7 +36,7 @@ async def end_transactions(raft: Cluster) -> None:
         with contextlib.suppress(ZeroDivisionError):
             async with first.transaction("decided", b"rolled back"):
                 async with first.transaction("decided", b"committed"):
-                    await raft.act("kill", "leader")
+                    await raft.fault("kill", "leader")
                 raise ZeroDivisionError
     async with (
         Producer(raft.namesrv, "shop", checker=check, deadline_s=30) as second,
@@ -60,7 +60,7 @@ async def ask_and_reply(raft: Cluster) -> None:
         async for message in consumer:
             if is_first:
                 is_first = False
-                await raft.act("kill", "leader")
+                await raft.fault("kill", "leader")
             with contextlib.suppress(LedgerMQError):  # a copy of a request that was answered already
                 await producer.reply(message, b"re: " + message.body)
 
@@ -86,11 +86,11 @@ async def test_without_a_nameserver_the_members_of_the_last_route_lead_on(raft: 
     async with Producer(raft.namesrv, deadline_s=WAIT_S) as producer:
         offsets = [(await producer.send("unnamed", b"before")).queue_offset]
         leader = raft.leader()  # asks the nameserver
-        await raft.act("kill", "namesrv")
-        await raft.act("kill", leader)
+        await raft.fault("kill", "namesrv")
+        await raft.fault("kill", leader)
         offsets.append((await producer.send("unnamed", b"without nameserver and leader")).queue_offset)
-        await raft.act("start", "namesrv")
+        await raft.fault("start", "namesrv")
         raft.mend()
-        await raft.act("kill", "leader")
+        await raft.fault("kill", "leader")
         offsets.append((await producer.send("unnamed", b"after")).queue_offset)
     assert offsets == [0, 1, 2]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.history import Op, parse_operation
-from tests.cluster.conftest import LEDGERMQ, Cluster
+from tests.cluster.processes import LEDGERMQ, Cluster
 from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

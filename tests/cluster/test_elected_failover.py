@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Admin, Producer
-from tests.cluster.conftest import Cluster
+from tests.cluster.processes import Cluster
 from tests.cluster.test_failover import Load, read_all
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

@@ -7,7 +7,7 @@ import pytest
 
 from cli.cluster import control
 from ledgermq.client import Admin, Producer, SendStatus
-from tests.cluster.conftest import Cluster
+from tests.cluster.processes import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Cluster
+from tests.cluster.processes import Cluster
 from tests.limits import STRANGER_WAIT_S
 
 Start = Callable[..., Cluster]

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.limits import STRANGER_WAIT_S, WAIT_S
+from tests.cluster.processes import clusters
+from tests.limits import STRANGER_WAIT_S
 from tests.mqadmin.driver import Driver
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -77,39 +77,15 @@ def driver(jars: str, places: Mapping[str, str]) -> Iterator[Driver]:
 
 @contextlib.contextmanager
 def _ours(folder: Path) -> Iterator[tuple[str, str]]:
-    settings = [*_SETTINGS, "mappedFileSizeCommitLog=16777216"]
-    settings += ["insecureRegistration=true", "insecureSettings=true"]  # as RocketMQ's nodes
+    settings = [*_SETTINGS, "insecureRegistration=true", "insecureSettings=true"]  # as RocketMQ's nodes
     if USER:
         name, _, secret = USER.partition(":")
         settings += ["authenticationEnabled=true", "authorizationEnabled=true"]
         settings.append(f"initAuthenticationUser={json.dumps({'username': name, 'password': secret})}")
     words = [word for setting in settings for word in ("--conf", setting)]
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "ledgermq_server",
-        "cluster",
-        "up",
-        "--mode",
-        MODE,
-        "--dir",
-        str(folder / "c"),
-        "--json",
-    ]
-    with (folder / "up.log").open("wb") as log:
-        up = subprocess.Popen([*argv, *words], stdout=subprocess.PIPE, stderr=log, text=True, cwd=PROJECT)
-    try:
-        assert up.stdout is not None
-        line = up.stdout.readline()
-        assert line, (folder / "up.log").read_text()
-        answer = json.loads(line)
-        yield answer["namesrv"], answer["leader"]["address"] if "leader" in answer else _master(answer)
-    finally:
-        up.send_signal(signal.SIGTERM)
-        up.wait(WAIT_S)
-        if up.stdout is not None:
-            up.stdout.close()
+    with clusters(folder) as start:
+        answer = start("--mode", MODE, *words).description
+        yield answer["namesrv"], _master(answer)
 
 
 def _master(answer: Mapping[str, list[Mapping[str, str]]]) -> str:

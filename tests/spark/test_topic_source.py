@@ -25,7 +25,7 @@ from ledgermq.spark.options import Options
 from ledgermq.spark.session import patiently
 from ledgermq.spark.topic_client import Access, TopicClient
 from ledgermq.spark.topic_source import KNOWN_BATCH, KNOWN_STREAM, TopicPart, TopicReader, TopicStreamReader
-from tests.client.raft import Cluster, run_raft
+from tests.cluster.processes import Cluster, raft_group
 from tests.spark.conftest import RunningBroker
 
 pytestmark = pytest.mark.timeout(600)
@@ -354,7 +354,7 @@ def test_batch_and_stream_in_spark(spark: SparkSession, broker: RunningBroker, t
 
 @pytest.mark.cluster
 def test_a_change_of_leader_inside_a_batch_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    with run_raft(tmp_path) as cluster:
+    with raft_group(tmp_path) as cluster:
         _read_through_failovers(cluster)
 
 
@@ -377,7 +377,7 @@ def test_each_queue_is_read_from_the_member_that_the_leader_suggests(
             for queue in range(3):
                 await producer.send_many("Spread", outgoing(300, 300 * queue), queue=queue)
 
-    with run_raft(tmp_path) as cluster:
+    with raft_group(tmp_path) as cluster:
         asyncio.run(fill(cluster.namesrv))
         options = {"namesrv": cluster.namesrv, "subscribe": "Spread", "splitBytes": "0"}
         read = TopicReader(Options(options, KNOWN_BATCH), NAMES)
@@ -404,7 +404,7 @@ def _read_through_failovers(cluster: Cluster) -> None:
     for batch in read.rows(part):
         rows += batch.to_pylist()
         while deeds and len(rows) > deeds[0][0]:
-            asyncio.run(cluster.act(*deeds.pop(0)[1]))
+            cluster.act(*deeds.pop(0)[1])
     assert not deeds
     assert [row["queue_offset"] for row in rows] == list(range(6000))
     assert [zlib.crc32(row["body"]) for row in rows] == [zlib.crc32(each.body) for each in outgoing(6000, size=400)]

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ledgermq.testing.cluster import start_cluster, stop_cluster
+from ledgermq.testing.control import ClusterError
 from tests.interop.scoring.suite import (
     PROJECT,
     SECRET,
@@ -60,23 +62,21 @@ def up(kind: str) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def _running(mode: str, settings: dict[str, str], work: Path) -> Iterator[str]:
-    words = [LEDGERMQ, "cluster", "up", "--mode", mode, "--dir", str(work / "cluster"), "--json"]
+    words = ["--mode", mode]
     for insecure in ("insecureRegistration", "insecureSettings"):  # as RocketMQ: the tools' requests are not signed
         words += ["--conf", f"{insecure}=true"]
     for key, value in settings.items():
         words += ["--conf", f"{key}={value}"]
     if mode in _SLAVES:
         words += ["--slaves", _SLAVES[mode]]
-    log = work / "up.log"
-    with log.open("w") as errors, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            if not line:
-                raise NotRunError(f"the cluster did not come up: {log.read_text()}")
-            yield json.loads(line)["namesrv"]
-        finally:
-            _end(process)
+    try:
+        process, description = start_cluster(work / "cluster", *words)
+    except ClusterError as error:
+        raise NotRunError(str(error)) from error
+    try:
+        yield description["namesrv"]
+    finally:
+        stop_cluster(process)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
