@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ledgermq.message.hashing import tags_code
-from ledgermq.message.record import record_size
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLogConfig
 from store.log.drafts import QueuedDraft
@@ -48,13 +47,9 @@ def make_draft(queues: QueueTable, number: int, body: bytes, keys: int) -> Queue
     properties = f"UNIQ_KEY\x01FD000000000000000000000000000002{number:024X}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
     if user_keys:
         properties = f"KEYS\x01{user_keys}\x02" + properties
-    draft.topic, draft.queue_id, draft.flag, draft.sys_flag = TOPIC, number % 8, 0, 0
-    draft.born_timestamp, draft.born_host, draft.reconsume_times = 1_700_000_000_000, HOST, 0
-    draft.prepared_transaction_offset, draft.body, draft.properties = 0, body, properties.encode()
-    draft.tags_code = tags_code("TagA")
-    draft.size = record_size(len(body), len(TOPIC), len(draft.properties), 0, v2=False)
-    draft.queue = queues.get(TOPIC, draft.queue_id)
-    return draft
+    draft.queue = queues.get(TOPIC, number % 8)
+    born = 1_700_000_000_000, HOST
+    return draft.fill(TOPIC, number % 8, body, properties.encode(), born=born, tags=tags_code("TagA"))
 
 
 async def fill(root: Path, arguments: argparse.Namespace, *, is_indexed: bool) -> float:

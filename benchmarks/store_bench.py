@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.message.hashing import tags_code
-from ledgermq.message.record import record_size
 from store.log.commit_log import CommitLogConfig
 from store.log.drafts import QueuedDraft
 from store.log.flusher import FlushMode
@@ -88,13 +87,9 @@ def make_batch(store: MessageStore, queue_id: int, topics: Sequence[bytes] = (TO
     for number in range(first, first + BATCH):
         draft = QueuedDraft()
         draft.messages = 1
-        draft.topic, draft.queue_id, draft.flag, draft.sys_flag = topics[number % len(topics)], queue_id, 0, 0
-        draft.born_timestamp, draft.born_host, draft.reconsume_times = 1_700_000_000_000, HOST, 0
-        draft.prepared_transaction_offset, draft.body, draft.properties = 0, BODY, PROPERTIES
-        draft.tags_code = TAG
-        draft.size = record_size(len(BODY), len(draft.topic), len(PROPERTIES), 0, v2=False)
-        draft.queue = store.queues.get(draft.topic, queue_id)
-        drafts.append(draft)
+        topic = topics[number % len(topics)]
+        draft.queue = store.queues.get(topic, queue_id)
+        drafts.append(draft.fill(topic, queue_id, BODY, PROPERTIES, born=(1_700_000_000_000, HOST), tags=TAG))
     return drafts
 
 

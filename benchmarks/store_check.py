@@ -25,7 +25,7 @@ from doctor.repair.rebuild_index import IndexRebuilder
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.index_unit import IndexLayout
-from ledgermq.message.record import BLANK_MAGIC, record_size
+from ledgermq.message.record import BLANK_MAGIC
 from store.directory.checkpoint import StoreCheckpoint
 
 HOST = bytes((10, 0, 0, 1)) + struct.pack(">i", 10911)
@@ -64,13 +64,9 @@ def write_store(root: Path, megabytes: int, bodies: Iterator[bytes]) -> int:
 
 
 def _draft(number: int, body: bytes, key: bytes) -> RecordDraft:
-    draft = RecordDraft()
-    draft.topic, draft.queue_id, draft.flag, draft.sys_flag = TOPIC, number % QUEUES, 0, 0
-    draft.born_timestamp, draft.born_host, draft.reconsume_times = START_MS, HOST, 0
-    draft.store_timestamp, draft.prepared_transaction_offset, draft.body = START_MS, 0, body
-    draft.properties = b"TAGS\x01TagA\x02UNIQ_KEY\x01" + key + b"\x02WAIT\x01true\x02"
-    draft.queue_offset = number // QUEUES
-    draft.size = record_size(len(body), len(TOPIC), len(draft.properties), 0, v2=False)
+    properties = b"TAGS\x01TagA\x02UNIQ_KEY\x01" + key + b"\x02WAIT\x01true\x02"
+    draft = RecordDraft().fill(TOPIC, number % QUEUES, body, properties, born=(START_MS, HOST))
+    draft.store_timestamp, draft.queue_offset = START_MS, number // QUEUES
     return draft
 
 

@@ -8,7 +8,7 @@ from ledgermq.message.flags import TRANSACTION_MASK, with_host_bits
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.hosts import encode_host
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, TAGS, encode_properties
-from ledgermq.message.record import Record, needs_v2, record_size
+from ledgermq.message.record import Record
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.drafts import QueuedDraft
 from store.queues.queue_table import QueueTable
@@ -64,18 +64,6 @@ class DraftMaker:
         self, target: SendTarget, body: bytes, properties: bytes, *, born: tuple[int, bytes], sys_flag: int = 0
     ) -> QueuedDraft:
         draft = QueuedDraft()
-        draft.messages = 1
-        draft.topic = target.topic
-        draft.queue_id = target.queue_id
-        draft.queue = target.queue
-        draft.flag = 0
-        draft.sys_flag = with_host_bits(sys_flag, born[1], self._store_host)
-        draft.born_timestamp, draft.born_host = born
-        draft.reconsume_times = 0
-        draft.prepared_transaction_offset = 0
-        draft.body = body
-        draft.properties = properties
-        draft.tags_code = 0
-        draft.tally = None
-        draft.size = record_size(len(body), len(target.topic), len(properties), draft.sys_flag, needs_v2(target.topic))
-        return draft
+        draft.messages, draft.tally, draft.queue = 1, None, target.queue
+        flags = with_host_bits(sys_flag, born[1], self._store_host)
+        return draft.fill(target.topic, target.queue_id, body, properties, born=born, sys_flag=flags)

@@ -24,7 +24,7 @@ from chaos.crash.recorder import Recorder
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
-from ledgermq.message.record import decode_record, record_size
+from ledgermq.message.record import decode_record
 from ledgermq.remoting.refusal import Refusal
 from store.directory import boot as boot_of_machine
 from store.errors import StoreError
@@ -212,17 +212,13 @@ class ClassicRun:
             f"T{dice.randrange(self._settings.topics)}", dice.randrange(self._settings.topics)
         )
         tag = f"tag{self._number % 3}"
-        draft.topic, draft.queue_id, draft.flag, draft.sys_flag = queue.topic_bytes, queue.queue_id, 0, 0
-        draft.born_timestamp, draft.born_host, draft.reconsume_times = _START_MS, _HOST, 0
-        draft.prepared_transaction_offset = 0
-        draft.body = b"%d " % self._number + dice.randbytes(dice.randrange(self._settings.body_size_max))
+        body = b"%d " % self._number + dice.randbytes(dice.randrange(self._settings.body_size_max))
         long = "p" * dice.choice((0, self._settings.long_property))
-        draft.properties = encode_properties({"KEYS": str(self._number), "long": long, "TAGS": tag})
-        draft.tags_code = tags_code(tag)
-        draft.size = record_size(len(draft.body), len(draft.topic), len(draft.properties), 0, v2=False)
+        properties = encode_properties({"KEYS": str(self._number), "long": long, "TAGS": tag})
         draft.queue = queue
         self._number += 1
-        return draft
+        born = _START_MS, _HOST
+        return draft.fill(queue.topic_bytes, queue.queue_id, body, properties, born=born, tags=tags_code(tag))
 
     async def _settle(self) -> None:
         """Wait until every sync, and what follows from it, has ended."""

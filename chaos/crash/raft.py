@@ -38,7 +38,6 @@ from dledger.log.raft_files import RaftFiles, open_files
 from dledger.log.small_file import write_durably
 from dledger.log.term_start import term_start_draft
 from ledgermq.message.draft import RecordDraft
-from ledgermq.message.record import record_size
 from store.errors import StoreError
 from store.log.flusher import Flusher
 
@@ -241,13 +240,10 @@ class RaftRun:
 
     def _draft(self) -> RecordDraft:
         dice = self._dice
-        draft = RecordDraft()
-        draft.topic, draft.queue_id, draft.flag, draft.sys_flag = b"T", dice.randrange(2), 0, 0
-        draft.born_timestamp, draft.born_host, draft.reconsume_times = _START_MS, _HOST, 0
-        draft.prepared_transaction_offset, draft.queue_offset, draft.tags_code = 0, self._number, 0
-        draft.body = b"%d " % self._number + dice.randbytes(dice.randrange(self._settings.body_size_max))
-        draft.properties = b""
-        draft.size = record_size(len(draft.body), 1, 0, 0, v2=False)
+        queue_id, body = dice.randrange(2), b"%d " % self._number
+        body += dice.randbytes(dice.randrange(self._settings.body_size_max))
+        draft = RecordDraft().fill(b"T", queue_id, body, born=(_START_MS, _HOST))
+        draft.queue_offset = self._number
         self._number += 1
         return draft
 

@@ -89,13 +89,9 @@ def _with_crc_property(record: bytes) -> bytes:
 def _record(
     physical_offset: int, size: int, topic: bytes, queue_id: int, queue_offset: int, timestamp: int, flags: int
 ) -> bytes:
-    draft = RecordDraft()
-    draft.topic, draft.queue_id, draft.flag, draft.sys_flag = topic, queue_id, 0, flags
-    draft.born_timestamp = draft.store_timestamp = timestamp
-    draft.born_host, draft.reconsume_times, draft.prepared_transaction_offset = _HOST, 0, 0
-    draft.properties, draft.queue_offset, draft.physical_offset = b"", queue_offset, physical_offset
-    draft.size = size
-    draft.body = _text(size - record_size(0, len(topic), 0, flags, needs_v2(topic)))
+    body = _text(size - record_size(0, len(topic), 0, flags, needs_v2(topic)))
+    draft = RecordDraft().fill(topic, queue_id, body, born=(timestamp, _HOST), sys_flag=flags)
+    draft.store_timestamp, draft.queue_offset, draft.physical_offset = timestamp, queue_offset, physical_offset
     return b"".join(draft.pieces(_HOST))
 
 

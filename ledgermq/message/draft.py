@@ -1,10 +1,18 @@
 """A record before it is in the log: the sender's fields, and those that the log sets."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 from ledgermq.message.crc import CRC_MASK, crc32
-from ledgermq.message.layout import HEADS, MAGIC_V1, MAGIC_V2, SHORT, TOPIC_LENGTH_V1_MAX
+from ledgermq.message.layout import (
+    HEADS,
+    MAGIC_V1,
+    MAGIC_V2,
+    SHORT,
+    TOPIC_LENGTH_V1_MAX,
+    needs_v2,
+    record_size,
+)
 
 _V1_LENGTHS: Final = tuple(bytes([length]) for length in range(TOPIC_LENGTH_V1_MAX + 1))
 
@@ -69,6 +77,29 @@ class RecordDraft:
     store_timestamp: int
     physical_offset: int
     messages: int = 1
+
+    def fill(
+        self,
+        topic: bytes,
+        queue_id: int,
+        body: bytes,
+        properties: bytes = b"",
+        *,
+        born: tuple[int, bytes],
+        sys_flag: int = 0,
+        tags: int = 0,
+    ) -> Self:
+        """Set all fields but those that the store and the log set, for a message that nobody has consumed.
+
+        `born` is `born_timestamp` and `born_host`, `tags` is `tags_code`; `sys_flag` has the IPv6 bits of both hosts.
+        The hot path sets the fields itself.
+        """
+        self.topic, self.queue_id, self.flag, self.sys_flag = topic, queue_id, 0, sys_flag
+        self.born_timestamp, self.born_host = born
+        self.reconsume_times = self.prepared_transaction_offset = 0
+        self.body, self.properties, self.tags_code = body, properties, tags
+        self.size = record_size(len(body), len(topic), len(properties), sys_flag, needs_v2(topic))
+        return self
 
     def singles(self) -> "Sequence[RecordDraft]":
         """Return drafts of one message each, which are to be placed in place of this one."""

@@ -21,7 +21,7 @@ from dledger.log.opening import OpenedLog, open_log
 from dledger.log.raft_files import open_files
 from dledger.raft_log import RaftLog
 from ledgermq.message.draft import RecordDraft
-from ledgermq.message.record import decode_record, record_size
+from ledgermq.message.record import decode_record
 from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import AppendReceipt, LogState
 from tests.limits import WAIT_S
@@ -106,20 +106,9 @@ def open_java_log() -> Callable[..., OpenedLog]:
 
 def make_draft(body: bytes, *, topic: bytes = b"Topic", queue_offset: int = 0, sys_flag: int = 0) -> RecordDraft:
     """A draft of a plain message with IPv4 hosts."""
-    draft = RecordDraft()
-    draft.topic = topic
-    draft.queue_id = 0
-    draft.flag = 0
-    draft.sys_flag = sys_flag
-    draft.born_timestamp = 1_700_000_000_000
-    draft.born_host = bytes([127, 0, 0, 1, 0, 0, 0, 9])
-    draft.reconsume_times = 0
-    draft.prepared_transaction_offset = 0
-    draft.body = body
-    draft.properties = b""
-    draft.tags_code = 0
+    born = 1_700_000_000_000, bytes([127, 0, 0, 1, 0, 0, 0, 9])
+    draft = RecordDraft().fill(topic, 0, body, born=born, sys_flag=sys_flag)
     draft.queue_offset = queue_offset
-    draft.size = record_size(len(body), len(topic), 0, sys_flag, len(topic) > 127)
     return draft
 
 

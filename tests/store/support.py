@@ -14,7 +14,7 @@ from typing import Any
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
-from ledgermq.message.record import BLANK, check_record, record_size
+from ledgermq.message.record import BLANK, check_record
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError
 from store.files.log_span import LogSpan, Read
@@ -81,14 +81,10 @@ def fill(
     queue_offset: int = 0,
 ) -> None:
     """Set all fields of a draft that the log does not set."""
-    draft.topic, draft.queue_id, draft.flag, draft.sys_flag = topic.encode(), queue_id, 0, sys_flag
-    draft.born_timestamp, draft.born_host, draft.reconsume_times = 1_700_000_000_000, HOST, 0
-    draft.prepared_transaction_offset, draft.body = 0, body
-    draft.properties = encode_properties({} if tags is None else {"TAGS": tags})
-    draft.tags_code = 0 if tags is None else tags_code(tags)
+    properties = encode_properties({} if tags is None else {"TAGS": tags})
+    code, born = 0 if tags is None else tags_code(tags), (1_700_000_000_000, HOST)
+    draft.fill(topic.encode(), queue_id, body, properties, born=born, sys_flag=sys_flag, tags=code)
     draft.queue_offset = queue_offset
-    v2 = len(draft.topic) > 127
-    draft.size = record_size(len(body), len(draft.topic), len(draft.properties), sys_flag, v2=v2)
 
 
 def make_draft(body: bytes = b"body", topic: str = "T", queue_id: int = 0, *, queue_offset: int = 0) -> RecordDraft:
