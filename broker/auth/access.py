@@ -22,7 +22,7 @@ from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codec.codes import RequestCode as Code
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, long
-from ledgermq.remoting.codec.lenient_json import request_json
+from ledgermq.remoting.codec.lenient_json import request_object
 from ledgermq.remoting.refusal import Cause, Refusal
 
 PUB: Final = ("Pub",)
@@ -225,7 +225,7 @@ def _unregister(command: Command) -> Iterator[Access]:
 
 
 def _heartbeat(command: Command) -> Iterator[Access]:
-    for consumer in _list(_body(command), "consumerDataSet"):
+    for consumer in _list(request_object(command), "consumerDataSet"):
         yield of_group(_name(consumer, "groupName"), SUB)
         for topic in _names(_list(consumer, "subscriptionDataSet"), "topic"):
             if not topic.startswith(names.RETRY_PREFIX):
@@ -233,7 +233,7 @@ def _heartbeat(command: Command) -> Iterator[Access]:
 
 
 def _lock(command: Command) -> Iterator[Access]:
-    body = _body(command)
+    body = request_object(command)
     yield of_group(_name(body, "consumerGroup"), SUB)
     for topic in _names(_list(body, "mqSet"), "topic"):
         if not topic.startswith(names.RETRY_PREFIX):
@@ -241,27 +241,27 @@ def _lock(command: Command) -> Iterator[Access]:
 
 
 def _topic_list(command: Command) -> Iterator[Access]:
-    for topic in _list(_body(command), "topicConfigList"):
+    for topic in _list(request_object(command), "topicConfigList"):
         yield of_topic(_name(topic, "topicName"), CREATE)
 
 
 def _group(command: Command) -> Iterator[Access]:
-    yield of_group(_name(_body(command), "groupName"), CREATE)
+    yield of_group(_name(request_object(command), "groupName"), CREATE)
 
 
 def _group_list(command: Command) -> Iterator[Access]:
-    for group in _list(_body(command), "groupConfigList"):
+    for group in _list(request_object(command), "groupConfigList"):
         yield of_group(_name(group, "groupName"), CREATE)
 
 
 def _batch_ack(command: Command) -> Iterator[Access]:
-    for ack in _list(_body(command), "acks"):
+    for ack in _list(request_object(command), "acks"):
         yield of_group(_name(ack, "c"), SUB)
         yield of_topic(_name(ack, "t"), SUB)
 
 
 def _assignment(command: Command) -> Iterator[Access]:
-    body = _body(command)
+    body = request_object(command)
     yield of_topic(_name(body, "topic"), SUB)
     yield of_group(_name(body, "consumerGroup"), SUB)
 
@@ -280,10 +280,6 @@ _SPECIAL: Final[Mapping[int, Callable[[Command], Iterator[Access]]]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _group_list,
 }
-
-
-def _body(command: Command) -> Mapping[str, Any]:
-    return _object(request_json(command))
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.codec.java_json import QueueId, dumps
-from ledgermq.remoting.codec.lenient_json import check_count, check_keys, request_json
+from ledgermq.remoting.codec.lenient_json import check_count, check_keys, request_json, request_object
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -139,10 +139,7 @@ class ClientRequests:
 
     def check_client_config(self, connection: Connection, command: Command) -> None:
         """46: check whether the broker can filter by a subscription."""
-        body = request_json(command) if command.body else {}
-        if not isinstance(body, dict):
-            raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not a JSON object")
-        subscription = body.get("subscriptionData")
+        subscription = request_object(command).get("subscriptionData") if command.body else None
         if subscription is not None:
             parsed = Subscription.from_json(subscription)
             check_usable(parsed, sql=self._config.property_filter, fault=Cause.SUBSCRIPTION_PARSE_FAILED)

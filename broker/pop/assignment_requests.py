@@ -27,7 +27,7 @@ from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I32_MAX, I32_MIN
 from ledgermq.remoting.codec.java_json import dumps
-from ledgermq.remoting.codec.lenient_json import request_json
+from ledgermq.remoting.codec.lenient_json import request_object
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.route import MessageQueue
@@ -59,7 +59,7 @@ class AssignmentRequests:
 
     def query(self, connection: Connection, command: Command) -> None:
         """400: the queues of one member, and how it reads them; an answer without a list means: ask again later."""
-        body = _body(command)
+        body = request_object(command)
         topic, group, member = _text(body, "topic"), _text(body, "consumerGroup"), _text(body, "clientId")
         mode, model = self._mode(topic, group), _text(body, "messageModel")
         strategy = str(body.get("strategyName") or "")
@@ -74,7 +74,7 @@ class AssignmentRequests:
 
     def set_mode(self, connection: Connection, command: Command) -> None:
         """401: set whether a group's push consumers read a topic by PULL or by POP; answered when it is committed."""
-        body = _body(command)
+        body = request_object(command)
         topic, group = _text(body, "topic"), _text(body, "consumerGroup")
         mode = RequestMode(str(body.get("mode") or PULL), _share_count(body))
         if mode.mode not in (PULL, POP):
@@ -150,13 +150,6 @@ def _assignments(queues: Iterable[MessageQueue] | None, mode: str) -> bytes:
         for queue in sorted(queues)
     ]
     return dumps({"messageQueueAssignments": rows})
-
-
-def _body(command: Command) -> dict[str, Any]:
-    body = request_json(command)
-    if not isinstance(body, dict):
-        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not a JSON object")
-    return body
 
 
 def _text(body: dict[str, Any], name: str) -> str:

@@ -152,6 +152,14 @@ def request_json(command: Command) -> Any:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not JSON: {error}") from error
 
 
+def request_object(command: Command) -> dict[str, Any]:
+    """Return the body of a request, which must be one JSON object; raises what `request_json` raises."""
+    body = request_json(command)
+    if not isinstance(body, dict):
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not a JSON object")
+    return body
+
+
 def listed_json(command: Command, name: str, key: str) -> list[Any]:
     """Return a list, of 1 to `LISTED_MAX` elements, that is a member of a request's JSON body.
 
@@ -161,8 +169,7 @@ def listed_json(command: Command, name: str, key: str) -> list[Any]:
         Refusal: MALFORMED_FIELD, names the member or the place of the fault; INVALID_PARAMETER, the list is too long.
     """
     check_keys(command, name, key)
-    body = request_json(command)
-    found = body.get(name) if isinstance(body, dict) else None
+    found = request_object(command).get(name)
     if not isinstance(found, list) or not found:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: {name} is {str(found)[:_SHOWN_MAX]!r}, not a list")
     check_count(command, name, len(found))
