@@ -1,4 +1,4 @@
-"""The live views of a drill on standard error: one line a second, or the full screen with `--watch`."""
+"""What is shown on standard error while the demo or a drill runs: lines, or with `--watch` the full screen."""
 
 import shutil
 import time
@@ -13,6 +13,7 @@ from cli.output import drop
 
 _INTERVAL_S = 1.0
 _BAR_WIDTH = 20
+_STREAM_INTERVAL_S, _STREAM_BAR_WIDTH = 2.0, 24
 _HISTORY = 240
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the terminal's second screen, without a cursor
@@ -25,17 +26,15 @@ class LiveDisplay(Display, Protocol):
         """Leave the terminal as it was. Closing twice is no error."""
 
 
-class LineDisplay:
-    """Lines of text; on a terminal the line of the second is redrawn, with a progress bar.
+class EventLines:
+    """Events, each on a line of its own; on a terminal a line below them shows the present state.
 
     Args:
         stream: the output.
-        expected_s: how long the run takes, as far as that is known.
     """
 
-    def __init__(self, stream: TextIO, expected_s: float) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._expected_s = expected_s
         self._moves = stream.isatty()
         self._began_s = time.monotonic()
         self._shown_s = 0.0
@@ -44,6 +43,49 @@ class LineDisplay:
         """Print one event on a line of its own."""
         stamp = f"{time.monotonic() - self._began_s:6.2f} s  {text}"
         self._write(f"\r{stamp}\x1b[K\n" if self._moves else f"{stamp}\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:  # nobody looks any more; the run and its verdict go on
+            drop(self._stream)
+
+
+class StreamDisplay(EventLines):
+    """How far the stream of the demo is.
+
+    Args:
+        total: number of messages.
+    """
+
+    def __init__(self, stream: TextIO, total: int) -> None:
+        super().__init__(stream)
+        self._total = total
+        self._shown_s = self._began_s
+
+    def show(self, acked: int, consumed: int) -> None:
+        """Show the present state; cheap to call often."""
+        now_s = time.monotonic()
+        if not self._moves and now_s - self._shown_s < _STREAM_INTERVAL_S:
+            return
+        rate = acked / max(now_s - self._began_s, 1e-9)
+        bar = progress_bar(acked / self._total, _STREAM_BAR_WIDTH)
+        text = f"{bar} acknowledged {acked:,} of {self._total:,}  consumed {consumed:,}  {rate:,.0f}/s"
+        self._write(f"\r{text}\x1b[K" if self._moves else f"{text}\n")
+        self._shown_s = now_s
+
+
+class LineDisplay(EventLines):
+    """The figures of the last second; with a progress bar on a terminal.
+
+    Args:
+        expected_s: how long the run takes, as far as that is known.
+    """
+
+    def __init__(self, stream: TextIO, expected_s: float) -> None:
+        super().__init__(stream)
+        self._expected_s = expected_s
 
     def sampled(self, record: DrillRecord, view: ClusterView | None) -> None:
         """Print leader, term, rate, p99, lag and losses, at most once a second."""
@@ -62,13 +104,6 @@ class LineDisplay:
 
     def close(self) -> None:
         """Nothing is to be undone."""
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except BrokenPipeError:  # nobody looks any more; the run and its verdict go on
-            drop(self._stream)
 
 
 class ScreenDisplay:

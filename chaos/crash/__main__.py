@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from chaos.crash.campaign import Effort, Mode, Tally
 from chaos.crash.modes import MODES, SMALL
+from chaos.sim.corpus import seed_range
 
 _FOUND = 10
 _EXHAUSTIVE_IMAGES = 256
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--mode", choices=sorted(modes), required=True)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int)
-    which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
+    which.add_argument("--seeds", type=seed_range, help="A:B, the seeds A up to B - 1")
     parser.add_argument("--image", type=int, help="with --seed: judge this one only")
     parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: end after so long, about")
     parser.add_argument("--log", action="store_true", help="show what the store logs")
@@ -59,11 +60,6 @@ def _judge(options: argparse.Namespace, modes: Mapping[str, Mode]) -> int:
             f"replay: python -m chaos.crash --mode {options.mode} --seed {verdict.seed} --image {verdict.number} --log"
         )
     return _FOUND if tally.verdicts else 0
-
-
-def _seed_range(text: str) -> range:
-    first, _, end = text.partition(":")
-    return range(int(first), int(end))
 
 
 if __name__ == "__main__":

@@ -21,11 +21,10 @@ from typing import NamedTuple
 
 from chaos.elections.network import Faults, Seen
 from chaos.elections.simulation import KINDS, ElectionSimulation
-from chaos.sim.coverage import JUDGED_SEEDS
+from chaos.sim.coverage import GAP_EXIT_CODE, JUDGED_SEEDS
 from chaos.sim.nemesis import Script
 from chaos.sim.shrink import fewest
 
-GAP_EXIT_CODE = 13
 CORPUS = Path(__file__).with_name("corpus.txt")
 RUN_S = 8.0
 _CHUNK = 10

@@ -71,8 +71,8 @@ class Disk:
         if not self._image.exists():
             with self._image.open("wb") as file:
                 file.truncate(self._size_bytes)
-            _run("mkfs.ext4", "-q", "-F", "-m", "0", str(self._image))
-        _run("mount", "-o", "loop", str(self._image), str(self.directory))
+            run_command("mkfs.ext4", "-q", "-F", "-m", "0", str(self._image))
+        run_command("mount", "-o", "loop", str(self._image), str(self.directory))
         self._has_power = True
 
     def fill(self) -> str:
@@ -156,7 +156,7 @@ class Disk:
     def close(self) -> None:
         """Unmount it if nobody uses it; else the mount ends with the last process of its namespace."""
         with contextlib.suppress(CommandError):
-            _run("umount", str(self.directory))
+            run_command("umount", str(self.directory))
 
     def detach(self) -> None:
         """Unmount it.
@@ -167,7 +167,7 @@ class Disk:
         deadline = time.monotonic() + _FREE_LIMIT_S
         while True:
             try:
-                return _run("umount", str(self.directory))
+                return run_command("umount", str(self.directory))
             except CommandError:
                 if time.monotonic() > deadline:
                     raise
@@ -182,7 +182,12 @@ def _free_bytes(directory: Path) -> int:
     return room.f_bavail * room.f_frsize
 
 
-def _run(*words: str) -> None:
+def run_command(*words: str) -> None:
+    """Run a program of the system to its end.
+
+    Raises:
+        CommandError: it fails; the text has its output.
+    """
     done = subprocess.run(words, capture_output=True, text=True, timeout=_COMMAND_LIMIT_S)
     if done.returncode != 0:
         raise CommandError(f"{' '.join(words)}: {done.stderr.strip() or f'exit {done.returncode}'}")

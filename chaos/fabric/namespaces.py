@@ -11,11 +11,11 @@ import ctypes
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from chaos.fabric.disk import run_command
 from node.errors import CommandError
 
 INSTALL = "apt install iproute2 iptables util-linux"
@@ -24,7 +24,6 @@ CLIENTS, GATEWAY = "clients", "10.83.0.1"
 _CLONE_NEWNET = 0x40000000
 _BRIDGE = "bridge"
 _SILENCE_S = 0.25
-_COMMAND_LIMIT_S = 20.0
 
 
 def own_network() -> None:
@@ -37,7 +36,7 @@ def own_network() -> None:
         if shutil.which(command) is None:
             raise CommandError(f"namespaces need {command}: {INSTALL}")
     _unshare_network()
-    _run("ip", "link", "set", "lo", "up")
+    run_command("ip", "link", "set", "lo", "up")
 
 
 def enter_network(pid: int) -> None:
@@ -75,13 +74,15 @@ class Namespaces:
         Raises:
             CommandError: a command fails.
         """
-        _run("ip", "link", "add", _BRIDGE, "type", "bridge")
-        _run("ip", "addr", "add", f"{GATEWAY}/24", "dev", _BRIDGE)
-        _run("ip", "link", "set", _BRIDGE, "up")
+        run_command("ip", "link", "add", _BRIDGE, "type", "bridge")
+        run_command("ip", "addr", "add", f"{GATEWAY}/24", "dev", _BRIDGE)
+        run_command("ip", "link", "set", _BRIDGE, "up")
         for name in self._addresses:
             self._descriptors[name] = _in_new_thread(_new_network)
-            _run("ip", "link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", self._path(name))
-            _run("ip", "link", "set", name, "master", _BRIDGE, "up")
+            run_command(
+                "ip", "link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", self._path(name)
+            )
+            run_command("ip", "link", "set", name, "master", _BRIDGE, "up")
             self._run_in(name, "ip", "addr", "add", f"{self._hosts[name]}/24", "dev", "eth0")
             self._run_in(name, "ip", "link", "set", "eth0", "up")
             self._run_in(name, "ip", "link", "set", "lo", "up")
@@ -153,7 +154,7 @@ class Namespaces:
         return f"/proc/{os.getpid()}/fd/{self._descriptors[name]}"
 
     def _run_in(self, name: str, *words: str) -> None:
-        _run(*self.argv(name, words))
+        run_command(*self.argv(name, words))
 
 
 def _in_new_thread(work: Callable[[], int]) -> int:
@@ -179,9 +180,3 @@ def _require(result: int) -> None:
     if result != 0:
         reason = os.strerror(ctypes.get_errno())
         raise CommandError(f"namespaces need the rights of root: run it by sudo ({reason})")
-
-
-def _run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=_COMMAND_LIMIT_S)
-    if done.returncode != 0:
-        raise CommandError(f"{' '.join(words)}: {done.stderr.strip() or f'exit {done.returncode}'}")

@@ -21,15 +21,14 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from chaos.sim.corpus import corpus_seeds
-from chaos.sim.coverage import Coverage
+from chaos.sim.corpus import corpus_seeds, seed_range
+from chaos.sim.coverage import GAP_EXIT_CODE, Coverage
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan, draw_stack_plan
 from chaos.sim.run import RunResult, run_seed, run_stack_seed
 from chaos.sim.shrink import RUN_LIMIT, Shrinker
 
 CRASH_EXIT_CODE = 12
-GAP_EXIT_CODE = 13
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,7 +46,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos.sim", description=__doc__, allow_abbrev=False)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run one seed and print what it did")
-    which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
+    which.add_argument("--seeds", type=seed_range, help="A:B, the seeds A up to B - 1")
     which.add_argument("--shrink", type=int, metavar="SEED", help="the fewest faults with which a seed still fails")
     which.add_argument("--corpus", action="store_true", help="run the seeds that once failed (corpus.txt)")
     parser.add_argument("--stack", action="store_true", help="whole brokers on files, not Raft nodes alone")
@@ -55,11 +54,6 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per CPU)")
     parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: begin none after so long")
     return parser.parse_args(arguments)
-
-
-def _seed_range(text: str) -> range:
-    first, _, end = text.partition(":")
-    return range(int(first), int(end))
 
 
 def _run_one(seed: int, *, trace: bool, is_stack: bool) -> int:

@@ -1,4 +1,4 @@
-"""The corpus: seeds that once failed, which are run for ever. `corpus.txt` holds them; a new one is a new line."""
+"""Seeds of a run: a range of the command line, or `corpus.txt`, which has a line for each seed that once failed."""
 
 from pathlib import Path
 
@@ -21,3 +21,9 @@ def corpus_seeds(*, is_stack: bool) -> list[int]:
         if (words[0] == "whole") == is_stack:
             seeds.append(int(words[1]))
     return seeds
+
+
+def seed_range(text: str) -> range:
+    """Return the seeds of the argument `A:B`: A up to B - 1. Raises ValueError if it is no such range."""
+    first, _, end = text.partition(":")
+    return range(int(first), int(end))

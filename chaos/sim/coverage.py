@@ -19,6 +19,7 @@ from dledger.core.messages import Message
 from dledger.peers.wire import CopyRequest, CopyResponse
 
 JUDGED_SEEDS = 1000
+GAP_EXIT_CODE = 13
 """From so many seeds on, each kind of fault and of message must occur: the rarest do in 3 of 100."""
 
 

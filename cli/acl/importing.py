@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 from broker.auth.plain_acl import Accounts
 from broker.state.users import Acl, User
-from cli.cluster.roles import ask_brokers
+from cli.cluster.roles import ask_brokers, request
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
 from node.errors import CommandError
@@ -42,24 +41,14 @@ async def import_users(
 
 async def _make(client: RemotingClient, master: str, user: User, acl: Acl | None) -> bool:
     fields = {"username": user.name}
-    if (await _ask(client, master, Command(RequestCode.AUTH_GET_USER, ext=fields))).body:
+    if (await request(client, master, Command(RequestCode.AUTH_GET_USER, ext=fields))).body:
         return False
-    await _ask(client, master, Command(RequestCode.AUTH_CREATE_USER, ext=fields, body=_body(user.to_json())))
+    await request(client, master, Command(RequestCode.AUTH_CREATE_USER, ext=fields, body=_body(user.to_json())))
     if acl is not None:
         subject = {"subject": acl.subject}
-        await _ask(client, master, Command(RequestCode.AUTH_CREATE_ACL, ext=subject, body=_body(acl.to_json())))
+        await request(client, master, Command(RequestCode.AUTH_CREATE_ACL, ext=subject, body=_body(acl.to_json())))
     return True
 
 
 def _body(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
-
-
-async def _ask(client: RemotingClient, address: str, command: Command) -> Command:
-    try:
-        answer = await client.request(address, command)
-    except RemotingError as error:
-        raise CommandError(f"{address} does not answer: {error}") from error
-    if answer.code != 0:
-        raise CommandError(f"{address} refused: {answer.remark or f'code {answer.code}'}")
-    return answer

@@ -15,6 +15,8 @@ from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import RemotingError
 from node.errors import CommandError
 
+_SHORT_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerTable:
@@ -41,7 +43,7 @@ async def ask_brokers(client: RemotingClient, namesrv: str, *, timeout_s: float 
     Raises:
         CommandError: it cannot be reached, or answers with an error.
     """
-    answer = await _request(client, namesrv, Command(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s)
+    answer = await request(client, namesrv, Command(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s)
     try:
         table = loads(answer.body).get("brokerAddrTable", {})
         return BrokerTable(
@@ -76,13 +78,13 @@ class CopyState:
     lag_bytes: int
 
 
-async def ask_copies(client: RemotingClient, master: str, *, timeout_s: float = 1.0) -> dict[str, CopyState]:
+async def ask_copies(client: RemotingClient, master: str) -> dict[str, CopyState]:
     """The slaves that are connected to the broker at address `master`, by their address for clients.
 
     Raises:
         CommandError: it cannot be reached, or answers with an error.
     """
-    answer = await _request(client, master, Command(RequestCode.GET_BROKER_HA_STATUS), timeout_s)
+    answer = await request(client, master, Command(RequestCode.GET_BROKER_HA_STATUS), _SHORT_S)
     try:
         slaves = loads(answer.body)["haConnectionInfo"]
         return {str(slave["addr"]): CopyState(bool(slave["inSync"]), int(slave["diff"])) for slave in slaves}
@@ -104,9 +106,7 @@ class GroupStatus:
     in_sync: tuple[str, ...]
 
 
-async def ask_controllers(
-    client: RemotingClient, controllers: Sequence[str], name: str, *, timeout_s: float = 1.0
-) -> GroupStatus:
+async def ask_controllers(client: RemotingClient, controllers: Sequence[str], name: str) -> GroupStatus:
     """Ask the controllers for the status of broker name `name`.
 
     Raises:
@@ -116,9 +116,8 @@ async def ask_controllers(
     body = json.dumps([name]).encode()
     for address in controllers:
         try:
-            answer = await _request(
-                client, address, Command(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body), timeout_s
-            )
+            command = Command(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=body)
+            answer = await request(client, address, command, _SHORT_S)
             group = loads(answer.body)["replicasInfoTable"].get(name, {})
             in_sync = tuple(str(one["brokerAddress"]) for one in group.get("inSyncReplicas", ()))
             return GroupStatus(address, int(group.get("masterEpoch", 0)), in_sync)
@@ -129,16 +128,21 @@ async def ask_controllers(
     raise error
 
 
-async def transfer_leadership(client: RemotingClient, leader: str, target: str, *, timeout_s: float = 5.0) -> None:
+async def transfer_leadership(client: RemotingClient, leader: str, target: str) -> None:
     """Ask the leader at address `leader` to hand over to `target`: in Raft mode a node id, else a broker's address.
 
     Raises:
         CommandError: the leader cannot be reached, or refuses.
     """
-    await _request(client, leader, Command(TRANSFER_LEADERSHIP, ext={"target": target}), timeout_s)
+    await request(client, leader, Command(TRANSFER_LEADERSHIP, ext={"target": target}), 5.0)
 
 
-async def _request(client: RemotingClient, address: str, command: Command, timeout_s: float) -> Command:
+async def request(client: RemotingClient, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+    """Return the answer of a server to a request.
+
+    Raises:
+        CommandError: it does not answer, or refuses.
+    """
     try:
         answer = await client.request(address, command, timeout_s)
     except RemotingError as error:

@@ -3,5 +3,5 @@
 text.py      the input: a file cut into lines, or text made from files of the project
 stream.py    lines -> producer -> cluster -> consumer group -> chaos.checkers.delivery
 drill.py     the order of events: stream, kill, restart, drain, compare
-progress.py  one line of progress         result.py  figures, table, JSON
+result.py    figures, table, JSON
 """

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from chaos.checkers.timing import longest_gap_ms
 from chaos.drills.background import in_background
 from chaos.drills.conductor import await_leader
 from chaos.fabric.contract import Fabric, NodeDigest, Verb
-from cli.demo.progress import ProgressLine
 from cli.demo.result import DemoResult, Timing
 from cli.demo.stream import LineStream
+from cli.live import StreamDisplay
 from ledgermq.client import Admin, Consumer, LedgerMQError, MessageQueue, Producer
 from node.errors import CommandError
 
@@ -58,7 +59,7 @@ async def run_drill(cluster: Fabric, lines: Sequence[bytes], began_s: float) -> 
     try:
         queues = await _create_topic(cluster.namesrv, topic)
         stream = LineStream(lines, queues, _LEAST_SENDING_S)
-        progress = ProgressLine(len(lines))
+        progress = StreamDisplay(sys.stderr, len(lines))
         async with (
             Producer(cluster.namesrv, group="demo-producers") as producer,
             Consumer(cluster.namesrv, "demo-consumers-" + topic, topic) as consumer,
@@ -106,7 +107,7 @@ async def _create_topic(namesrv: str, topic: str) -> Sequence[MessageQueue]:
         return await admin.queues(topic)
 
 
-async def _break_and_mend(cluster: Fabric, stream: LineStream, progress: ProgressLine, fault: _Fault) -> None:
+async def _break_and_mend(cluster: Fabric, stream: LineStream, progress: StreamDisplay, fault: _Fault) -> None:
     await stream.reached(KILL_AT)
     fault.at_s = time.monotonic()
     fault.killed = (await await_leader(cluster)).leader or _NOBODY
@@ -120,7 +121,7 @@ async def _break_and_mend(cluster: Fabric, stream: LineStream, progress: Progres
     progress.event(f"{fault.killed} was started again")
 
 
-async def _show(progress: ProgressLine, stream: LineStream) -> None:
+async def _show(progress: StreamDisplay, stream: LineStream) -> None:
     while True:
         progress.show(stream.history.acked_count, stream.history.delivered_count)
         await asyncio.sleep(0.1)
