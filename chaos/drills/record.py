@@ -148,6 +148,11 @@ class DrillRecord:
         return len(self._undelivered)
 
     @property
+    def delivered_count(self) -> int:
+        """Distinct messages delivered so far."""
+        return len(self._delivered)
+
+    @property
     def waiting_count(self) -> int:
         """Sends without an answer."""
         return len(self.sends) - self._ended

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chaos.checkers.operations import Judge
 from chaos.checkers.timing import longest_gap_ms
 from chaos.drills.background import in_background
 from chaos.drills.conductor import await_leader
@@ -54,11 +55,16 @@ async def run_drill(cluster: Fabric, lines: Sequence[bytes], began_s: float) -> 
         CommandError: the cluster could not be used or broken at all. A failed check is no error, but part of the
             result.
     """
+    with contextlib.closing(Judge()) as judge:
+        return await _run(cluster, lines, judge, began_s)
+
+
+async def _run(cluster: Fabric, lines: Sequence[bytes], judge: Judge, began_s: float) -> DemoResult:
     topic = f"demo-{secrets.token_hex(4)}"
     fault = _Fault()
     try:
         queues = await _create_topic(cluster.namesrv, topic)
-        stream = LineStream(lines, queues, _LEAST_SENDING_S)
+        stream = LineStream(lines, queues, judge, _LEAST_SENDING_S)
         progress = StreamDisplay(sys.stderr, len(lines))
         async with (
             Producer(cluster.namesrv, group="demo-producers") as producer,
@@ -84,16 +90,19 @@ async def run_drill(cluster: Fabric, lines: Sequence[bytes], began_s: float) -> 
 def _judge(
     stream: LineStream, fault: _Fault, leader_after: str, digests: Sequence[NodeDigest], seconds: float
 ) -> DemoResult:
-    rto_ms = longest_gap_ms(stream.acks_s, fault.at_s, fault.at_s + _RTO_WINDOW_S) if fault.at_s else 0.0
-    sent = hashlib.sha256()
-    for line in stream.lines:
+    rto_ms = longest_gap_ms(stream.record.ack_times_s(), fault.at_s, fault.at_s + _RTO_WINDOW_S) if fault.at_s else 0.0
+    sent, received = hashlib.sha256(), hashlib.sha256()
+    for number, line in enumerate(stream.lines):
         sent.update(line)
+        if number in stream.received:
+            received.update(line)
     return DemoResult(
-        delivery=stream.history.report(),
+        lines=len(stream.lines),
+        findings=stream.findings(),
         timing=Timing(stream.sending_s, stream.latencies_ms, rto_ms),
         digests=digests,
         input_sha256=sent.hexdigest(),
-        output_sha256=stream.history.sha256(),
+        output_sha256=received.hexdigest(),
         input_bytes=sum(map(len, stream.lines)),
         seconds=seconds,
         killed=fault.killed,
@@ -123,5 +132,5 @@ async def _break_and_mend(cluster: Fabric, stream: LineStream, progress: StreamD
 
 async def _show(progress: StreamDisplay, stream: LineStream) -> None:
     while True:
-        progress.show(stream.history.acked_count, stream.history.delivered_count)
+        progress.show(len(stream.record.acks), stream.record.delivered_count)
         await asyncio.sleep(0.1)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chaos.checkers.delivery import DeliveryReport
+from chaos.checkers.operations import Findings
 from chaos.checkers.timing import percentile
 from chaos.fabric.contract import NodeDigest, are_identical
 
@@ -28,7 +28,8 @@ class Timing:
 class DemoResult:
     """The result of a finished run."""
 
-    delivery: DeliveryReport
+    lines: int
+    findings: Findings
     timing: Timing
     digests: Sequence[NodeDigest]
     input_sha256: str
@@ -44,19 +45,24 @@ class DemoResult:
         return are_identical(self.digests)
 
     @property
+    def out_of_order(self) -> int:
+        """Lines stored or first delivered after a later one of their queue."""
+        return self.findings.reordered + self.findings.disordered + self.findings.late_in_key
+
+    @property
     def checks(self) -> list[tuple[str, bool, str]]:
         """`(condition, whether it holds, the numbers behind it)` for each check."""
-        d = self.delivery
+        f = self.findings
         ends = ", ".join(f"{digest.name} {digest.end:,} B {digest.sha256[:12]}" for digest in self.digests)
         return [
-            ("every message was acknowledged", d.acked == d.sent, f"{d.acked:,} of {d.sent:,}"),
-            ("every acknowledged message was consumed", d.lost == 0, f"{d.lost:,} lost{_example(d, 'lost')}"),
+            ("every message was acknowledged", f.acked == self.lines, f"{f.acked:,} of {self.lines:,}"),
+            ("every acknowledged message was consumed", f.lost == 0, f"{f.lost:,} lost{_example(f, 'lost')}"),
             (
                 "each queue was consumed in order",
-                d.out_of_order == 0,
-                f"{d.out_of_order:,} late{_example(d, 'out_of_order')}",
+                self.out_of_order == 0,
+                f"{self.out_of_order:,} late{_example(f, 'disordered')}{_example(f, 'late_in_key')}",
             ),
-            ("each message is at the offset that its answer named", d.misplaced == 0, f"{d.misplaced:,} elsewhere"),
+            ("each message is at the offset that its answer named", f.misplaced == 0, f"{f.misplaced:,} elsewhere"),
             ("the input was received byte for byte", self.input_sha256 == self.output_sha256, self.output_sha256[:16]),
             ("the logs of all nodes are identical", self.logs_identical, ends),
         ]
@@ -67,19 +73,19 @@ class DemoResult:
 
     def figures(self) -> dict[str, object]:
         """Return the JSON object."""
-        d, t = self.delivery, self.timing
+        f, t = self.findings, self.timing
         return {
             "passed": self.passed,
-            "sent": d.sent,
-            "acked": d.acked,
-            "consumed": d.delivered,
-            "lost": d.lost,
-            "duplicates": d.duplicates,
-            "stored_twice": d.stored_twice,
-            "out_of_order": d.out_of_order,
-            "misplaced": d.misplaced,
+            "sent": self.lines,
+            "acked": f.acked,
+            "consumed": f.delivered,
+            "lost": f.lost,
+            "duplicates": f.duplicates,
+            "stored_twice": f.stored_twice,
+            "out_of_order": self.out_of_order,
+            "misplaced": f.misplaced,
             "input_bytes": self.input_bytes,
-            "messages_per_second": round(d.acked / t.sending_s, 1) if t.sending_s else 0.0,
+            "messages_per_second": round(f.acked / t.sending_s, 1) if t.sending_s else 0.0,
             "send_p50_ms": round(percentile(t.latencies_ms, 50), 3),
             "send_p99_ms": round(percentile(t.latencies_ms, 99), 3),
             "rto_ms": round(t.rto_ms, 1),
@@ -112,6 +118,6 @@ class DemoResult:
         return "\n".join(lines)
 
 
-def _example(report: DeliveryReport, anomaly: str) -> str:
-    numbers = report.examples.get(anomaly)
-    return f" (messages {', '.join(map(str, numbers))}, ...)" if numbers else ""
+def _example(findings: Findings, anomaly: str) -> str:
+    examples = findings.examples.get(anomaly)
+    return f" ({'; '.join(examples)})" if examples else ""

@@ -12,10 +12,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from chaos.checkers.delivery import DeliveryHistory
-from ledgermq.client import Consumer, LedgerMQError, MessageQueue, Producer, SendResult
+from chaos.checkers.operations import Delivery, Findings, Judge, Send
+from chaos.drills.record import DrillRecord
+from chaos.drills.traffic import place_of
+from ledgermq.client import Consumer, LedgerMQError, Message, MessageQueue, Producer, SendResult
 
-SEQUENCE_PROPERTY = "line"
+NUMBER_PROPERTY = "number"
 _WINDOW = 24
 _REST_S = 0.02
 _POLL_S = 0.02
@@ -25,14 +27,20 @@ class LineStream:
     """Sends lines, receives them, and records both.
 
     Args:
-        lines: message bodies; the index is the sequence number.
+        lines: message bodies.
         queues: the queues that get the lines, in turn.
+        judge: judges all operations.
         least_sending_s: a short input is spread over this time, so that the leader can be killed in the middle.
     """
 
-    def __init__(self, lines: Sequence[bytes], queues: Sequence[MessageQueue], least_sending_s: float) -> None:
-        self.history = DeliveryHistory(len(lines))
-        self.acks_s: list[float] = []
+    def __init__(
+        self, lines: Sequence[bytes], queues: Sequence[MessageQueue], judge: Judge, least_sending_s: float
+    ) -> None:
+        self.record = DrillRecord(time.monotonic(), judge.feed)
+        self._judge = judge
+        self._sends: dict[int, Send] = {}  # by line
+        self._line_of: list[int] = []  # by number of the send
+        self.received: set[int] = set()
         self.latencies_ms: list[float] = []
         self.began_s = 0.0
         self.lines = lines
@@ -42,7 +50,11 @@ class LineStream:
     @property
     def sending_s(self) -> float:
         """Seconds from the first send to the last acknowledgement so far."""
-        return self.acks_s[-1] - self.began_s if self.acks_s else 0.0
+        return self.record.acks[-1].completed_s - self.began_s if self.record.acks else 0.0
+
+    def findings(self) -> Findings:
+        """Judge the run; call it once, at its end."""
+        return self._judge.findings()
 
     async def send_all(self, producer: Producer) -> None:
         """Send every line until it is acknowledged.
@@ -58,18 +70,27 @@ class LineStream:
     async def receive_all(self, consumer: Consumer) -> None:
         """Record what the consumer gets, until cancelled."""
         async for message in consumer:
-            sequence = int(message.properties[SEQUENCE_PROPERTY])
-            self.history.delivered(sequence, message.queue_id, message.queue_offset, message.body)
+            number = self._number_of(message)
+            if number is not None:
+                self.received.add(self._line_of[number])
+            place = place_of(message.queue), message.queue_offset
+            self.record.delivered(Delivery(number, time.monotonic(), *place))
+
+    def _number_of(self, message: Message) -> int | None:
+        """Return the number of the send of a message; None when its body is not the line that was sent."""
+        number = int(message.properties[NUMBER_PROPERTY])
+        is_known = 0 <= number < len(self._line_of)
+        return number if is_known and message.body == self.lines[self._line_of[number]] else None
 
     async def reached(self, share: float) -> None:
         """Return when that share of all lines is acknowledged."""
-        while self.history.acked_count < share * len(self.lines):
+        while len(self.record.acks) < share * len(self.lines):
             await asyncio.sleep(_POLL_S)
 
     async def drained(self, limit_s: float) -> None:
         """Return when every acknowledged line has been received, or after `limit_s` seconds."""
         deadline = time.monotonic() + limit_s
-        while self.history.undelivered_count and time.monotonic() < deadline:
+        while self.record.undelivered_count and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
 
     async def _send_lane(self, producer: Producer, queue: MessageQueue, numbers: Sequence[int]) -> None:
@@ -90,28 +111,32 @@ class LineStream:
         answers = await asyncio.gather(*(self._send(producer, queue, number) for number in numbers))
         return [number for number, acked in zip(numbers, answers, strict=True) if not acked]
 
-    async def _send(self, producer: Producer, queue: MessageQueue, number: int) -> bool:
+    async def _send(self, producer: Producer, queue: MessageQueue, line: int) -> bool:
         begin_s = time.monotonic()
+        if (send := self._sends.get(line)) is None:
+            send = self._sends[line] = self.record.invoked(begin_s, key=place_of(queue))
+            self._line_of.append(line)
+        else:
+            send.attempts += 1
         try:
             result = await producer.send(
                 queue.topic,
-                self.lines[number],
+                self.lines[line],
                 queue=queue,
-                properties={SEQUENCE_PROPERTY: str(number)},
+                properties={NUMBER_PROPERTY: str(send.number)},
                 attempts_max=1,
             )
         except LedgerMQError as error:
             if not error.is_retryable:
                 raise
             return False
-        self._record(number, result, begin_s)
+        self._acknowledged(send, result, begin_s)
         return True
 
-    def _record(self, number: int, result: SendResult, begin_s: float) -> None:
+    def _acknowledged(self, send: Send, result: SendResult, begin_s: float) -> None:
         now_s = time.monotonic()
-        self.acks_s.append(now_s)
         self.latencies_ms.append(1000 * (now_s - begin_s))
-        self.history.acknowledged(number, result.queue_id, result.queue_offset)
+        self.record.acknowledged(send, now_s, place_of(result.queue), result.queue_offset, send.attempts)
 
     async def _keep_pace(self, number: int) -> None:
         if (early_s := self.began_s + number * self._pace_s - time.monotonic()) > 0:

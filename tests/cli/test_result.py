@@ -4,16 +4,15 @@ import dataclasses
 
 import pytest
 
-from chaos.checkers.delivery import DeliveryReport
+from chaos.checkers.operations import Findings
 from chaos.checkers.timing import longest_gap_ms, percentile
 from chaos.fabric.contract import NodeDigest
 from cli.demo.result import DemoResult, Timing
 
-SOUND = DeliveryReport(
-    sent=4, acked=4, delivered=4, lost=0, duplicates=1, stored_twice=1, out_of_order=0, misplaced=0, examples={}
-)
+SOUND = Findings(sent=4, acked=4, delivered=4, stored_twice=1)
 RESULT = DemoResult(
-    delivery=SOUND,
+    lines=4,
+    findings=SOUND,
     timing=Timing(sending_s=2.0, latencies_ms=[1.0, 2.0, 3.0, 10.0], rto_ms=150.0),
     digests=[NodeDigest("n0", 100, "aa"), NodeDigest("n1", 100, "aa")],
     input_sha256="ff",
@@ -33,10 +32,12 @@ def test_a_run_that_kept_every_promise_passes_duplicates_included() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        {"delivery": dataclasses.replace(SOUND, acked=3)},
-        {"delivery": dataclasses.replace(SOUND, lost=1)},
-        {"delivery": dataclasses.replace(SOUND, out_of_order=1)},
-        {"delivery": dataclasses.replace(SOUND, misplaced=1)},
+        {"findings": dataclasses.replace(SOUND, acked=3)},
+        {"findings": dataclasses.replace(SOUND, lost=1)},
+        {"findings": dataclasses.replace(SOUND, disordered=1)},
+        {"findings": dataclasses.replace(SOUND, late_in_key=1)},
+        {"findings": dataclasses.replace(SOUND, reordered=1)},
+        {"findings": dataclasses.replace(SOUND, misplaced=1)},
         {"output_sha256": "00"},
         {"digests": [NodeDigest("n0", 100, "aa"), NodeDigest("n1", 100, "bb")]},
         {"digests": [NodeDigest("n0", 100, "aa"), NodeDigest("n1", 90, "aa")]},
