@@ -15,7 +15,7 @@ from chaos.elections.__main__ import RUN_S, _Part, corpus_seeds, shrink
 from chaos.elections.controllers import SimControllers
 from chaos.elections.network import Faults, Network
 from chaos.elections.simulation import KINDS, ElectionSimulation
-from chaos.sim.coverage import JUDGED_SEEDS
+from chaos.sim.coverage import GAP_EXIT_CODE, JUDGED_SEEDS
 from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Elect
 from ha.controller.core.model import Group
 from ha.core.elected_copies import ElectedCopies
@@ -141,9 +141,9 @@ def test_many_seeds_of_which_few_count_or_which_lack_a_fault_are_a_gap(
     struck = Counter(kind for _, kind in KINDS)
     part = _Part(JUDGED_SEEDS, JUDGED_SEEDS, 1, 1, struck, ())
     assert command._tell([part], 1) == 0
-    assert command._tell([part._replace(counting=1)], 1) == command.GAP_EXIT_CODE
+    assert command._tell([part._replace(counting=1)], 1) == GAP_EXIT_CODE
     del struck["pause"]
-    assert command._tell([part], 1) == command.GAP_EXIT_CODE
+    assert command._tell([part], 1) == GAP_EXIT_CODE
     assert "never occurred: pause" in capsys.readouterr().out
     assert command._tell([part._replace(seeds=1)], 1) == 0
     assert command._tell([part._replace(broken=("seed 1: broken",))], 1) == 1
