@@ -23,7 +23,7 @@ class DraftMaker:
 
     def state(self, body: bytes) -> QueuedDraft:
         """Return a record of the state topic; its born time is the present time in ms."""
-        target = SendTarget(names.STATE_TOPIC, 0, self._queues.get(names.STATE_TOPIC, 0))
+        target = SendTarget(self._queues.get(names.STATE_TOPIC, 0))
         born_timestamp = time.time_ns() // 1_000_000
         return self._draft(target, body, b"", born=(born_timestamp, self._store_host))
 

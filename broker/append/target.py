@@ -40,9 +40,9 @@ class SendTarget:
 
     __slots__ = ("is_new", "needs_key", "overhead", "queue", "queue_id", "tally", "topic")
 
-    def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue, tally: SizeTally | None = None) -> None:
-        self.topic = topic.encode()
-        self.queue_id = queue_id
+    def __init__(self, queue: ConsumeQueue, tally: SizeTally | None = None) -> None:
+        self.topic = queue.topic_bytes
+        self.queue_id = queue.queue_id
         self.queue = queue
         self.tally = tally
         self.is_new = False
@@ -79,10 +79,12 @@ class SendTargets:
         self._disk_full = disk_full
         self._random = random.Random()
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
+        self._checked: dict[str, TopicConfig] = {}  # topics of known targets
 
     def forget(self) -> None:
         """Clear the cache, since topics, groups or the role have changed."""
         self.known.clear()
+        self._checked.clear()
 
     def find(self, fields: Mapping[str, str]) -> SendTarget:
         """Return the target of a send with these (short) fields, after all checks; create its topic where allowed.
@@ -92,7 +94,7 @@ class SendTargets:
         """
         self._role.check_writable()
         name = text(fields, "b")
-        topic = self._topic(name, fields)
+        topic = self._checked.get(name) or self._topic(name, fields)
         queue_id = self._queue_id(topic, fields)
         target = self.target(name, queue_id)
         target.is_new = name in self._new_topics
@@ -102,11 +104,12 @@ class SendTargets:
             raise Refusal(Cause.DISK_FULL, why, retry_after_ms=1000)
         if not target.is_new and not name.startswith(names.RETRY_PREFIX):
             self.known[name, str(queue_id)] = target
+            self._checked[name] = topic
         return target
 
     def target(self, topic: str, queue_id: int) -> SendTarget:
         """Return the target of a queue that is known to exist."""
-        return SendTarget(topic, queue_id, self._queues.get(topic, queue_id), self._arrivals.tally(topic, queue_id))
+        return SendTarget(self._queues.get(topic, queue_id), self._arrivals.tally(topic, queue_id))
 
     def target_after_waiting(self, topic: TopicConfig, queue_id: int) -> SendTarget:
         """Return the target of a message that has waited for a queue of the topic: that queue, while it is in use.

@@ -354,13 +354,21 @@ class SendProcessor:
             appender.answers.append((connection, command, draft, key))
 
     def _repeat(self, connection: Connection, command: RepeatedSend) -> bool:
-        """Do what `_send` does, for a plain message like others before it; return False, and do nothing, for others."""
+        """Do what `_send` does, for a plain message like others before it; return False, and place nothing, for others.
+
+        Raises:
+            Refusal: of the target or a field, as by `_send`.
+        """
         like = command.pattern.derived
         if like is None:
             like = command.pattern.derived = self._plain_like(connection, command)
         target = self._known.get((command.topic, command.queue_id))
+        if target is None and like.is_plain and not command.topic.startswith(names.RETRY_PREFIX):
+            target = self._targets.find(command.ext)
         body = command.body
-        if target is None or not like.is_plain or target.needs_key or not 0 < len(body) <= self._body_max:
+        if target is None or target.is_new or target.needs_key or not like.is_plain:
+            return False
+        if not 0 < len(body) <= self._body_max:
             return False
         size = target.overhead + like.size + len(body)
         if size > self._record_max:

@@ -310,13 +310,20 @@ class QueueTable:
             text = topic.decode() if isinstance(topic, bytes) else topic
         except UnicodeDecodeError as error:
             raise InvalidTopicError(topic, "is not UTF-8") from error
-        fault = _topic_fault(text) or ("has a negative queue id" if queue_id < 0 else None)
-        if fault is not None:
-            raise InvalidTopicError(topic, fault)
+        of_topic = self._by_topic.get(text, {})
+        fault = None if of_topic else _topic_fault(text)
+        if fault is not None or queue_id < 0:
+            raise InvalidTopicError(topic, fault or "has a negative queue id")
+        sibling = next(iter(of_topic.values()), None)
+        if sibling is not None:
+            text = sibling.topic
         queue = self._make(text, queue_id, is_batch=self.kinds.is_batch(text) if is_batch is None else is_batch)
+        if sibling is not None:
+            queue.topic_bytes = sibling.topic_bytes  # one object for all queues of a topic
         queue.is_watched = text in self._watched
         self.by_key[text, queue_id] = self.by_key[queue.topic_bytes, queue_id] = queue
-        self._by_topic.setdefault(text, {})[queue_id] = queue
+        self._by_topic[text] = of_topic
+        of_topic[queue_id] = queue
         self.changed[queue] = None
         self.light_count += text.startswith(LIGHT_PREFIX)
         return queue
