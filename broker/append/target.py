@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from broker.config import BrokerConfig
-from broker.counting.arrivals import Arrivals, SizeTally
+from broker.counting.arrivals import Arrivals
 from broker.role import Role
 from broker.state import names
 from broker.state.metadata import Metadata
@@ -35,12 +35,12 @@ class SendTarget:
         overhead: size of a record without body and properties, with IPv4 hosts.
         is_new: its topic was just created and nameservers may not know it; senders are answered when they do.
         needs_key: the topic is compacted by key.
-        tally: counts messages that are sent to the queue; None for messages of the broker itself.
+        tally: of messages that are sent to the queue; None for messages of the broker itself.
     """
 
     __slots__ = ("is_new", "needs_key", "overhead", "queue", "queue_id", "tally", "topic")
 
-    def __init__(self, queue: ConsumeQueue, tally: SizeTally | None = None) -> None:
+    def __init__(self, queue: ConsumeQueue, tally: int | None = None) -> None:
         self.topic = queue.topic_bytes
         self.queue_id = queue.queue_id
         self.queue = queue

@@ -1,42 +1,34 @@
 """Counts stored messages by topic, queue and kind: noted once per committed batch, summed up later.
 
-    committed batch -> draft.tally.append(draft.size)              per message: two look-ups, one append
-    tick (SETTLE_SECONDS) -> sorted sizes -> counts, bytes, buckets of sizes -> `Statistics`, /metrics
+    committed batch -> tallies and sizes of its messages                                per message: two appends
+    tick (SETTLE_SECONDS) -> arrays of counts, bytes, buckets of sizes -> `Statistics`, /metrics
 
-A tally is a list of sizes in bytes that are not summed up yet. Where messages spread over thousands of queues, summing
-up a tally for each message would cost more than placing it: a tick leaves tallies alone while they have few sizes, for
-some seconds at most. Refused messages, and records that the broker writes for itself, are not counted.
+A tally is the number of a queue and kind. All messages of a tick are summed up by a few calls, over however many
+queues they spread. Refused messages, and records that the broker writes for itself, are not counted.
 
 Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java` (getMessageType), `store/.../BrokerStatsManager`.
 """
 
 import enum
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from broker.counting.statistics import (
-    BROKER_PUT_NUMS,
-    QUEUE_PUT_SIZE,
-    TOPIC_PUT_SIZE,
-    RateCounter,
-    Statistics,
-)
+import numpy as np
+
+from broker.counting.rate_table import Numbers, grown
+from broker.counting.slots import Slots, room_for
+from broker.counting.statistics import BROKER_PUT_NUMS, QUEUE_PUT_SIZE, TOPIC_PUT_SIZE, Statistics
 from broker.state import names
 from store.log.drafts import QueuedDraft
-from telemetry.families import Buckets, Distribution
+from telemetry.families import Buckets
 
 SETTLE_SECONDS: Final = 0.05
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
-_SETTLE_MAX: Final = 1000
-_SIZES_WORTH: Final = 8
-"""Average number of sizes in a tally from which summing up is worth its cost."""
+_NOTED_MAX: Final = 1 << 14
+"""Messages that are summed up before the next tick."""
 
-_SIZES_MAX: Final = 1 << 16
-"""Number of sizes in all tallies from which some are summed up, however few each has."""
-
-_TICKS_OF_ALL: Final = 100
-"""After so many ticks, 5 s, every tally is summed up."""
+_NONE: Final = -1
+_BOUNDS: Final = np.array(SIZE_BOUNDS)
 
 
 class MessageKind(enum.StrEnum):
@@ -59,23 +51,50 @@ Place = tuple[str, int, MessageKind]
 """Topic, queue id, kind of message."""
 
 
-class SizeTally(list[int]):
-    """Sizes in bytes of messages that one queue took, not summed up yet.
+class SizeSeries:
+    """Distributions of sizes by topic and kind, in arrays.
 
-    Attributes:
-        series: the distribution to which they are added.
-        counters: of bytes, by topic and by queue.
-        fifo: the tally of messages with a sharding key, once there was one.
+    Args:
+        limit: largest number of pairs of topic and kind that are counted apart.
     """
 
-    __slots__ = ("counters", "fifo", "place", "series")
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._slots = Slots()
+        self._by_key: dict[tuple[str, MessageKind] | None, int] = {}
+        self._buckets: Numbers = np.zeros((0, len(SIZE_BOUNDS) + 1), np.int64)
+        self._bytes: Numbers = np.zeros(0, np.int64)
 
-    def __init__(self, place: Place, series: Distribution, counters: tuple[RateCounter, ...]) -> None:
-        super().__init__()
-        self.place = place
-        self.series = series
-        self.counters = counters
-        self.fifo: SizeTally | None = None
+    def slot(self, topic: str, kind: MessageKind) -> int:
+        """Return the slot of a distribution; beyond the limit, that of all further ones."""
+        key: tuple[str, MessageKind] | None = (topic, kind)
+        if key not in self._by_key and len(self._by_key) >= self._limit:
+            key = None
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = self._slots.take()
+            length = room_for(self._slots.end, len(self._bytes))
+            self._buckets, self._bytes = grown(self._buckets, length), grown(self._bytes, length)
+            self._buckets[found] = self._bytes[found] = 0
+        return found
+
+    def add(self, slots: Numbers, sizes: Numbers) -> None:
+        """Count sizes in the distributions of their slots."""
+        np.add.at(self._buckets, (slots, np.searchsorted(_BOUNDS, sizes)), 1)
+        np.add.at(self._bytes, slots, sizes)
+
+    def rows(self) -> Iterator[tuple[tuple[str, MessageKind] | None, Buckets]]:
+        """Yield distributions with sizes, as of the time when they are yielded; None for topics beyond the limit."""
+        for key in list(self._by_key):
+            slot = self._by_key.get(key)
+            if slot is not None and (counts := self._buckets[slot].tolist()) and any(counts):
+                yield key, Buckets(SIZE_BOUNDS, tuple(counts), float(self._bytes[slot]))
+
+    def forget(self, topic: str) -> None:
+        """Drop the distributions of a topic."""
+        for kind in MessageKind:
+            if (slot := self._by_key.pop((topic, kind), None)) is not None:
+                self._slots.free(slot)
 
 
 class Arrivals:
@@ -91,126 +110,94 @@ class Arrivals:
     """
 
     def __init__(self, statistics: Statistics, cluster: str, limit: int) -> None:
-        self._statistics = statistics
+        self._topics = statistics.table(TOPIC_PUT_SIZE)
+        self._queues = statistics.table(QUEUE_PUT_SIZE)
         self._broker_counter = statistics.counter(BROKER_PUT_NUMS, cluster)
-        self._limit = limit
+        self._series = SizeSeries(limit)
         self.messages = 0
         self.size_bytes = 0
-        self._tallies: dict[Place, SizeTally] = {}
-        self._series: dict[tuple[str, MessageKind] | None, Distribution] = {}
-        self._open: list[SizeTally] = []
-        self._waiting = 0  # sizes in open tallies
-        self._ticks = 0
-        self._due = 0  # open tallies that the next ticks sum up
+        self._tallies: dict[Place, int] = {}
+        self._places: list[Place] = []
+        self._slots = Slots()
+        self._counters: Numbers = np.zeros((0, 3), np.int64)  # by tally: slots of topic, queue and series
+        self._noted: list[int] = []  # tally of each message that is not summed up yet, and its size:
+        self._sizes: list[int] = []
 
-    def tally(self, topic: str, queue_id: int) -> SizeTally:
+    def tally(self, topic: str, queue_id: int) -> int:
         """Return the tally of messages that senders put into a queue."""
         return self.tally_of((topic, queue_id, _WAITING_KINDS.get(topic, MessageKind.NORMAL)))
 
-    def fifo_tally(self, tally: SizeTally | None) -> SizeTally | None:
+    def fifo_tally(self, tally: int | None) -> int | None:
         """Return the tally of messages with a sharding key; for half messages, the tally that is given."""
         if tally is None:
             return None
-        if tally.fifo is None:
-            topic, queue_id, kind = tally.place
-            is_half = kind is MessageKind.TRANSACTION
-            tally.fifo = tally if is_half else self.tally_of((topic, queue_id, MessageKind.FIFO))
-        return tally.fifo
+        topic, queue_id, kind = self._places[tally]
+        return tally if kind is MessageKind.TRANSACTION else self.tally_of((topic, queue_id, MessageKind.FIFO))
 
-    def tally_of(self, place: Place) -> SizeTally:
+    def tally_of(self, place: Place) -> int:
         """Return the tally of messages of one kind in one queue."""
         found = self._tallies.get(place)
-        if found is None:
-            found = self._tallies[place] = self._made(place)
-        return found
+        return found if found is not None else self._made(place)
 
     def count(self, drafts: Sequence[QueuedDraft]) -> int:
         """Count committed drafts; return how many messages more than drafts were counted. The hot path."""
-        opened = self._open
-        more = size_bytes = uncounted = 0
+        noted, sizes = self._noted, self._sizes
+        before, more = len(noted), 0
         for draft in drafts:
             tally = draft.tally
             if tally is None:
-                uncounted += 1
                 continue
-            if not tally:
-                opened.append(tally)
             if draft.messages == 1:
-                size = draft.size
-                tally.append(size)
+                noted.append(tally)
+                sizes.append(draft.size)
             else:
-                sizes = draft.sizes_of_records()
-                tally += sizes
-                size = sum(sizes)
+                own = draft.sizes_of_records()
+                noted += [tally] * len(own)
+                sizes += own
                 more += draft.messages - 1
-            size_bytes += size
-        if count := len(drafts) + more - uncounted:
-            self._waiting += count
+        if count := len(noted) - before:
             self.messages += count
-            self.size_bytes += size_bytes
+            self.size_bytes += sum(sizes[before:])
             self._broker_counter.add(count, count)
+            if len(noted) >= _NOTED_MAX:
+                self.settle()
         return more
 
-    def tick(self) -> None:
-        """Sum up some tallies, if that is worth the time; call it every `SETTLE_SECONDS`."""
-        self._ticks += 1
-        if self._ticks % _TICKS_OF_ALL == 0:
-            self._due = len(self._open)
-        if self._due or self._waiting >= min(_SIZES_WORTH * len(self._open), _SIZES_MAX):
-            self._due = max(self._due - _SETTLE_MAX, 0)
-            self.settle()
-
-    def settle(self) -> bool:
-        """Sum up at most `_SETTLE_MAX` tallies; return whether some are left."""
-        opened, self._open = self._open[:_SETTLE_MAX], self._open[_SETTLE_MAX:]
-        for tally in opened:
-            count, size = len(tally), sum(tally)
-            _add_sizes(tally.series, tally, size)
-            tally.clear()
-            self._waiting -= count
-            for counter in tally.counters:
-                counter.add(size, count)
-        return bool(self._open)
+    def settle(self) -> None:
+        """Sum up what is noted; call it every `SETTLE_SECONDS`."""
+        if not self._noted:
+            return
+        tallies, sizes = np.array(self._noted), np.array(self._sizes)
+        self._noted.clear()
+        self._sizes.clear()
+        rows = self._counters[tallies]
+        if (rows[:, 0] == _NONE).any():  # of topics that were removed meanwhile
+            kept = rows[:, 0] != _NONE
+            rows, sizes = rows[kept], sizes[kept]
+        self._topics.add(rows[:, 0], sizes)
+        self._queues.add(rows[:, 1], sizes)
+        self._series.add(rows[:, 2], sizes)
 
     def series(self) -> Iterator[tuple[tuple[str, MessageKind] | None, Buckets]]:
         """Yield sizes by topic and kind, as of the time when they are yielded; None for topics beyond the limit."""
-        for key in list(self._series):
-            found = self._series.get(key)
-            if found is not None and found.count:
-                yield key, found.buckets()
+        return self._series.rows()
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counts of a topic that was removed."""
-        for pair in [key for key in self._tallies if key[0] == topic]:
-            del self._tallies[pair]
-        for kind in MessageKind:
-            self._series.pop((topic, kind), None)
+        self.settle()
+        for place in [place for place in self._tallies if place[0] == topic]:
+            tally = self._tallies.pop(place)
+            self._counters[tally] = _NONE
+            self._slots.free(tally)
+        self._series.forget(topic)
 
-    def _made(self, place: Place) -> SizeTally:
+    def _made(self, place: Place) -> int:
         topic, queue_id, kind = place
-        counter, key = self._statistics.counter, f"{topic}@{queue_id}"
-        counters = counter(TOPIC_PUT_SIZE, topic), counter(QUEUE_PUT_SIZE, key)
-        return SizeTally(place, self._distribution(topic, kind), counters)
-
-    def _distribution(self, topic: str, kind: MessageKind) -> Distribution:
-        found = self._series.get((topic, kind))
-        if found is None:
-            key = (topic, kind) if len(self._series) < self._limit else None
-            found = self._series.setdefault(key, Distribution(SIZE_BOUNDS))
-        return found
-
-
-def _add_sizes(distribution: Distribution, sizes: SizeTally, total: int) -> None:
-    distribution.sum += total
-    if len(sizes) == 1:
-        distribution.counts[bisect_right(SIZE_BOUNDS, sizes[0] - 1)] += 1
-        return
-    sizes.sort()
-    before = 0
-    for index, bound in enumerate(SIZE_BOUNDS):
-        below = bisect_right(sizes, bound)
-        distribution.counts[index] += below - before
-        before = below
-        if below == len(sizes):
-            return
-    distribution.counts[-1] += len(sizes) - before
+        tally = self._tallies[place] = self._slots.take()
+        if tally == len(self._places):
+            self._places.append(place)
+            self._counters = grown(self._counters, room_for(tally + 1, len(self._counters)))
+        self._places[tally] = place
+        counters = self._topics.slot(topic), self._queues.slot(f"{topic}@{queue_id}"), self._series.slot(topic, kind)
+        self._counters[tally] = counters
+        return tally

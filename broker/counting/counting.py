@@ -61,7 +61,7 @@ class Counting(Subsystem):
 
     def tick(self) -> None:
         """Sum up what was noted; called every `SETTLE_SECONDS`."""
-        self.arrivals.tick()
+        self.arrivals.settle()
         self.calls.settle()
 
     def forget_topic(self, topic: str) -> None:

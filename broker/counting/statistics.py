@@ -4,6 +4,7 @@
     sample (every 10 s, in slices)  -->  7 samples 10 s apart, 7 ten minutes apart, 25 an hour apart
 
 The samples of all counters are taken together, so a counter keeps only its sums, and `Statistics` the times of samples.
+Names with a counter for each queue are tables (`broker.counting.rate_table`).
 Only counters that were added to are visited: a missing sample equals the one before.
 
 Source: apache/rocketmq `store/.../stats/BrokerStatsManager.java`, `common/.../stats/StatsItem.java`.
@@ -12,6 +13,8 @@ Source: apache/rocketmq `store/.../stats/BrokerStatsManager.java`, `common/.../s
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
+
+from broker.counting.rate_table import SPANS, RateTable, RateTableCounter
 
 SAMPLE_SECONDS: Final = 10.0
 SLICE_SECONDS: Final = 0.02
@@ -41,8 +44,7 @@ _OF_GROUPS: Final = frozenset(
 )
 """Names whose keys end with a group."""
 
-_SPANS: Final = (("statsMinute", 1, 7), ("statsHour", 60, 7), ("statsDay", 360, 25))
-"""Name, rounds between two samples, samples kept."""
+_SPANS: Final = SPANS
 
 
 _Sample = tuple[int, int, int]
@@ -115,6 +117,7 @@ class Statistics:
         self._clock = clock
         self.before_reading: Callable[[], object] = lambda: None
         self._counters: defaultdict[str, dict[str, RateCounter]] = defaultdict(dict)  # by name, then by key
+        self._tables: dict[str, RateTable] = {}
         self._times: tuple[list[float], ...] = tuple([clock()] for _ in _SPANS)
         self._round = 0
         self._due = clock() + SAMPLE_SECONDS
@@ -128,6 +131,10 @@ class Statistics:
         if found is None:
             found = counters[key] = RateCounter(self._clock(), self._round, self._changed)
         return found
+
+    def table(self, name: str) -> RateTable:
+        """Return the counters of a name, which is kept as a table from now on."""
+        return self._tables.setdefault(name, RateTable(self._clock))
 
     def find(self, name: str, key: str) -> Mapping[str, Mapping[str, float]] | None:
         """Return a counter's spans, or None when nothing was counted under this name and key."""
@@ -145,7 +152,8 @@ class Statistics:
 
     def keys(self, name: str) -> list[str]:
         """Return the keys under a name."""
-        return list(self._counters.get(_TIMES_OF.get(name, name), ()))
+        name = _TIMES_OF.get(name, name)
+        return list(self._tables[name] if name in self._tables else self._counters.get(name, ()))
 
     def sample(self) -> None:
         """Call it every `SLICE_SECONDS`: a round begins every `SAMPLE_SECONDS`, and each call does a part of it."""
@@ -166,6 +174,9 @@ class Statistics:
         for name, counters in self._counters.items():
             for key in [key for key in counters if topic in key and _is_of_topic(name, key, topic)]:
                 del counters[key]
+        for name, table in self._tables.items():
+            for key in [key for key in table if topic in key and _is_of_topic(name, key, topic)]:
+                table.forget(key)
 
     def forget_group(self, group: str) -> None:
         """Drop the counters of a consumer group that was removed."""
@@ -175,8 +186,11 @@ class Statistics:
             for key in [key for key in counters if key.endswith(ending)]:
                 del counters[key]
 
-    def _found(self, name: str, key: str) -> RateCounter | None:
-        counters = self._counters.get(_TIMES_OF.get(name, name))
+    def _found(self, name: str, key: str) -> RateCounter | RateTableCounter | None:
+        name = _TIMES_OF.get(name, name)
+        if (table := self._tables.get(name)) is not None:
+            return table.find(key)
+        counters = self._counters.get(name)
         return None if counters is None else counters.get(key)
 
     def _begin_round(self) -> None:
@@ -188,10 +202,12 @@ class Statistics:
                 times.append(now)
                 if len(times) > kept:
                     del times[0]
+        for table in self._tables.values():
+            table.sample(self._round)
         self._sampling = iter(self._changed.copy())
         self._changed.clear()  # the counters know this list
 
-    def _span(self, counter: RateCounter, number: int, *, is_times: bool) -> dict[str, float]:
+    def _span(self, counter: RateCounter | RateTableCounter, number: int, *, is_times: bool) -> dict[str, float]:
         """Return the sum, rate and average since the span's first sample, or since the counter was made.
 
         With `is_times`, those of the number of additions.

@@ -11,7 +11,7 @@ each record.
 import struct
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 from ledgermq.message.batch import Cut
 from ledgermq.message.crc import CRC_MASK, crc32
@@ -35,7 +35,7 @@ class QueuedDraft(RecordDraft):
 
     Attributes:
         queue: queue of the draft's topic and queue id; gives the queue offset.
-        tally: the counter for the message once it is committed, set by the code that made the draft.
+        tally: number of the counter for the message once it is committed; set by the code that made the draft.
         messages: as in `RecordDraft`, set by the code that made the draft: that of a class is read slowly.
     """
 
@@ -43,7 +43,7 @@ class QueuedDraft(RecordDraft):
 
     messages: int
     queue: ConsumeQueue
-    tally: Any
+    tally: int | None
 
     def singles(self) -> "Sequence[QueuedDraft]":
         """As `RecordDraft.singles`."""

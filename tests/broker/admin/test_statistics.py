@@ -1,11 +1,13 @@
 """Counters over a minute, an hour and a day."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.counting.arrivals import MessageKind
 from broker.counting.counting import Counting
+from broker.counting.rate_table import RateTable
 from broker.counting.statistics import (
     GROUP_GET_LATENCY,
     GROUP_GET_NUMS,
@@ -137,39 +139,99 @@ def draft_of(counting: Counting, queue_id: int, size: int) -> QueuedDraft:
     return draft
 
 
-def test_queues_that_few_messages_have_reached_are_not_summed_up_at_every_tick() -> None:
+def test_messages_of_many_queues_are_summed_up_together() -> None:
     counting = Counting("cluster", 100, Clock())
     arrivals = counting.arrivals
-    drafts = [draft_of(counting, queue_id, 100 + queue_id) for queue_id in range(50)]
+    drafts = [draft_of(counting, queue_id, 1000 + queue_id) for queue_id in range(50)]
     size_bytes = sum(draft.size for draft in drafts)
-    for tick in range(1, 8):
+    for _ in range(8):
         assert arrivals.count(drafts) == 0
-        arrivals.tick()
-        assert [len(draft.tally or ()) for draft in drafts] == [tick] * 50
-    assert (arrivals.messages, arrivals.size_bytes) == (350, 7 * size_bytes)
-    arrivals.count(drafts)
-    arrivals.tick()  # each queue has eight: now it is worth it
-    assert not any(draft.tally for draft in drafts)
-    assert {place: buckets.sum for place, buckets in arrivals.series()} == {("T", MessageKind.NORMAL): 8 * size_bytes}
+    assert (arrivals.messages, arrivals.size_bytes) == (400, 8 * size_bytes)
+    assert not list(arrivals.series())
+    counting.tick()
+    [(place, buckets)] = arrivals.series()
+    assert place == ("T", MessageKind.NORMAL)
+    assert (buckets.sum, buckets.counts) == (8 * size_bytes, (8 * 25, 8 * 25, 0, 0, 0, 0, 0))
     numbers, sizes = (counting.statistics.find(name, "T") for name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"))
     assert numbers is not None
     assert numbers["statsDay"]["sum"] == 400
     assert numbers["statsDay"]["avgpt"] == 1.0
     assert sizes is not None
     assert sizes["statsDay"]["sum"] == 8 * size_bytes
+    of_queue = counting.statistics.find("QUEUE_PUT_SIZE", "T@7")
+    assert of_queue is not None
+    assert of_queue["statsMinute"]["sum"] == 8 * 1007
     assert counting.statistics.keys("QUEUE_PUT_NUMS") == [f"T@{queue_id}" for queue_id in range(50)]
 
 
-def test_after_some_seconds_every_queue_is_summed_up_however_many_there_are() -> None:
-    counting = Counting("cluster", 100, Clock())
-    arrivals = counting.arrivals
-    for queue_id in range(2500):
-        arrivals.count([draft_of(counting, queue_id, 1)])
-        if queue_id % 1000 == 0:
-            arrivals.tick()
-    ticks = 0
-    while sum(buckets.sum for _, buckets in arrivals.series()) < 2500:
-        arrivals.tick()
-        ticks += 1
-    assert ticks == 99
-    assert not any(arrivals.tally("T", queue_id) for queue_id in range(2500))
+def test_messages_of_a_removed_topic_count_nowhere_and_its_numbers_are_used_again() -> None:
+    counting = Counting("cluster", 2, Clock())
+    late = draft_of(counting, 0, 100)
+    counting.arrivals.count([late])
+    counting.forget_topic("T")
+    assert counting.statistics.keys("QUEUE_PUT_NUMS") == []
+    counting.arrivals.count([late])  # was on the way
+    counting.tick()
+    taken = set[int]()
+    for number in range(5000):
+        topic = f"U{number}"
+        taken.add(counting.arrivals.tally(topic, 0))
+        counting.forget_topic(topic)
+    assert len(taken) < 1100
+    draft = draft_of(counting, 0, 5)
+    counting.arrivals.count([draft])
+    counting.tick()
+    found = counting.statistics.find("TOPIC_PUT_SIZE", "T")
+    assert found is not None
+    assert found["statsDay"]["sum"] == 5
+    assert [(place, buckets.sum) for place, buckets in counting.arrivals.series()] == [(("T", MessageKind.NORMAL), 5)]
+
+
+def test_topics_beyond_the_limit_share_a_distribution() -> None:
+    counting = Counting("cluster", 2, Clock())
+    for number in range(4):
+        draft = draft_of(counting, 0, 10)
+        draft.tally = counting.arrivals.tally(f"T{number}", 0)
+        counting.arrivals.count([draft])
+    counting.tick()
+    sums = {place: buckets.sum for place, buckets in counting.arrivals.series()}
+    assert sums == {("T0", MessageKind.NORMAL): 10, None: 30}
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans(), st.integers(0, 5)), max_size=60),
+    before=st.integers(0, 9),
+)
+def test_counters_of_a_table_tell_what_single_ones_tell(steps: list[tuple[int, int, bool, int]], before: int) -> None:
+    """Several keys, which come and go and take each other's slots."""
+    spans = (("short", 1, 3), ("middle", 4, 3), ("long", 8, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("broker.counting.statistics._SPANS", spans)
+        patch.setattr("broker.counting.rate_table.SPANS", spans)
+        patch.setattr("broker.counting.slots._REST", 0)
+        table, number = RateTable(Clock()), before
+        table.sample(number)
+        singles: dict[str, RateCounter] = {}
+        changed: list[RateCounter] = []
+        for which, amount, goes, rounds in steps:
+            key = f"K{which}"
+            if goes and key in singles:
+                table.forget(key)
+                del singles[key]
+            if amount:
+                single = singles.setdefault(key, RateCounter(0.0, number, changed))
+                single.add(2 * amount, 2)
+                slot = table.slot(key)
+                table.add(np.array([slot, slot]), np.array([amount, amount]))
+            for _ in range(rounds):
+                number += 1
+                table.sample(number)
+                for one in changed.copy():
+                    one.sample(number)
+                changed.clear()
+            for key, single in singles.items():
+                found = table.find(key)
+                assert found is not None
+                assert (found.total, found.times) == (single.total, single.times)
+                for span in range(len(spans)):
+                    assert found.oldest(span, number) == single.oldest(span, number)
