@@ -31,6 +31,9 @@ def test_up_tells_of_a_writable_raft_cluster_sigterm_leaves_no_process_and_up_ag
     assert shown.startswith(b"ledgermq\0broker\0-c\0"), "ps shows which node it is"
     assert cluster.stop() == 0
     assert not any(alive(pid) for pid in cluster.pids)
+    stored = list((tmp_path / "kept").glob("n0/store/**/*"))
+    assert {"config", "consumequeue"} < {path.name for path in stored}
+    assert not [path for path in stored if path.stat().st_mode & 0o077], "files 600, folders 700"
     again = start("--mode", "raft", directory=tmp_path / "kept")
     assert again.namesrv == cluster.namesrv
     assert json.loads((tmp_path / "kept" / "cluster.json").read_text())["nodes"] == 3
