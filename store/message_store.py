@@ -59,6 +59,8 @@ _MANY_BYTES = 32 << 10
 """Bytes of the log dispatched at once from which on many arrive."""
 _GATHERED_BYTES = 1 << 20
 """These are enough to be dispatched without further delay."""
+_SMALL_WINDOW_BYTES = 64 << 10
+"""Looked through at once by a node that is behind: each slice begins anew behind the last dispatched record."""
 
 
 class MessageStore:
@@ -113,7 +115,9 @@ class MessageStore:
         self._cut_from = 0  # dispatched offset before a cut that failed half way; 0: none failed
         self._is_writable = False
         self._announced: LogState | None = None
-        self._is_resuming = False
+        self._resuming: asyncio.TimerHandle | None = None
+        self._resume_at = 0.0
+        self._is_behind = False  # the last slice did not dispatch all that was confirmed
         self._gather_until = 0.0
         self._is_closed = False
         log.add_listener(self)
@@ -206,6 +210,8 @@ class MessageStore:
 
     def on_confirmed(self, confirm_offset: int) -> None:
         """Dispatch up to `confirm_offset`: kept drafts at once, copied records in slices, in batches under load."""
+        if self._is_behind and not self._is_writable:
+            return  # the next slice is due: not one for each message of a leader
         delay_s = 0.0 if self._is_writable else self._gather_until - self._loop.time()
         if delay_s > 0.0 and confirm_offset - self.dispatched_offset < _GATHERED_BYTES:
             self._resume(delay_s=delay_s)
@@ -297,6 +303,7 @@ class MessageStore:
             self._resume(delay_s=1.0)
             is_done = False
         else:
+            self._is_behind = not is_done
             if not is_done:
                 self._resume(delay_s=0.0)
         self._tell_dispatched()
@@ -349,22 +356,23 @@ class MessageStore:
 
     def _dispatch_walk(self, end_offset: int) -> bool:
         """Dispatch from the log itself for one slice; return whether `end_offset` was reached."""
-        time_slice = TimeSlice(SLICE_S)
         if end_offset - self.dispatched_offset >= _MANY_BYTES:
             self._gather_until = self._loop.time() + _GATHER_S
         if end_offset - self.dispatched_offset >= _BATCH_BYTES and not self.queues.has_kinds:
             with contextlib.suppress(CorruptRecordError, DiskReadError):  # which the walk meets where it is
-                if not self._dispatch_batches(end_offset, time_slice):
+                if not self._dispatch_batches(end_offset):
                     return False
-        return self._dispatch_records(end_offset, time_slice)
+        return self._dispatch_records(end_offset, TimeSlice(SLICE_S))
 
-    def _dispatch_batches(self, end_offset: int, time_slice: TimeSlice) -> bool:
+    def _dispatch_batches(self, end_offset: int) -> bool:
         """Dispatch many records at once, if the log has a batch reader; return whether the end was reached in time."""
         source = self.log.batches()
         if source is None:
             return True
-        source.window_bytes = _GATHERED_BYTES
+        source.window_bytes = _SMALL_WINDOW_BYTES if self._is_behind else _GATHERED_BYTES
+        time_slice: TimeSlice | None = None
         for file, batch in source.batches(self.dispatched_offset, end_offset):
+            time_slice = time_slice or TimeSlice(SLICE_S)  # some records are dispatched, however long finding them took
             for piece in batch.pieces(_BATCH_RECORDS):
                 end = file.start_offset + piece.end
                 queues = put_plain(file, piece, self.queues.by_key)
@@ -418,12 +426,15 @@ class MessageStore:
             return None
 
     def _resume(self, *, delay_s: float) -> None:
-        if not self._is_resuming and not self._is_closed:
-            self._is_resuming = True
-            self._loop.call_later(delay_s, self._continue)
+        at = self._loop.time() + delay_s
+        if self._is_closed or (self._resuming is not None and self._resume_at <= at):
+            return
+        if self._resuming is not None:
+            self._resuming.cancel()
+        self._resuming, self._resume_at = self._loop.call_later(delay_s, self._continue), at
 
     def _continue(self) -> None:
-        self._is_resuming = False
+        self._resuming = None
         if not self._is_closed:
             self._pump(self.log.confirm_offset)
 

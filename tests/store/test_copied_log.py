@@ -2,15 +2,20 @@
 
 import asyncio
 import random
+import time
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from ledgermq.message.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from store import message_store
+from store.files.mapped_file import MappedFile
 from store.index.batch import Entries, log_batch, records_batch
 from store.message_store import MessageStore
 from store.opening import OpenStore
+from store.recovery.record_batches import RecordBatch
 from tests.store.support import FOLLOWING, MemoryLog, Recorder, eventually, open_classic, put_all, queue_table, queued
 
 _WATCHED = "state"
@@ -83,6 +88,45 @@ async def test_keys_of_a_batch_are_those_of_its_records(tmp_path: Path, seed: in
 def _rows(entries: Entries) -> list[tuple[int, int, int]]:
     columns = (entries.hashes, entries.offsets, entries.timestamps)
     return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+async def test_records_are_dispatched_in_each_slice_however_long_finding_them_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_classic(tmp_path / "a", file_size=100_000)
+    await put_all(store, [queued(store.store.queues.get(_WATCHED, 0), bytes(300)) for _ in range(200)])
+    log, turns, seen = store.store.log, list[int](), list[int]()
+
+    def spin(seconds: float) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    class Source:
+        window_bytes = 0
+
+        def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
+            turns.append(len(seen))
+            spin(2 * message_store.SLICE_S)
+            source = log_batches()
+            assert source is not None
+            yield from source.batches(start, end)
+
+    class Told(Recorder):
+        def on_state_record(self, physical_offset: int, record: memoryview) -> None:
+            seen.append(physical_offset)
+            spin(message_store.SLICE_S / 10)
+
+    log_batches = log.batches
+    monkeypatch.setattr(log, "batches", Source)
+    other = MessageStore(log, queue_table(tmp_path / "b", 100), asyncio.get_running_loop())
+    other.watch_topic(_WATCHED)
+    other.add_listener(Told())
+    other.start()
+    await eventually(lambda: len(seen) == 200)
+    assert min(after - before for before, after in pairwise(turns)) > 1
+    other.close()
+    await store.close()
 
 
 @pytest.mark.parametrize("gather_s", [0.01, 3600.0])
