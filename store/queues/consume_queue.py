@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.errors import StoreError
-from store.queues.held_units import HELD_MAX, Held, HeldUnits
+from store.queues.held_units import HELD_MAX, ROOM_AHEAD, Held, HeldUnits
 from store.queues.queue_file import QueueFile
 from store.queues.queue_files import QueueFiles
 from store.queues.queue_mapping import MappedQueues
@@ -80,6 +80,7 @@ class ConsumeQueue:
         "_files",
         "_flushed_offset",
         "_held",
+        "_held_end",
         "_mapped",
         "_memory",
         "_window_end",
@@ -124,6 +125,7 @@ class ConsumeQueue:
         self._mapped = mapped if mapped is not None else MappedQueues(1)
         self._memory = memory
         self._held: Held | None = None
+        self._held_end = 0  # units below may be held without a look at the others'; 0 while none is held
         self._blocks_end = 0  # units below have blocks on disk
         self._buffer: mmap.mmap | bytearray = _UNMAPPED  # the file that holds `[_base, _window_end)`
         self._base = 0
@@ -167,7 +169,12 @@ class ConsumeQueue:
             DiskFullError, DiskFailedError: nothing was stored.
         """
         if queue_offset != self.max_offset or queue_offset >= self._window_end:
-            self._put_slowly(queue_offset, (physical_offset, size, tags_code))
+            if self._held is not None and self._memory is not None and queue_offset == self.max_offset < self._held_end:
+                self._held[1].extend(UNIT.pack(physical_offset, size, tags_code))
+                self._memory.count += 1
+                self.max_offset = queue_offset + 1
+            else:
+                self._put_slowly(queue_offset, (physical_offset, size, tags_code))
             return
         UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, physical_offset, size, tags_code)
         self.max_offset = queue_offset + 1
@@ -212,7 +219,9 @@ class ConsumeQueue:
         if self.room_end >= end_offset:
             return
         if self._may_hold(end_offset):
-            self.room_end = end_offset
+            self.room_end = self._room_in_memory(end_offset)
+            if self._held is not None:
+                self._held_end = self.room_end
         else:
             self._reserve_blocks(end_offset)
 
@@ -421,11 +430,22 @@ class ConsumeQueue:
         memory = self._memory
         if memory is None or self._buffer is not _UNMAPPED:
             return False
-        start = self.max_offset if self._held is None else self._held[0]
-        if end_offset - start > HELD_MAX or end_offset > self.file_end(start):
+        if end_offset > self._hold_limit():
             return False
         is_reserved = self._blocks_end < end_offset <= self.room_end  # in memory
         return is_reserved or memory.may_take(self)
+
+    def _room_in_memory(self, end_offset: int) -> int:
+        """Return up to where the queue is given room in memory: some units ahead, while there is plenty."""
+        memory = self._memory
+        if memory is None or memory.is_half_full:
+            return end_offset
+        return min(end_offset + ROOM_AHEAD, self._hold_limit())
+
+    def _hold_limit(self) -> int:
+        """Return the end of the units that can be held with those that are."""
+        start = self.max_offset if self._held is None else self._held[0]
+        return min(start + HELD_MAX, self.file_end(start))
 
     def _hold(self, units: bytes) -> None:
         """Hold whole units behind the last one."""
@@ -436,6 +456,7 @@ class ConsumeQueue:
             memory.queues[self] = None
         else:
             self._held[1].extend(units)
+        self._held_end = min(self.room_end, self._hold_limit())
         count = len(units) // self.unit_size
         memory.count += count
         self.max_offset += count
@@ -444,6 +465,7 @@ class ConsumeQueue:
         """Hold only the first `keep` units."""
         if self._held is None or self._memory is None:
             return
+        self._held_end = 0
         units = self._held[1]
         before = len(units)
         del units[keep * self.unit_size :]
@@ -485,7 +507,7 @@ class ConsumeQueue:
         """Replace a stored unit that differs, when the log is dispatched again."""
         if queue_offset >= self.min_offset and self.unit(queue_offset) != unit:
             if self._held is not None:
-                self._reserve_blocks(self.max_offset)
+                self._reserve_blocks(max(self.max_offset, self.room_end))
             self._open_window(queue_offset)
             self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
             self._flushed_offset = min(self._flushed_offset, queue_offset)

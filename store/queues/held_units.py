@@ -18,8 +18,11 @@ from store.queues.queue_mapping import MappedQueues
 HELD_MAX = 204
 """Units that one queue holds at most, a page of its file."""
 
+ROOM_AHEAD = 7
+"""Units for which a queue is given room in memory beyond those that were asked for, while there is plenty."""
+
 UNITS_MAX = 2_000_000
-"""Units that all queues of a store hold, at most, 40 MB; further queues map their files."""
+"""Units that all queues of a store hold, 40 MB, but for room that was given; further queues map their files."""
 
 MAPPED_MIN = 256
 """So many queues have mapped files before units of others are held."""

@@ -226,8 +226,25 @@ def test_room_that_was_given_in_memory_stays(table: QueueTable, monkeypatch: pyt
         queue.put(0, 100, 0, 0)
         queue.extend(UNIT.pack(100, 100, 1) + UNIT.pack(200, 100, 2))
         with pytest.raises(NoDescriptorError):
-            queue.reserve(4)
+            queue.reserve(queue.room_end + 1)
     assert numbers(queue) == [0, 1, 2]
+
+
+def test_room_ahead_in_memory_ends_with_the_file_and_is_given_only_while_there_is_plenty(
+    table: QueueTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, late = table.get("T", 0), table.get("U", 0)
+    queue.reserve(1)
+    assert queue.room_end == 1 + held_units.ROOM_AHEAD
+    fill(queue, 4)
+    queue.reserve(queue.room_end + 1)
+    assert queue.room_end == UNITS
+    monkeypatch.setattr(held_units, "UNITS_MAX", 8)
+    late.reserve(1)
+    assert late.room_end == 1
+    fill(late, 2)
+    fill(queue, 8)
+    assert (numbers(queue), numbers(late)) == (list(range(12)), [0, 1])
 
 
 def test_a_cut_clears_what_a_full_disk_took_of_held_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
