@@ -71,12 +71,12 @@ class Shape:
 
     @property
     def services(self) -> list[str]:
-        """What is named at the start, beside what these depend on."""
+        """The services that `up` names; compose also starts those on which they depend."""
         return [*self.helpers, *self.brokers.values()] if self.profile else []
 
     @property
     def command(self) -> str:
-        """The command that does something to this cluster; a verb follows."""
+        """The command line for this cluster; a verb follows."""
         return "python -m chaos.compose" + (f" --profile {self.profile}" if self.profile else "")
 
     @property
@@ -122,11 +122,11 @@ _BY_PROFILE = {shape.profile: shape for shape in (DEMO, *DRILLED.values())}
 
 
 class ComposeError(Exception):
-    """The engine or a container did not do its part; the text is for the user."""
+    """Docker or a container failed; the text is for the user."""
 
 
 def compose_command(shape: Shape = DEMO) -> list[str]:
-    """The compose program of this machine, for this project's file.
+    """Return the words that run compose on this project's file.
 
     Raises:
         ComposeError: there is none, the file is not here, or no engine answers.
@@ -189,7 +189,7 @@ class ComposeCluster:
             self._running.terminate()
 
     def describe(self) -> dict[str, object]:
-        """What `--attach` needs."""
+        """Return the description that `--attach` takes."""
         me = self._shape.command.replace("python", shlex.quote(sys.executable), 1)
         verbs = [*_DOCKER_WORDS, "unplug", "wipe", "heal", *(_LINK_VERBS if self._shape.links_api else ())]
         here = f"cd {shlex.quote(str(_PROJECT))} && {me}"
@@ -337,7 +337,7 @@ class ComposeCluster:
         return _docker("inspect", "--format", form, self._container(service)).strip()
 
     def _compose(self, *words: str) -> None:
-        """Run compose; what it says goes to standard error."""
+        """Run compose; its output goes to standard error."""
         with subprocess.Popen([*self._command, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr) as self._running:
             try:
                 code = self._running.wait()

@@ -35,7 +35,7 @@ class DirectoryState:
     steps: tuple[NameChange, ...]
 
     def after(self, count: int) -> NameChange:
-        """Names once the first `count` steps are on the disk."""
+        """Return the names after the first `count` steps have reached the disk."""
         names = dict(self.names)
         for step in self.steps[:count]:
             names.update(step)
@@ -160,7 +160,7 @@ class GivenSectors(Chooser):
 
 
 def image_of(moment: Moment, chooser: Chooser) -> Image:
-    """The tree that a disk holds by this choice. Parts below a directory whose name was lost are lost with it."""
+    """Return what the disk holds if `chooser` decides. What lies below a directory whose name was lost is lost, too."""
     image: Image = {}
     _collect(moment, moment.root, "", chooser, image)
     return image
@@ -180,7 +180,7 @@ def _collect(moment: Moment, node: int, prefix: str, chooser: Chooser, image: Im
 
 
 def torn_sector_count(moment: Moment) -> int:
-    """Sectors of living files whose newest content is not on the disk for sure."""
+    """Return the number of sectors, of files that have a name, whose newest content a power cut may lose."""
     counter = _Counter()
     image_of(moment, counter)
     return counter.count
@@ -198,13 +198,13 @@ class _Counter(Chooser):
 
 
 def every_subset(moment: Moment, limit: int) -> Iterator[Chooser]:
-    """A choice for each subset of the torn sectors, all of them where that are at most `limit`."""
+    """Return a chooser for each subset of the torn sectors, at most `limit` of them."""
     choices = product((False, True), repeat=torn_sector_count(moment))
     return (GivenSectors(choice) for choice in islice(choices, limit))
 
 
 def write_image(image: Image, root: Path, dice: Random | None = None) -> None:
-    """Put an image on a real disk; with `dice`, zeros at the ends of some files are holes."""
+    """Write an image as files below `root`; with `dice`, zeros at the ends of some files become holes."""
     root.mkdir(parents=True)
     for name, content in image.items():
         path = root / name

@@ -1,10 +1,10 @@
 """What a campaign of crash images can find.
 
 Finding
-|- LostError        something synced, or acknowledged, is not there
-|- InventedError    something is there that was never written
-|- DisagreeError    a queue, an index or a small file contradicts the log
-'- RefusedError     the image was not opened, or recovery broke
+|- LostError          something synced, or acknowledged, is not there
+|- InventedError      something is there that was never written
+|- DisagreeError      a queue, an index or a small file contradicts the log
+'- ImageRefusedError  the image was not opened, or recovery broke
 """
 
 

@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 26
 
 
 class Gate:
-    """Holds threads other than the one that made it, once each time, while it is closed."""
+    """Blocks other threads than the one that made it, while it is closed; `let_through` releases one call."""
 
     def __init__(self) -> None:
         self._owner = threading.current_thread()
@@ -35,13 +35,13 @@ class Gate:
         self.waiting = 0
 
     def enter(self) -> None:
-        """Go through, or wait to be let through."""
+        """Return at once, or, in another thread while the gate is closed, when the call is released."""
         if self.is_closed and threading.current_thread() is not self._owner:
             self.waiting += 1
             self._permits.acquire()
 
     def let_through(self) -> None:
-        """Let the waiting thread go on."""
+        """Release one blocked call, if there is one."""
         if self.waiting:
             self.waiting -= 1
             self._permits.release()
@@ -53,7 +53,7 @@ class Gate:
 
 
 class _File:
-    """Contents since the last sync; `base` counts the ones that were forgotten."""
+    """Contents of a file since its last sync; `base` is the number of older ones, which were dropped."""
 
     __slots__ = ("base", "versions")
 
@@ -237,7 +237,7 @@ class Recorder:
         return self._files[node] if node in self._files else self._directories[node]
 
     def _node(self, inode: int, nodes: dict[int, int]) -> int:
-        """A number for each life of an inode."""
+        """Return the number of a file or directory: an inode that is used again after a removal gets another one."""
         node = self._nodes.get(inode, nodes.get(inode))
         if node is None:
             self._node_count += 1

@@ -23,7 +23,7 @@ Answered = Callable[[CommandOutcome], None]
 
 
 class _One:
-    """The state that each controller has for itself."""
+    """The state of one controller that is not replicated."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -66,7 +66,7 @@ class SimControllers:
         return self._machine.groups[NAME]
 
     def _view(self, one: _One) -> Group:
-        """Return that state as one controller knows it: a deposed one hears of nothing that was agreed since."""
+        """Return the group as one controller knows it: a deposed controller does not learn what was decided since."""
         return one.last_view or self.group
 
     # ---- what brokers ask

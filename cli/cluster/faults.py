@@ -33,7 +33,7 @@ End = Callable[[str], Awaitable[object]]
 
 
 class Faults:
-    """What stands beside the nodes of one cluster so that it can be broken.
+    """Makes and undoes the faults of one cluster.
 
     Args:
         plan: of the cluster.
@@ -64,7 +64,7 @@ class Faults:
             self._shims = {name: Shim(broker.directory / "shim") for name, broker in self._brokers.items()}
 
     async def start(self) -> None:
-        """Prepare everything, before the brokers start.
+        """Start or create what the faults need; call it before the brokers start.
 
         Raises:
             CommandError: something is missing or fails.
@@ -79,7 +79,7 @@ class Faults:
             self._library = await asyncio.to_thread(build_shim, self._directory)
 
     async def stop(self) -> None:
-        """End what was started; mounts that are still in use end with this process."""
+        """Stop what `start` started. A mount that is still in use ends with this process."""
         if self._linking is not None:
             await self._linking.stop()
         for disk in self._disks.values():
@@ -158,7 +158,7 @@ class Faults:
         return f"{name} has {disk.free_bytes():,} bytes free"
 
     async def _cut_power(self, names: Sequence[str]) -> str:
-        """All at one moment: each process stands still, its disk stops, and it ends; then the disks are there again."""
+        """Cut the power of all nodes at one moment: pause the processes, stop the disks, kill, and mount again."""
         disks = [self._disk(name) for name in names]
         if not disks:
             raise CommandError("cut-power takes nodes")

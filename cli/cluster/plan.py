@@ -31,7 +31,7 @@ HOST = "127.0.0.1"
 
 
 class ClusterMode(enum.StrEnum):
-    """How the brokers of a cluster stand to each other: a Raft group, strangers, or a master and its slaves."""
+    """How the brokers of a cluster replicate: in a Raft group, not at all, or from a master to its slaves."""
 
     RAFT = "raft"
     STANDALONE = "standalone"
@@ -432,7 +432,7 @@ def _plan_broker(
 
 
 def _part(mode: ClusterMode, number: int, master: str) -> dict[str, str]:
-    """Of a broker in a group whose master listens to slaves at `master`."""
+    """Return the keys of a broker's part in a group whose master listens for slaves at the address `master`."""
     if number > 0:
         return {"brokerRole": "SLAVE", "haMasterAddress": master}
     role = "SYNC_MASTER" if mode is ClusterMode.SYNC else "ASYNC_MASTER"
