@@ -29,7 +29,7 @@ BOUND_MB = 300
 
 
 class Client:
-    """One connection that mostly says nothing."""
+    """One connection, idle but for its heartbeats."""
 
     def __init__(self, address: str, number: int) -> None:
         self._socket = connect(address, number)
@@ -47,7 +47,7 @@ class Client:
         self._socket.sendall(encode(command))
 
     def answer(self) -> Command:
-        """The next answer; what the broker asks of us is passed over."""
+        """Return the next answer; requests of the broker are ignored."""
         while True:
             data = self._socket.recv(1 << 16)
             if not data:
@@ -61,7 +61,7 @@ class Client:
 
 
 def heartbeat(number: int) -> dict[str, object]:
-    """What a push consumer says of itself, by upstream's names."""
+    """Return the heartbeat of a push consumer, as JSON with RocketMQ's names."""
     group = f"idle-{number // CLIENTS_PER_GROUP}"
     subscription = {
         "classFilterMode": False,
@@ -85,7 +85,7 @@ def heartbeat(number: int) -> dict[str, object]:
 
 
 def beat_all(clients: Sequence[Client], probe: Client) -> float:
-    """A round of heartbeats, in hundreds; the longest wait (s) of the probe between them."""
+    """Send a heartbeat from each client, in hundreds; return the longest wait (s) of the probe between them."""
     longest = 0.0
     for some in parts(clients, 100):
         for client in some:
@@ -107,7 +107,7 @@ def parts(clients: Sequence[Client], size: int) -> Iterator[Sequence[Client]]:
 def measure(broker: Pair, count: int, rounds: int) -> dict[str, object]:
     """The figures."""
     process = broker.broker_process
-    warm = [*opened(broker.broker, 0, min(200, count))]  # what the first clients make is not theirs alone
+    warm = [*opened(broker.broker, 0, min(200, count))]  # the first clients also make what all share
     before = {what: process.memory_kb(what) for what in ("VmRSS", "RssAnon")}
     clients = [*warm, *opened(broker.broker, len(warm), count)]
     probe = Client(broker.broker, count)
@@ -131,7 +131,7 @@ def measure(broker: Pair, count: int, rounds: int) -> dict[str, object]:
 
 
 def opened(address: str, start: int, count: int) -> Iterator[Client]:
-    """Clients that have said their first heartbeat and heard the answer."""
+    """Yield clients, each after the answer to its first heartbeat."""
     for number in range(start, count):
         client = Client(address, number)
         client.beat()

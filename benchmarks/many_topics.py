@@ -25,7 +25,7 @@ from contextlib import asynccontextmanager
 import orjson
 
 from benchmarks.idle_connections import heartbeat
-from benchmarks.node_process import Pair, pair
+from benchmarks.node_process import Pair, pair, spread
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -60,12 +60,7 @@ class Clock:
         return max(max(times) for kind, times in self._times_ms.items() if kind != "floor")
 
     def figures(self) -> dict[str, dict[str, float]]:
-        return {kind: _spread(sorted(times)) for kind, times in self._times_ms.items()}
-
-
-def _spread(times: list[float]) -> dict[str, float]:
-    picked = {"p50": len(times) // 2, "p99": len(times) * 99 // 100, "max": len(times) - 1}
-    return {"count": len(times), **{name: round(times[at], 2) for name, at in picked.items()}}
+        return {kind: spread(sorted(times)) for kind, times in self._times_ms.items()}
 
 
 @asynccontextmanager

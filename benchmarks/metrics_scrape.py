@@ -27,7 +27,7 @@ from pathlib import Path
 import orjson
 import uvloop
 
-from benchmarks.node_process import NodeProcess
+from benchmarks.node_process import NodeProcess, spread
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -95,7 +95,7 @@ async def serve(conf: Path) -> None:
 
 
 class Child:
-    """The broker, as the parent sees it."""
+    """The broker's process, seen from the parent."""
 
     def __init__(self, process: "subprocess.Popen[str]", port: int, health_port: int) -> None:
         self._process = process
@@ -104,7 +104,7 @@ class Child:
         self.page = f"http://127.0.0.1:{health_port}/metrics"
 
     def turns_ms(self) -> dict[str, float]:
-        """The longest turn since the last question."""
+        """Return the longest turn of the loop since the last call."""
         self._process.send_signal(signal.SIGUSR1)
         assert self._process.stdout is not None, "stdout is a pipe"
         cpu, late = json.loads(self._process.stdout.readline())
@@ -137,7 +137,7 @@ def child(topics: int) -> Iterator[Child]:
 
 
 async def fill(client: RemotingClient, address: str, topics: list[str], queues: int) -> None:
-    """Topics, a message in each queue, a group that subscribes to all of them and is nowhere at the end."""
+    """Make the topics, a message in each queue, and a group that subscribes to all and has read nothing."""
     row = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG"}
     for start in range(0, len(topics), 500):
         rows = [{**row, "topicName": topic} for topic in topics[start : start + 500]]
@@ -190,7 +190,7 @@ async def send_steadily(client: RemotingClient, address: str, topic: str, until:
 
 
 def read_page(url: str, headers: dict[str, str]) -> int:
-    """Bytes of the text; the page must be whole."""
+    """Read the page, which must be whole; return the number of bytes of its text."""
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as answer:
         raw = answer.read()
         text = gzip.decompress(raw) if answer.headers["Content-Encoding"] == "gzip" else raw
@@ -199,7 +199,7 @@ def read_page(url: str, headers: dict[str, str]) -> int:
 
 
 async def scrape(url: str, headers: dict[str, str]) -> int:
-    """Bytes that came. In another process, which only counts them: reading here would make the sender wait."""
+    """Return the number of bytes received, read in another process: reading them here would delay the sender."""
     arguments = sys.executable, "-I", "-S", "-c", _READER, url, json.dumps(headers)
     process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
@@ -241,17 +241,12 @@ async def run(
 
 
 async def settle(node: NodeProcess) -> None:
-    """Wait until what follows the filling is over: files of queues and tables are flushed, mapped and saved."""
+    """Wait until the broker is idle again: it flushes and maps files of queues, and saves tables, after the filling."""
     for _ in range(60):
         cpu_s = node.cpu_s()
         await asyncio.sleep(2.0)
         if node.cpu_s() - cpu_s < SETTLED_CPU_S:
             return
-
-
-def spread(times: list[float]) -> dict[str, float]:
-    picked = {"p50": len(times) // 2, "p99": len(times) * 99 // 100, "max": len(times) - 1}
-    return {"count": len(times), **{name: round(times[at], 2) for name, at in picked.items()}}
 
 
 def main() -> int:

@@ -46,7 +46,7 @@ class Pair:
 
 @contextlib.contextmanager
 def cluster(mode: str, *settings: str) -> Iterator[dict[str, Any]]:
-    """Starts one, with further settings `KEY=VALUE` of brokers; yields what it prints; ends it behind the block."""
+    """Run a cluster with these settings `KEY=VALUE` of brokers for the block; yield the description that it prints."""
     words = [word for setting in settings for word in ("--conf", setting)]
     with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
         process, description = start_cluster(Path(folder, "cluster"), "--mode", mode, *words)
@@ -58,13 +58,13 @@ def cluster(mode: str, *settings: str) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def pair(*settings: str) -> Iterator[Pair]:
-    """Starts both, with further settings `KEY=VALUE` of the broker; ends them behind the block."""
+    """Run a nameserver and a broker with these settings `KEY=VALUE` for the block."""
     with cluster("standalone", *settings) as description:
         yield Pair(description)
 
 
 def allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files, and that of those it starts; ends the program when it may not."""
+    """Raise the limit of open files of this process and its children; end the program if that is not allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         if hard < count:
@@ -81,3 +81,9 @@ def split(address: str) -> tuple[str, int]:
 def connect(address: str, number: int) -> socket.socket:
     """A connection from one of several loopback addresses, so that many find free ports."""
     return socket.create_connection(split(address), timeout=30, source_address=(f"127.0.1.{1 + number % 200}", 0))
+
+
+def spread(times: list[float]) -> dict[str, float]:
+    """Return count, median, 99th percentile and maximum of times in ascending order."""
+    picked = {"p50": len(times) // 2, "p99": len(times) * 99 // 100, "max": len(times) - 1}
+    return {"count": len(times), **{name: round(times[at], 2) for name, at in picked.items()}}

@@ -142,7 +142,7 @@ class Cluster:
             time.sleep(0.1)
 
     def break_and_mend(self, fault: str, paused_s: float) -> None:
-        """Do it; for kill, stop and pause, which takes `paused_s`, the node works again on return."""
+        """Carry out a fault. After kill, stop and pause (of `paused_s` seconds) the node works again on return."""
         if fault == "dead":
             self.ask("kill", "m0" if self.groups > 1 else "leader")  # each machine leads one group
             return
@@ -246,7 +246,7 @@ def is_well(producer: Client, consumers: list[Client], rate: int) -> bool:
 
 
 def figures(producer: Client, consumers: list[Client], began: float, *, is_ordered: bool) -> dict[str, Any]:
-    """What one client felt."""
+    """Return the figures of one client."""
     acked = {int(line[1]): int(line[2]) / 1e6 for line in producer.of_kind("A")}
     failed = [line for line in producer.of_kind("F") if int(line[2]) / 1e6 > began]
     times = sorted(at for at in acked.values() if at > began - 0.5)
@@ -281,7 +281,7 @@ def figures(producer: Client, consumers: list[Client], began: float, *, is_order
 
 
 def disordered(consumers: list[Client]) -> int:
-    """Messages delivered for the first time behind a later one of their queue, over all consumers."""
+    """Count messages whose first delivery came after that of a later message of their queue."""
     events = sorted(
         (int(line[3]), line[4], int(line[5]))
         for consumer in consumers
@@ -335,7 +335,7 @@ def print_table(results: Results, rounds: int) -> None:
 def run_faults(
     groups: int, faults: list[str], programs: Programs, scratch: Path, options: argparse.Namespace
 ) -> Results:
-    """All rounds of these faults, on one cluster; the figures by fault and client."""
+    """Run all rounds of these faults on one cluster; return the figures by fault and client."""
     cluster = Cluster(scratch / f"cluster-{groups}", options.conf, groups, 1 + options.dead_nameserver)
     results: Results = {}
     try:
