@@ -23,6 +23,9 @@ from node.logging_format import OneLineFormatter
 from telemetry.collector import without_collections
 
 _CLOSE_LIMIT_S = 10.0
+_SWITCH_S = 0.001
+"""How long another thread's Python code keeps the loop waiting. By default it is 5 ms, in each turn of the loop while a
+thread writes large tables."""
 _log = logging.getLogger(__name__)
 
 
@@ -100,6 +103,7 @@ def _path(conf: str | None) -> Path | None:
 def _run(make: Callable[[], Node], name: str, notices: Sequence[str]) -> int:
     _allow_all_descriptors()
     os.umask(0o077)  # messages and passwords are nobody else's on this machine
+    sys.setswitchinterval(_SWITCH_S)
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(OneLineFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

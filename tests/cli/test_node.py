@@ -63,13 +63,24 @@ async def test_a_stop_that_hangs_is_ended_and_the_waiting_tasks_are_shown(
     waiting.cancel()
 
 
-def test_an_error_of_the_start_is_one_line_for_the_user() -> None:
+def test_an_error_of_the_start_is_one_line_for_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _seconds: None)
+
     class Refusing(FakeNode):
         async def start(self) -> None:
             raise OSError(98, "address in use")
 
     with pytest.raises(CommandError, match="address in use"):
         run._run(Refusing, "node", [])
+
+
+def test_a_thread_that_computes_keeps_the_loop_of_a_node_waiting_for_a_millisecond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    intervals: list[float] = []
+    monkeypatch.setattr(sys, "setswitchinterval", intervals.append)
+    assert run._run(FakeNode, "node", []) == 0
+    assert intervals == [0.001]
 
 
 def _few_descriptors() -> None:
