@@ -165,6 +165,11 @@ class Tails:
             differs[1:] |= ordered[1:] != ordered[:-1]
         return order, np.flatnonzero(differs)
 
+    def topics(self, numbers: Longs) -> list[bytes]:
+        """Return the topics of some tails."""
+        bounds = zip(self._starts[numbers].tolist(), self._properties[numbers].tolist(), strict=True)
+        return [self._joined[start + 1 : behind - 2] for start, behind in bounds]
+
     def parts(self, number: int) -> tuple[bytes, bytes]:
         """Return topic and properties of one tail."""
         start, behind, end = (int(places[number]) for places in (self._starts, self._properties, self._ends))

@@ -406,6 +406,7 @@ class ConsumeQueue:
     def _put_slowly(self, queue_offset: int, unit: Unit) -> None:
         """Set a unit beyond the open window, past 0 in an empty queue, behind a gap, or one that is stored already."""
         if queue_offset == self.max_offset and self._may_hold(queue_offset + 1):
+            self.room_end = max(self.room_end, self._room_in_memory(queue_offset + 1))
             self._hold(self.unit_struct.pack(*unit))
             return
         if queue_offset < self.max_offset:

@@ -145,10 +145,10 @@ def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[QueueR
     units["size"] = batch.heads["size"][rows]
     units["code"] = codes
     offsets, sound = batch.heads["queue_offset"][rows].astype(np.int64), batch.sound[rows]
-    for start, end in slices(firsts, len(rows)):
-        first = int(order[start])
-        topic = tails.parts(first)[0]
-        queue = find(topic, int(queue_ids[first]), int(units["physical"][start]))
+    heads = order[firsts]
+    places = tails.topics(heads), queue_ids[heads].tolist(), units["physical"][firsts].tolist()
+    for (start, end), topic, queue_id, offset in zip(slices(firsts, len(rows)), *places, strict=True):
+        queue = find(topic, queue_id, offset)
         if queue is None:
             continue
         if topic == SCHEDULE_TOPIC:  # the tags code of a delayed message is its due time
