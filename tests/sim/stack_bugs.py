@@ -450,6 +450,6 @@ BUGS = (
     StackBug("queues rebuilt one message short", queues_are_rebuilt_one_message_short, ("R20",), 66),
     StackBug("request ids used again too soon", request_ids_are_used_again_too_soon, ("R23", "R14"), 66),
     StackBug("elections by the wall clock", elections_go_by_the_wall_clock, ("R14",), 67),
-    StackBug("store times follow each step of the clock", store_times_follow_each_step_of_the_clock, ("R25",), 67),
+    StackBug("store times follow each step of the clock", store_times_follow_each_step_of_the_clock, ("R25",), 552),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )
