@@ -45,7 +45,7 @@ class BrokerRequestHandler:
 
     Args:
         guard: asked first, if it is needed.
-        turns: take the steps of long requests.
+        turns: take the steps of long requests, and of what a connection in many groups leaves behind.
         metadata: counts what requests create.
         appender: knows how much of what they change is not committed.
         quotas: of users, and of what is created.
@@ -72,6 +72,7 @@ class BrokerRequestHandler:
         self._calls = counting.calls
         self._guard = guard if guard.is_needed else None
         self._clients = clients
+        self._turns = turns
         self._metadata = metadata
         self._quotas = quotas
         self._of_user = Counter[str]()  # open connections
@@ -217,7 +218,7 @@ class BrokerRequestHandler:
     def on_closed(self, connection: Connection) -> None:
         """Remove the clients of a closed connection."""
         self.client_closed(connection)
-        self._clients.connection_closed(connection)
+        self._turns.run_steps(self._clients.connection_closed(connection))
         self._leaves(connection)
 
 

@@ -53,14 +53,14 @@ class TurnQueue:
         self._loop.call_later(seconds, self.run_later, work)
 
     def run_steps(self, steps: Iterator[None]) -> None:
-        """Take the steps in later turns, a slice of them at a time."""
-        self.run_later(partial(self._take_steps, steps))
+        """Take a slice of the steps now or in a later turn, and the others in later turns."""
+        self.run(partial(self._take_steps, steps))
 
     def _take_steps(self, steps: Iterator[None]) -> None:
         time_slice = TimeSlice(FILTER_SLICE_S)
         for _ in steps:
             if time_slice.is_over():
-                self.run_steps(steps)
+                self.run_later(partial(self._take_steps, steps))
                 return
 
     def _begin_turn(self) -> TimeSlice:

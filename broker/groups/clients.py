@@ -298,13 +298,15 @@ class ClientTable:
         if why is not None:
             self._on_change(found)
 
-    def connection_closed(self, connection: Connection) -> None:
-        """Remove all clients of a closed connection."""
+    def connection_closed(self, connection: Connection) -> Iterator[None]:
+        """Remove all clients of a closed connection, a group a step."""
         consumes, produces = self._groups_of.get(connection, ((), ()))
         for name in tuple(consumes):
             self.leave_consumer(name, connection, has_left=False)
+            yield
         for name in tuple(produces):
             self.leave_producer(name, connection)
+            yield
 
     def _join(self, connection: Connection, kind: int, group: str) -> None:
         groups = self._groups_of.get(connection, _NO_GROUPS)[kind]
@@ -333,7 +335,7 @@ class ClientTable:
         oldest = self._clock() - EXPIRY_SECONDS
         for members in [*(group.members for group in self._consumers.values()), *self._producers.values()]:
             for connection in [member.connection for member in members.values() if member.last_seen < oldest]:
-                self.connection_closed(connection)
+                yield from self.connection_closed(connection)
                 connection.close()
             yield
 
