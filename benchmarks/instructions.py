@@ -5,7 +5,7 @@
 WORK is one of send, batch, pull; topics-N: single sends to 8 queues of each of N topics, in random order; raft-send,
 raft-batch, raft-topics-N: three brokers together; async-send, async-batch: a master and a slave together; sync-...: the
 same with answers that wait for the slave. With `-sealed-` (raft-sealed-send) brokers share a secret, so that each frame
-between them has a proof.
+between them has a proof. With `-passed-` (raft-passed-send) clients send to the followers, which pass that on.
 
 For each system and workload a process runs whole brokers in one event loop under callgrind (valgrind has to be
 installed), sends them requests over sockets of its own, and counts the instructions of that thread while it does.
@@ -219,10 +219,13 @@ async def _measured(work: str, turns: int, directory: str, measuring: Callable[[
     nodes = [Broker(load_broker_config(None, settings)) for settings in every]
     for node in nodes:
         await node.start()
-    address = await _writable([node.address for node in nodes])
+    address = await _writable(nodes)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SlowLoop), "made by this program"
-    clients = [Client(address, loop) for _ in range(CONNECTIONS)]
+    addresses = [address]
+    if "-passed-" in work:
+        addresses = [other for node in nodes if (other := _parted(node.address)) != address]
+    clients = [Client(addresses[n % len(addresses)], loop) for n in range(CONNECTIONS)]
     turn, warm_up = _sends(clients, batch=work.endswith("batch")), 1 + turns // 4
     if work == "pull":
         fill, turn = _sends(clients, batch=True), _pulls(clients)
@@ -269,19 +272,22 @@ def _settings(directory: str, mode: str, *, is_sealed: bool) -> list[list[str]]:
     return every
 
 
-async def _writable(addresses: list[str]) -> tuple[str, int]:
-    """Make the topic at the node that takes writes, and return where that is."""
+async def _writable(nodes: list[Any]) -> tuple[str, int]:
+    """Make the topic at the node that takes writes, and return where that is; followers would pass the request on."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SlowLoop), "made by this program"
-    while True:
-        for address in addresses:
-            host, _, port = address.rpartition(":")
-            client = Client((host, int(port)), loop)
-            await client.ask([topic_frame(0)])
-            client.close()
-            if client.first_answer["code"] == 0:
-                return host, int(port)
+    while not (writable := [node for node in nodes if node.parts.context.role.writable]):
         await asyncio.sleep(0.1)
+    address = _parted(writable[0].address)
+    client = Client(address, loop)
+    await client.ask([topic_frame(0)])
+    client.close()
+    return address
+
+
+def _parted(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ SEND = dict.fromkeys("abcdefghijklm", "") | {
     "b": "ORDERS",
     "e": "3",
     "g": "1764000000000",
-    "i": "UNIQ_KEY\x01A" * 2,
+    "i": f"UNIQ_KEY\x01{'7F' * 16}\x02WAIT\x01true\x02",
 }
 ANSWER = {
     "msgId": "7F00000100002A9F0000000000000000",
@@ -97,7 +97,8 @@ async def passed_on(profile: cProfile.Profile | None) -> float:
     secret = (b"s" * 32,)
     follower.pass_on._link = LeaderLink("10.0.0.2:10911", link, Claims(secret, make_nonce(), make_nonce()), Limits())
     frames = [
-        encode(Command(RequestCode.SEND_MESSAGE_V2, number, 0, dict(SEND), b"x" * 1024)) for number in range(TURN)
+        encode(Command(RequestCode.SEND_MESSAGE_V2, 1000 + number, 0, dict(SEND), b"x" * 1024))
+        for number in range(TURN)
     ]
     received = b"".join(frames)
     spent: list[float] = []

@@ -19,6 +19,7 @@ from ledgermq.message.errors import InvalidHostError
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.addresses import split_address
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.repeated_headers import SAME_CLIENT, RepeatedSend
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.proof import NONCE_SIZE, Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -30,7 +31,7 @@ VERSION: Final = "2"
 
 _SEALED_CLAIMS: Final = b"claims"
 _MARK: Final = "passed on for "
-_SAME: Final = _MARK + "the same"
+_SAME: Final = SAME_CLIENT
 _NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
 
 
@@ -46,9 +47,13 @@ class Claims:
         self._seal = FrameSeal(_SEALED_CLAIMS, secrets[0], own_nonce, their_nonce) if secrets else None
         self._last = ""
 
+    def are_same(self, command: Command, client: str) -> bool:
+        """Whether the claim for the next request on the connection is that for the same client."""
+        return client == self._last and not _is_signed(command)
+
     def make(self, command: Command, client: str) -> str:
         """Return the claim for the next request on the connection; `client` is `host:port`."""
-        if client == self._last and SIGNATURE not in command.ext:
+        if self.are_same(command, client):
             return _SAME
         self._last = client
         if self._seal is None:
@@ -80,7 +85,7 @@ class ClaimChecks:
             Refusal: NO_PERMISSION, there is no claim, or its seal is not valid.
         """
         remark = command.remark or ""
-        if remark == _SAME and self._last and SIGNATURE not in command.ext:
+        if remark == _SAME and self._last and not _is_signed(command):
             return self._last
         if not remark.startswith(_MARK):
             raise Refusal(Cause.NO_PERMISSION, "a member passes a request on without the address of its client")
@@ -119,6 +124,10 @@ def read_nonce(text: str) -> bytes:
     if not _NONCE.fullmatch(text):
         raise Refusal(Cause.MALFORMED_FIELD, f"field nonce is {text[:80]!r}, not {NONCE_SIZE} bytes in hexadecimal")
     return bytes.fromhex(text)
+
+
+def _is_signed(command: Command) -> bool:
+    return SIGNATURE in (command.pattern.ext if isinstance(command, RepeatedSend) else command.ext)
 
 
 def _head(command: Command, client: str) -> bytes:

@@ -29,6 +29,9 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.fields import long
+from ledgermq.remoting.codec.frame import frame_of
+from ledgermq.remoting.codec.plain_answers import PlainAnswer
+from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
@@ -351,6 +354,8 @@ class PassOn:
         if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE and outcome.ext.get("cause") == _NOT_LEADER:
             link.rests_until = self._loop.time() + _RETRY_S
             self._hold(waiting)
+        elif isinstance(outcome, PlainAnswer) and isinstance(command, RepeatedSend):  # whose times nobody watches
+            connection.answer(frame_of(outcome.header(command.opaque), outcome.body))
         else:
             connection.respond(command, outcome.code, outcome.ext, outcome.body, outcome.remark)
 

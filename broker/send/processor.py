@@ -89,6 +89,7 @@ class PlainSend:
         is_plain: False: they are not, and the rest means nothing.
         before, after: properties in front of the key and behind it, as they are stored.
         size: bytes that host and properties add to a record.
+        host_size: bytes of the born host.
     """
 
     is_plain: bool
@@ -98,7 +99,7 @@ class PlainSend:
     sys_flag: int
     reconsume_times: int
     flag: int
-    born_host: bytes
+    host_size: int
     tags_code: int
 
 
@@ -370,6 +371,8 @@ class SendProcessor:
             return False
         if not 0 < len(body) <= self._body_max:
             return False
+        if len(connection.peer_host) != like.host_size:  # a member passes sends of several clients on
+            return False
         size = target.overhead + like.size + len(body)
         if size > self._record_max:
             return False
@@ -382,7 +385,7 @@ class SendProcessor:
         draft.sys_flag = like.sys_flag
         draft.born_timestamp = int(command.born)
         draft.reconsume_times = like.reconsume_times
-        draft.born_host = like.born_host
+        draft.born_host = connection.peer_host
         draft.prepared_transaction_offset = 0
         draft.body = body
         draft.properties = like.before + command.key + like.after
@@ -430,7 +433,7 @@ class SendProcessor:
             sys_flag=header[0],
             reconsume_times=header[2],
             flag=flag,
-            born_host=born.encoded,
+            host_size=len(born.encoded),
             tags_code=tags_code_at(properties, at) if at >= 0 else 0,
         )
 

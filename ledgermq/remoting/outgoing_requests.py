@@ -57,11 +57,11 @@ class OutgoingRequests:
         self._opaque = (opaque + 1) & OPAQUE_MAX
         return opaque
 
-    def add(self, command: Command, timeout_s: float, settle: Settle) -> None:
-        """Wait for the answer to `command`, which is being sent."""
+    def add(self, opaque: int, code: int, timeout_s: float, settle: Settle) -> None:
+        """Wait for the answer to the request with this opaque and code, which is being sent."""
         now = self._loop.time()
         deadline = now + timeout_s
-        self._waiting[command.opaque] = _Waiting(deadline, now, command.code, settle)
+        self._waiting[opaque] = _Waiting(deadline, now, code, settle)
         if deadline < self._timer_at:
             self._set_timer(deadline)
 

@@ -18,6 +18,9 @@ import orjson
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 
+SAME_CLIENT: Final = "passed on for the same"
+"""Remark of a send that a member passes on, for the client of its send before that: such headers make patterns, too."""
+
 PATTERNS_MAX: Final = 8
 """Most patterns of one connection; each is for headers of another length."""
 LEARN_AFTER: Final = 8
@@ -25,8 +28,11 @@ LEARN_AFTER: Final = 8
 LEARN_EVERY: Final = 256
 """The same after one that could not be used or that replaced another, since making one costs as much as ten sends."""
 
-_HEADER_MAX: Final = 1024
+_REMARK: Final = b',"remark":"%b"}' % SAME_CLIENT.encode()
+_HEADER_MAX: Final = 1024 + len(_REMARK)
 """Largest header, in bytes, of which a pattern is kept: any connection, even unsigned, may have `PATTERNS_MAX`."""
+PASSED_HEADER_MAX: Final = _HEADER_MAX + len(_REMARK) + 10
+"""Largest header, in bytes, that `RepeatedSend.passed_on` returns."""
 _OPAQUE_MAX: Final = 2**31 - 1
 _ZERO: Final = ord("0")
 _NAMES: Final = ("opaque", "topic", "queue_id", "born", "key")
@@ -47,7 +53,8 @@ class HeaderPattern:
     Attributes:
         unpack_from: divides a header of this length into constant and changing parts, in turn.
         constants: the constant parts.
-        flag, language, version, ext: of the header from which it was made.
+        flag, language, version, remark, ext: of the header from which it was made.
+        can_be_passed_on: whether `RepeatedSend.passed_on` may be called for sends of this pattern.
         derived: for the server: what all sends of this pattern have in common; None at first.
     """
 
@@ -56,16 +63,18 @@ class HeaderPattern:
         "_before",
         "_born_at",
         "_key_at",
-        "_opaque_at",
         "_queue_id_at",
         "_topic",
         "_topic_at",
         "_topic_text",
+        "can_be_passed_on",
         "constants",
         "derived",
         "ext",
         "flag",
         "language",
+        "opaque_at",
+        "remark",
         "unpack_from",
         "version",
     )
@@ -74,20 +83,21 @@ class HeaderPattern:
         layout = struct.Struct(">" + "".join(f"{size}s" for size in sizes))
         self.unpack_from = layout.unpack_from
         self.constants: tuple[bytes, ...] = layout.unpack(header)[::2]
-        self._opaque_at, self._topic_at, self._queue_id_at, self._born_at, self._key_at = (
+        self.opaque_at, self._topic_at, self._queue_id_at, self._born_at, self._key_at = (
             2 * names.index(name) + 1 for name in _NAMES
         )
         self._topic = b""  # of the last command, and as text
         self._topic_text = ""
         self.flag, self.language, self.version = command.flag, command.language, command.version
-        self.ext = command.ext
+        self.remark, self.ext = command.remark, command.ext
+        self.can_be_passed_on = command.flag == 0 and command.remark is None and header.endswith(b"}")
         key = layout.unpack(header)[self._key_at].decode()
         self._before, _, self._after = command.ext.get("i", "").partition(f"UNIQ_KEY\x01{key}")
         self.derived: Any = None
 
     def command(self, parts: tuple[bytes, ...], body: bytes | memoryview) -> "RepeatedSend | None":
         """Return the command of a header with these parts; None if it must be parsed as JSON."""
-        opaque, queue_id, born = parts[self._opaque_at], parts[self._queue_id_at], parts[self._born_at]
+        opaque, queue_id, born = parts[self.opaque_at], parts[self._queue_id_at], parts[self._born_at]
         key = parts[self._key_at]
         if not (opaque + queue_id + born).isdigit() or not key.isalnum() or opaque[0] == _ZERO:
             return None
@@ -99,7 +109,7 @@ class HeaderPattern:
             if not topic.translate(None, _TOPIC_SIGNS).isalnum():
                 return None
             self._topic, self._topic_text = topic, topic.decode()
-        return RepeatedSend(self, number, body, self._topic_text, queue_id.decode(), born, key)
+        return RepeatedSend(self, number, body, self._topic_text, queue_id.decode(), born, key, parts)
 
     def ext_of(self, topic: str, queue_id: str, born: bytes, key: bytes) -> dict[str, str]:
         """Return the header fields of a send with these values."""
@@ -118,7 +128,7 @@ class RepeatedSend(Command):
         key: of the message.
     """
 
-    __slots__ = ("_ext", "born", "key", "pattern", "queue_id", "topic")
+    __slots__ = ("_ext", "_parts", "born", "key", "pattern", "queue_id", "topic")
 
     def __init__(
         self,
@@ -129,12 +139,13 @@ class RepeatedSend(Command):
         queue_id: str,
         born: bytes,
         key: bytes,
+        parts: tuple[bytes, ...],
     ) -> None:
         self.code = RequestCode.SEND_MESSAGE_V2
         self.opaque = opaque
         self.flag = pattern.flag
         self.body = body
-        self.remark = None
+        self.remark = pattern.remark
         self.language = pattern.language
         self.version = pattern.version
         self.header_type = 0
@@ -143,7 +154,15 @@ class RepeatedSend(Command):
         self.queue_id = queue_id
         self.born = born
         self.key = key
+        self._parts = parts
         self._ext: dict[str, str] | None = None
+
+    def passed_on(self, opaque: int) -> bytes:
+        """Return the header as it was received, with another number and the remark `SAME_CLIENT`, which counts last."""
+        parts = list(self._parts)
+        parts[self.pattern.opaque_at] = b"%d" % opaque
+        parts[-1] = parts[-1][:-1] + _REMARK
+        return b"".join(parts)
 
     @property
     def ext(self) -> dict[str, str]:  # type: ignore[override]
@@ -155,7 +174,7 @@ class RepeatedSend(Command):
 
 def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:
     """Return a pattern of the header of a send, given as received and as parsed; None if a value is missing."""
-    if len(header) > _HEADER_MAX or command.remark is not None:
+    if len(header) > _HEADER_MAX or command.remark not in (None, SAME_CLIENT):
         return None
     found = list(_PLACES.finditer(header))
     names = [match.lastgroup or "" for match in found]

@@ -219,7 +219,7 @@ async def test_nobody_waits_for_ever(follower: Follower, monkeypatch: pytest.Mon
     follower.send(1)
     follower.send(2, code=14)
     assert await follower.answered(1) == [(1, 14, "not-leader")]
-    assert follower.served == [2], "a question about progress is answered from the follower's own tables"
+    await eventually(lambda: follower.served == [2], "the follower answers a question about progress")
 
 
 async def test_the_number_of_held_requests_and_their_bytes_are_bounded(

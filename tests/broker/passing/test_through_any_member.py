@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import orjson
@@ -21,7 +22,9 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import BINARY_HEADER, Command
 from ledgermq.remoting.codec.java_json import QueueId
 from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
 from node.broker_assembly import Broker
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.groups.test_offsets import key
@@ -97,6 +100,48 @@ async def test_the_address_of_the_sender_is_kept(group: Group) -> None:
         assert (await ask(sender, group.followers[0], RequestCode.SEND_MESSAGE_V2, send_fields(), b"x")).code == 0
     own = [(await sender.connection(group.followers[0].address)).local_address for sender in senders]
     assert [str(record.born_host) for record in await stored(group)] == own
+    for sender in senders:
+        await sender.close()
+
+
+async def test_sends_that_are_passed_on_as_they_came_keep_their_sender_and_answers(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(group)
+    passed: list[int] = []
+    encoded = RepeatedSend.passed_on
+
+    def noted(one: RepeatedSend, number: int) -> bytes:
+        passed.append(number)
+        return encoded(one, number)
+
+    monkeypatch.setattr(RepeatedSend, "passed_on", noted)
+    senders = [RemotingClient(), RemotingClient()]
+    for _ in range(10):  # behind these, numbers of requests have as many digits as most
+        for sender in senders:
+            await ask(sender, group.followers[0], RequestCode.GET_BROKER_RUNTIME_INFO, {})
+    asked: list[tuple[str, bytes, Command]] = []
+    answers: dict[bytes, Command | RemotingError] = {}
+    for number in range(200):
+        connection = await senders[number // 10 % 2].connection(group.followers[0].address)
+        body = b"%d" % number
+        fields = send_fields(i=f"UNIQ_KEY\x01K{number:04}\x02WAIT\x01true\x02")
+        command = Command(RequestCode.SEND_MESSAGE_V2, ext=fields, body=body)
+        connection.call(command, 5, partial(answers.__setitem__, body))
+        asked.append((connection.local_address, body, command))
+    await eventually(lambda: len(answers) == 200, "all are answered")
+    assert len(passed) > 100, "most are passed on as they came"
+    records: dict[bytes, Record] = {}
+    while len(records) < 200:
+        pulled = await group.ask_leader(RequestCode.PULL_MESSAGE, pull_fields(offset=len(records)))
+        records |= {bytes(record.body): record for record in decode_records(pulled.body)}
+    for own, body, command in asked:
+        answer, record = answers[body], records[body]
+        assert isinstance(answer, Command)
+        assert (answer.code, answer.opaque) == (0, command.opaque)
+        assert (str(record.born_host), record.born_timestamp) == (own, 1_700_000_000_000)
+        assert answer.ext["queueOffset"] == str(record.queue_offset)
+        assert answer.ext["transactionId"] == f"K{int(body):04}"
     for sender in senders:
         await sender.close()
 
