@@ -23,8 +23,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,8 +164,8 @@ class ComposeCluster:
         """
         if there := self._made_before():
             raise ComposeError(
-                f"{', '.join(there)} exist already: an earlier demo left them, or one is running;"
-                f" remove them with `{self._shape.command} down`"
+                f"{', '.join(there)} exist already: an earlier run left them, or one is going on;"
+                f" remove them with `{self._command_here} down`"
             )
         try:
             self._start_healthy()
@@ -190,9 +191,8 @@ class ComposeCluster:
 
     def describe(self) -> dict[str, object]:
         """Return the description that `--attach` takes."""
-        me = self._shape.command.replace("python", shlex.quote(sys.executable), 1)
         verbs = [*_DOCKER_WORDS, "unplug", "wipe", "heal", *(_LINK_VERBS if self._shape.links_api else ())]
-        here = f"cd {shlex.quote(str(_PROJECT))} && {me}"
+        here = self._command_here
         is_raft, is_elected = self._shape.mode == "raft", self._shape.mode in ("raft", "controller")
         nodes = [{"name": name, "address": address} for address, name in self._shape.brokers.items()]
         for number, node in enumerate(nodes if is_elected else ()):
@@ -298,8 +298,15 @@ class ComposeCluster:
         self._compose("logs", "--tail", "40")
 
     def down(self) -> None:
-        """Remove containers, network and volumes."""
-        self._compose("down", "--volumes")
+        """Remove containers, network and volumes. Signals do not end that, nor Ctrl-C in the terminal."""
+        with undisturbed():
+            self._compose("down", "--volumes", has_own_session=True)
+
+    @property
+    def _command_here(self) -> str:
+        """The command for this cluster, from any folder; a verb follows."""
+        me = self._shape.command.replace("python", shlex.quote(sys.executable), 1)
+        return f"cd {shlex.quote(str(_PROJECT))} && {me}"
 
     @property
     def _network(self) -> str:
@@ -336,9 +343,14 @@ class ComposeCluster:
     def _inspect(self, service: str, form: str) -> str:
         return _docker("inspect", "--format", form, self._container(service)).strip()
 
-    def _compose(self, *words: str) -> None:
+    def _compose(self, *words: str, has_own_session: bool = False) -> None:
         """Run compose; its output goes to standard error."""
-        with subprocess.Popen([*self._command, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr) as self._running:
+        with subprocess.Popen(
+            [*self._command, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            start_new_session=has_own_session,
+        ) as self._running:
             try:
                 code = self._running.wait()
             except BaseException:
@@ -346,6 +358,20 @@ class ComposeCluster:
                 raise
         if code:
             raise ComposeError(f"compose {' '.join(words)}: exit {code}")
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM in the block; only the main thread gets them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _docker(*words: str) -> str:

@@ -5,7 +5,7 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator
 
-from chaos.compose import DRILLED, ComposeCluster, ComposeError, compose_command
+from chaos.compose import DRILLED, ComposeCluster, ComposeError, compose_command, undisturbed
 from cli.described import DescribedFabric
 from node.errors import CommandError
 
@@ -14,7 +14,7 @@ from node.errors import CommandError
 async def compose_cluster(mode: str) -> AsyncIterator[DescribedFabric]:
     """Build and start the containers of a mode; they and their volumes are removed at the end of the block.
 
-    From now on SIGTERM acts as Ctrl-C, so that the caller's cleaning up is done.
+    From now on SIGTERM acts as Ctrl-C, so that the caller's cleaning up is done. A second signal does not end that.
 
     Raises:
         CommandError: there is no engine, or the cluster did not start; the text says why.
@@ -29,7 +29,8 @@ async def compose_cluster(mode: str) -> AsyncIterator[DescribedFabric]:
     try:
         yield DescribedFabric(cluster.describe())
     finally:
-        await asyncio.to_thread(cluster.down)
+        with undisturbed():
+            await asyncio.to_thread(cluster.down)
 
 
 async def _start(cluster: ComposeCluster) -> None:
@@ -39,7 +40,8 @@ async def _start(cluster: ComposeCluster) -> None:
         await asyncio.shield(starting)
     except asyncio.CancelledError:
         cluster.interrupt()
-        await asyncio.wait({starting})
-        if starting.exception() is None:
-            await asyncio.to_thread(cluster.down)
+        with undisturbed():
+            await asyncio.wait({starting})
+            if starting.exception() is None:
+                await asyncio.to_thread(cluster.down)
         raise
