@@ -1,7 +1,7 @@
 """Finds in a log's files its last bytes, its last whole record, and the start of a record."""
 
 from ha.core.handshake import TAIL_BYTES, Tail
-from ha.core.record_ends import last_record_end, record_start
+from ha.core.record_ends import is_blank, last_record_end, record_start
 from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import RECORD_SIZE_MIN
@@ -22,21 +22,28 @@ def tail_of(queue: MappedFileQueue) -> Tail:
 def whole_records_end(queue: MappedFileQueue, position: int, end: int) -> int:
     """End of the last record that lies before `end`, from `position` on, where one begins or the log ends.
 
+    The blank at a file's end counts with the first record behind it, as in a recovery: a log whose process was killed
+    in between ends before the blank, and no slave may have told more.
+
     Raises:
         CorruptRecordError: what follows `position` is no record; the error has the physical offset.
     """
+    known = position
     while position < end and (file := queue.file_at(position)) is not None:
         base = file.start_offset
         limit = min(end, file.end_offset) - base
         file.ensure_readable(position - base, limit)
         try:
-            found = base + last_record_end(file.view, position - base, limit, file.size_bytes)
+            found = last_record_end(file.view, position - base, limit, file.size_bytes)
         except CorruptRecordError as error:
             raise CorruptRecordError(base + error.position, error.detail) from error
-        if found == position:
+        if base + found > position:
+            known = position = base + found
+        if is_blank(file.view, found, limit, file.size_bytes):
+            position = file.end_offset
+        elif position < file.end_offset:
             break
-        position = found
-    return position
+    return known
 
 
 def record_start_at(queue: MappedFileQueue, offset: int, reach_bytes: int) -> int | None:

@@ -14,13 +14,13 @@ _MAGICS: Final = re.compile(b"|".join(re.escape(_PREFIX.pack(0, one)[4:]) for on
 
 
 def last_record_end(file: Readable, position: int, written: int, file_size: int) -> int:
-    """End of the last whole record of a file of a classic log.
+    """End of the last whole record of a file of a classic log; the blank at the file's end is none.
 
     Args:
         file: the file's bytes.
         position: a record's start, or its end.
         written: bytes of the file that have arrived.
-        file_size: bytes of a file; this is returned once the blank at the file's end is there.
+        file_size: bytes of a file.
 
     Raises:
         CorruptRecordError: what follows `position` is no record.
@@ -29,7 +29,7 @@ def last_record_end(file: Readable, position: int, written: int, file_size: int)
     while written - position >= BLANK_SIZE_MIN:
         size, magic = unpack(file, position)
         if magic == BLANK_MAGIC:
-            return file_size if written == file_size else position
+            return position
         end = position + size
         if magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_SIZE_MIN or end > file_size:
             raise CorruptRecordError(position, f"size {size}, magic {magic & 0xFFFFFFFF:#010x}")
@@ -37,6 +37,15 @@ def last_record_end(file: Readable, position: int, written: int, file_size: int)
             return position
         position = end
     return position
+
+
+def is_blank(file: Readable, position: int, written: int, file_size: int) -> bool:
+    """Whether the file has arrived whole, and ends with a blank that begins at `position`."""
+    return (
+        written == file_size
+        and file_size - position >= BLANK_SIZE_MIN
+        and _PREFIX.unpack_from(file, position)[1] == BLANK_MAGIC
+    )
 
 
 def record_start(file: Readable, low: int, position: int, written: int, base: int, file_size: int) -> int | None:

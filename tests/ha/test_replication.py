@@ -12,7 +12,7 @@ import pytest
 
 from ha.core.copies import Copy, CopyRules
 from ha.core.stream import Report
-from ha.log_ends import tail_of
+from ha.log_ends import tail_of, whole_records_end
 from ha.receiver import _Stream
 from ha.slave import Slave
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -71,6 +71,17 @@ async def test_a_slave_goes_on_where_it_was(tmp_path: Path, speaks_plainly: bool
         await eventually(lambda: not first.log.replicas())
         async with slave(tmp_path, port(first), confirmed=before, speaks_plainly=speaks_plainly) as second:
             await copied(first, second)
+
+
+async def test_the_blank_at_a_files_end_counts_with_the_record_behind_it_as_in_a_recovery(tmp_path: Path) -> None:
+    async with master(tmp_path) as first:
+        first.put(*[900] * 5)
+        queue = first.log.local.queue
+        (_, second_file), end = queue.files, queue.max_offset
+        last = whole_records_end(queue, 0, second_file.start_offset)
+        assert last < second_file.start_offset
+        assert whole_records_end(queue, 0, end - 1) == whole_records_end(queue, last, end - 1) == last
+        assert whole_records_end(queue, 0, end) == whole_records_end(queue, last, end) == end
 
 
 async def test_a_slave_dials_again_within_a_moment(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ha.core.record_ends import last_record_end, record_start
+from ha.core.record_ends import is_blank, last_record_end, record_start
 from ledgermq.message.errors import CorruptRecordError
 
 FILE_SIZE = 400
@@ -21,7 +21,13 @@ FILE = record(100) + record(120) + blank(180)
 
 def test_the_end_moves_from_record_to_record_as_they_become_whole() -> None:
     ends = [last_record_end(FILE[:written] + bytes(400), 0, written, FILE_SIZE) for written in range(FILE_SIZE + 1)]
-    assert ends == [0] * 100 + [100] * 120 + [220] * 180 + [400]
+    assert ends == [0] * 100 + [100] * 120 + [220] * 181, "a blank is no record"
+
+
+def test_a_blank_is_there_when_the_whole_file_is() -> None:
+    found = [written for written in range(FILE_SIZE + 1) if is_blank(FILE, 220, written, FILE_SIZE)]
+    assert found == [FILE_SIZE]
+    assert not is_blank(FILE, 100, FILE_SIZE, FILE_SIZE) and not is_blank(FILE, FILE_SIZE, FILE_SIZE, FILE_SIZE)
 
 
 def test_it_goes_on_from_where_it_was() -> None:
