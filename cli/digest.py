@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.checkers.logs import LogDigest, LogFilesError, digest_log
+from chaos.checkers.logs import LogDigest, LogFilesError, digest_log, first_difference
 from chaos.fabric.contract import NodeDigest
 from cli.health import read_gauge
 from node.errors import CommandError
@@ -30,8 +30,10 @@ class NodeLog:
     health_url: str
 
 
-def digest_directory(directory: Path, *, end: int | None = None, health_url: str | None = None) -> LogDigest:
-    """Hash one folder of log files up to `end`, or to the confirm offset of the node at `health_url`.
+def digest_directory(
+    directory: Path, *, start: int | None = None, end: int | None = None, health_url: str | None = None
+) -> LogDigest:
+    """Hash one folder of log files from `start`, or the first byte kept, up to `end` or a node's confirm offset.
 
     Raises:
         CommandError: the folder does not have those bytes, or the node does not answer.
@@ -41,7 +43,7 @@ def digest_directory(directory: Path, *, end: int | None = None, health_url: str
             raise CommandError("the end of the digest is missing: give --end or --node")
         end = int(read_gauge(health_url, CONFIRM_OFFSET_METRIC))
     try:
-        return digest_log(directory, end)
+        return digest_log(directory, end, start)
     except (LogFilesError, OSError) as error:
         raise CommandError(str(error)) from error
 
@@ -55,15 +57,29 @@ def digest_brokers(rows: Sequence[Mapping[str, Any]]) -> list[NodeDigest]:
     logs: dict[str, list[NodeLog]] = {}
     for row in rows:
         logs.setdefault(row["broker"], []).append(NodeLog(row["name"], Path(row["log"]), row["health"]))
-    return [
-        NodeDigest(name, digest.end, digest.sha256, digest.start, broker)
-        for broker, nodes in logs.items()
-        for name, digest in digest_nodes(nodes)
-    ]
+    return [found for broker, nodes in logs.items() for found in _compared(broker, nodes)]
+
+
+def _compared(broker: str, nodes: Sequence[NodeLog]) -> list[NodeDigest]:
+    """Digests of the nodes of one broker name; where one differs from the first, with the first such byte."""
+    digests, (first, *_) = [digest for _, digest in digest_nodes(nodes)], nodes
+    found = []
+    for node, digest in zip(nodes, digests, strict=True):
+        differs_at = None
+        if digest.sha256 != digests[0].sha256:
+            try:
+                differs_at = first_difference(first.directory, node.directory, max(digest.end, digests[0].end))
+            except (LogFilesError, OSError) as error:
+                raise CommandError(str(error)) from error
+        found.append(NodeDigest(node.name, digest.end, digest.sha256, digest.start, broker, differs_at))
+    return found
 
 
 def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:
-    """Return one digest for each node, at a confirm offset that all have; after 30 s without one, each at its own."""
+    """Return one digest for each node, at a confirm offset that all have; after 30 s without one, each at its own.
+
+    They begin where the log begins that begins last, since cleaning and new disks are no differences.
+    """
     deadline = time.monotonic() + _AGREE_LIMIT_S
     while True:
         is_last = time.monotonic() > deadline
@@ -74,7 +90,13 @@ def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:
                 raise
             ends = []  # a node may just have been started
         if len(set(ends)) == 1 or (ends and is_last):
+            whole = [digest_directory(node.directory, end=end) for node, end in zip(nodes, ends, strict=True)]
+            start = max(digest.start for digest in whole)
             return [
-                (node.name, digest_directory(node.directory, end=end)) for node, end in zip(nodes, ends, strict=True)
+                (
+                    node.name,
+                    digest if digest.start == start else digest_directory(node.directory, start=start, end=digest.end),
+                )
+                for node, digest in zip(nodes, whole, strict=True)
             ]
         time.sleep(_POLL_S)

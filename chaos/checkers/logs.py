@@ -5,7 +5,9 @@ them, and while their owner runs: bytes below the confirm offset never change.
 """
 
 import hashlib
+import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +34,7 @@ def digest_log(directory: Path, end: int, start: int | None = None) -> LogDigest
     Raises:
         LogFilesError: no log files, a gap between them, or they end before `end` or begin after `start`.
     """
-    files = sorted(path for path in directory.glob("*") if _FILE_NAME.fullmatch(path.name))
-    if not files:
-        raise LogFilesError(f"{directory} holds no log files")
+    files = _files_of(directory)
     first = int(files[0].name)
     position = first if start is None else start
     if position < first:
@@ -50,6 +50,52 @@ def digest_log(directory: Path, end: int, start: int | None = None) -> LogDigest
     if position < end:
         raise LogFilesError(f"{directory} ends at {position}, before {end}")
     return LogDigest(begin, end, digest.hexdigest())
+
+
+def first_difference(one: Path, other: Path, end: int) -> int | None:
+    """Physical offset of the first byte below `end` in which two folders of log files differ; None: in none.
+
+    They are compared where both have bytes; a folder that ends before `end` differs there.
+
+    Raises:
+        LogFilesError: one of them holds no log files, or has a gap.
+    """
+    start = max(int(_files_of(folder)[0].name) for folder in (one, other))
+    ours, theirs = _chunks(one, start, end), _chunks(other, start, end)
+    for mine, yours in itertools.zip_longest(ours, theirs, fillvalue=b""):
+        if mine != yours:
+            both = min(len(mine), len(yours))
+            return start + next((at for at in range(both) if mine[at] != yours[at]), both)
+        start += len(mine)
+    return None
+
+
+def _chunks(directory: Path, start: int, end: int) -> Iterator[bytes]:
+    """The bytes in `[start, end)`, as far as they are there, cut at the multiples of the size of a chunk."""
+    waiting = bytearray()
+    for path in _files_of(directory):
+        file_start = int(path.name)
+        if file_start + path.stat().st_size <= start or file_start >= end:
+            continue
+        if file_start > start:
+            raise LogFilesError(f"{directory} has no file for offset {start}; the next one begins at {file_start}")
+        with path.open("rb") as file:
+            file.seek(start - file_start)
+            while start < end and (chunk := file.read(min(_CHUNK_BYTES - len(waiting), end - start))):
+                waiting += chunk
+                start += len(chunk)
+                if len(waiting) == _CHUNK_BYTES:
+                    yield bytes(waiting)
+                    waiting.clear()
+    yield bytes(waiting)
+
+
+def _files_of(directory: Path) -> list[Path]:
+    """The log files of a folder, the oldest first. Raises `LogFilesError`: there are none."""
+    files = sorted(path for path in directory.glob("*") if _FILE_NAME.fullmatch(path.name))
+    if not files:
+        raise LogFilesError(f"{directory} holds no log files")
+    return files
 
 
 def _digest_file(digest: "hashlib._Hash", path: Path, begin: int, end: int) -> int:

@@ -96,7 +96,7 @@ class DrillResult:
             if name not in self._not_judged()
         ]
         if self.digests is not None:
-            ends = ", ".join(f"{digest.name} {digest.end:,} B {digest.sha256[:12]}" for digest in self.digests)
+            ends = ", ".join(str(digest) for digest in self.digests)
             checks.append(Check("L14", "the logs of all nodes are identical", are_identical(self.digests), ends))
         if (failed := self._failed_in_planned_changes()) is not None:
             checks.append(Check("S1", "no send failed during a planned change", failed == 0, f"{failed:,}"))

@@ -87,13 +87,21 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class NodeDigest:
-    """The hash of one node's log from `start` to its confirm offset `end`; nodes of one broker name share the log."""
+    """The hash of one node's log from `start` to its confirm offset `end`; nodes of one broker name share the log.
+
+    `differs_at`: offset of the first byte that is not that of the first node of the name; None: not looked for.
+    """
 
     name: str
     end: int
     sha256: str
     start: int = 0
     broker: str = ""
+    differs_at: int | None = None
+
+    def __str__(self) -> str:
+        differs = "" if self.differs_at is None else f", differs at {self.differs_at:,}"
+        return f"{self.name} {self.end:,} B {self.sha256[:12]}{differs}"
 
 
 def are_identical(digests: Sequence[NodeDigest]) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.checkers.logs import LogFilesError, digest_log
+from chaos.checkers.logs import LogFilesError, digest_log, first_difference
 
 
 def write_log(directory: Path, data: bytes, file_size: int, start: int = 0) -> None:
@@ -61,3 +61,32 @@ def test_a_missing_file_in_the_middle_is_refused(tmp_path: Path) -> None:
 def test_a_folder_without_log_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogFilesError, match="no log files"):
         digest_log(tmp_path, 0)
+
+
+@given(
+    data=st.binary(min_size=1, max_size=300),
+    sizes=st.tuples(st.integers(1, 64), st.integers(1, 64)),
+    at=st.integers(0, 299),
+)
+def test_the_first_byte_that_differs_is_found_however_the_logs_are_cut_into_files(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, sizes: tuple[int, int], at: int
+) -> None:
+    one, other, third = (tmp_path_factory.mktemp("log") for _ in range(3))
+    at = min(at, len(data) - 1)
+    write_log(one, data, sizes[0])
+    write_log(other, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], sizes[1])
+    write_log(third, data, sizes[1])
+    assert first_difference(one, other, len(data)) == at
+    assert first_difference(one, other, at) is None
+    assert first_difference(one, third, len(data)) is None
+
+
+def test_logs_are_compared_where_both_have_bytes_and_the_shorter_one_differs_at_its_end(tmp_path: Path) -> None:
+    write_log(tmp_path / "a", b"abcdefgh", 4)
+    write_log(tmp_path / "b", b"efgh", 4, start=4)
+    write_log(tmp_path / "c", b"abcd", 4)
+    assert first_difference(tmp_path / "a", tmp_path / "b", 8) is None
+    assert first_difference(tmp_path / "a", tmp_path / "c", 8) == 4
+    (tmp_path / "d").mkdir()
+    with pytest.raises(LogFilesError):
+        first_difference(tmp_path / "a", tmp_path / "d", 8)

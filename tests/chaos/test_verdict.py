@@ -60,6 +60,8 @@ def test_a_lost_message_and_a_log_that_differs_fail_it() -> None:
         result = dataclasses.replace(run_of(), digests=digests)
         assert result.verdict is Verdict.FAIL
         assert result.table().count("FAIL L14") == 1
+    differs = NodeDigest("n1", 100, "bb", differs_at=4096)
+    assert "n1 100 B bb, differs at 4,096" in dataclasses.replace(run_of(), digests=(EQUAL[0], differs)).table()
 
 
 def test_a_fault_that_was_not_proven_and_a_run_without_traffic_prove_nothing() -> None:
