@@ -42,7 +42,7 @@ demo: $(BIN)/.runtime ## the main job: a file through three brokers, the leader 
 compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, in containers and volumes of its own, removed at the end
 	$(BIN)/python -m chaos.compose up
 	@trap 'exit 143' TERM; trap 'exit 130' INT; \
-	trap 'status=$$?; [ $$status = 0 ] || $(BIN)/python -m chaos.compose logs; $(BIN)/python -m chaos.compose down; exit $$status' EXIT; \
+	trap 'status=$$?; trap "" TERM INT; [ $$status = 0 ] || $(BIN)/python -m chaos.compose logs; $(BIN)/python -m chaos.compose down; exit $$status' EXIT; \
 	$(BIN)/python -m chaos.compose describe >$(VENV)/compose.json \
 	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)')
 
@@ -102,6 +102,10 @@ elections: $(BIN)/.dev ## elected masters in simulation, fresh seeds (SEEDS=n, F
 	first=$${FIRST:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}; \
 	$(BIN)/python -m chaos.elections --seeds $(SEEDS) --first $$first $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
+appointed: $(BIN)/.dev ## an appointed master, its slaves and promotions in simulation, fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX=s)
+	first=$${FIRST:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}; \
+	$(BIN)/python -m chaos.appointed --seeds $(SEEDS) --first $$first $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
+
 fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a nameserver, from fresh seeds (MINUTES=n); and every planted fault
 	FUZZ=all $(BIN)/python -m pytest -q tests/fuzz -k planted
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
@@ -121,7 +125,7 @@ chaos-long: $(BIN)/.dev ## campaigns of fresh seeds in every mode, simulation an
 	end=$$(($$(date +%s) + 3600 * $(or $(HOURS),4))); mkdir -p build/chaos; while [ $$(date +%s) -lt $$end ]; do \
 	  for mode in raft sync async controller standalone; do seed=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); \
 	    $(BIN)/ledgermq chaos run --seed $$seed --mode $$mode --minutes 5 --report build/chaos/$$mode-$$seed.html || exit $$?; done; \
-	  $(MAKE) sim elections crash-images SECONDS_MAX=300 || exit $$?; done
+	  $(MAKE) sim elections appointed crash-images SECONDS_MAX=300 || exit $$?; done
 
 histories: $(BIN)/.dev ## a made-up history judged, clean and with an error of each kind: time and memory (OPERATIONS=n)
 	$(BIN)/python -m chaos.checkers --operations $(or $(OPERATIONS),10000000)
@@ -159,4 +163,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections appointed fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean

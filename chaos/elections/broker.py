@@ -127,6 +127,15 @@ class SimBroker:
         """Whether it runs and believes that it leads."""
         return self._is_up and self._is_master
 
+    @property
+    def epoch(self) -> int:
+        """Of the master that it knows."""
+        return self._epoch
+
+    def runs(self) -> bool:
+        """Whether it does anything now."""
+        return self._is_up and self._paused_until_s <= self._network.now_s
+
     def pause(self, seconds: float) -> None:
         """Stop it for a while; what arrives meanwhile waits."""
         self._paused_until_s = max(self._paused_until_s, self._network.now_s + seconds)

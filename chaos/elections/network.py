@@ -66,6 +66,16 @@ class Seen:
     strikes: list[tuple[int, float, str]] = field(default_factory=list)
 
     @property
+    def acked_count(self) -> int:
+        """Records acknowledged."""
+        return len(self.acked)
+
+    @property
+    def leader_count(self) -> int:
+        """How often a broker began as master."""
+        return len(self.epochs)
+
+    @property
     def counts(self) -> bool:
         """Whether the run proves something: records were acknowledged, a fault struck, and a second master began."""
         return bool(self.acked and self.strikes and len(self.epochs) > 1)
@@ -120,7 +130,6 @@ class Network:
     def __init__(self, seed: int, faults: Faults, names: Sequence[str]) -> None:
         self._seed = seed
         self._streams: dict[str, random.Random] = {}
-        self._delays = self.chance("delays")
         self.faults = faults
         self.seen = Seen()
         self.names = names
@@ -148,11 +157,11 @@ class Network:
         self._count += 1
         heapq.heappush(self._events, (self.now_s + delay_s, self._count, action))
 
-    def send(self, sender: str, receiver: str, action: Callable[[], None]) -> None:
+    def send(self, sender: str, receiver: str, action: Callable[[], None], consumer: str = "delays") -> None:
         """Send a message: `action` runs when it arrives, in order, if the two reach each other now and then."""
-        pair = frozenset((sender, receiver))
+        pair, delays = frozenset((sender, receiver)), self.chance(consumer)
         if pair not in self._cut:
-            delay_s = self._delays.uniform(*_DELAY_S) * (20 if self._delays.random() < 0.01 else 1)
+            delay_s = delays.uniform(*_DELAY_S) * (20 if delays.random() < 0.01 else 1)
             arrives_s = max(self.now_s + delay_s, self._last_s.get((sender, receiver), 0.0))
             self._last_s[sender, receiver] = arrives_s
             self.at(arrives_s - self.now_s, lambda: None if pair in self._cut else action())

@@ -2,10 +2,12 @@
 
     client --put--> master --frames--> slaves --reports--> master: confirmed, acknowledged
     brokers --heartbeats, questions, proposals--> the leading controller --agreed--> one state machine
+    brokers --registrations--> nameservers --routes--> clients
 
-Real are `ControllerMachine` and its commands, `Grants`, `Lease`, `ReplicaRole`, `ElectedCopies` and the rules of
-epochs. The agreement of the controllers is one machine that only the leading controller of the moment can reach; one
-that was deposed does not know it. Logs are lists of records, and an offset is the number of a record.
+Real are `ControllerMachine` and its commands, `Grants`, `Lease`, `ReplicaRole`, `ElectedCopies`, the rules of epochs,
+the nameservers' route tables, and how clients read a route. The agreement of the controllers is one machine that only
+the leading controller of the moment can reach; one that was deposed does not know it. Logs are lists of records, and an
+offset is the number of a record.
 
 A seed gives the same run each time. Times are seconds.
 """
@@ -15,6 +17,7 @@ from typing import Final
 
 from chaos.elections.broker import SimBroker
 from chaos.elections.controllers import CONTROLLERS, SimControllers
+from chaos.elections.nameservers import SimNameservers, address_of
 from chaos.elections.network import Faults, Network, Seen
 from chaos.sim.nemesis import Script
 
@@ -42,6 +45,7 @@ class ElectionSimulation:
         self._script = script or Script()
         self._fault_count = 0
         self._is_over = False
+        self._until_s = 0.0
         names = [*(f"b{broker_id}" for broker_id in BROKERS), *CONTROLLERS]
         self._network = network = Network(seed, faults or Faults(), names)
         self._chance = network.chance("faults")
@@ -49,17 +53,22 @@ class ElectionSimulation:
         self._brokers: dict[int, SimBroker] = {}
         for broker_id in BROKERS:
             self._brokers[broker_id] = SimBroker(network, self._controllers, self._brokers, broker_id)
+        self._nameservers = SimNameservers(network)
 
     def run(self, seconds: float) -> Seen:
         """Start everything, let faults happen, end with a quiet time in which all may recover.
 
-        Behind it there are no faults at all: every broker must be in the in-sync set, and a record acknowledged.
+        Behind it there are no faults at all: every broker must be in the in-sync set, a record acknowledged, and
+        clients of each nameserver must find the newest master.
         """
         network = self._network
+        self._until_s = seconds
         self._controllers.start()
         for broker in self._brokers.values():
             broker.start()
+            self._nameservers.start(broker)
         network.at(1.0, self._fault)
+        network.at(1.0, self._break_routes)
         self._put()
         while not network.seen.violations and (action := network.next_event()) is not None:
             if network.now_s > seconds:
@@ -80,11 +89,22 @@ class ElectionSimulation:
             action()
             action = network.next_event()
             in_sync = self._controllers.group.in_sync
-            if in_sync == set(BROKERS) and len(seen.acked) > acked:
+            if in_sync == set(BROKERS) and len(seen.acked) > acked and self._are_routes_right():
                 return
             if network.now_s > until_s:
                 text = f"{_RECOVERY_S:g} s after the last fault {len(seen.acked) - acked} records are acknowledged"
-                seen.violations.append(f"{network.now_s:.3f}: {text}, and {sorted(in_sync)} are in sync")
+                routes = self._nameservers.leaders()
+                seen.violations.append(f"{network.now_s:.3f}: {text}, {sorted(in_sync)} are in sync, routes: {routes}")
+
+    def _are_routes_right(self) -> bool:
+        """Whether clients of each nameserver find the newest master."""
+        master = self._controllers.group.master_id
+        return master is not None and set(self._nameservers.leaders()) == {address_of(master)}
+
+    def _break_routes(self) -> None:
+        if not self._is_over and self._network.now_s < self._until_s - _QUIET_S:
+            self._nameservers.strike()
+            self._network.at(self._network.chance("faults of routes").uniform(*_FAULT_S), self._break_routes)
 
     def _put(self) -> None:
         """Send a record as a client does, to a broker that takes it."""

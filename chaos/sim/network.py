@@ -29,7 +29,27 @@ class Weather:
     is_even: bool = False
 
 
-class SimNetwork:
+class Lines:
+    """What is wrong between two nodes, for all that is sent.
+
+    Attributes:
+        cut: directions in which nothing arrives.
+        slow_us: by direction, how much longer it takes.
+    """
+
+    def __init__(self) -> None:
+        self.weather = Weather()
+        self.cut: dict[Pair, None] = {}
+        self.slow_us: dict[Pair, int] = {}
+
+    def heal(self) -> None:
+        """Good weather, no cuts, no slow links."""
+        self.weather = Weather(self.weather.latency_us, is_even=self.weather.is_even)
+        self.cut.clear()
+        self.slow_us.clear()
+
+
+class SimNetwork(Lines):
     """All connections of the group.
 
     `deliver(source, target, message)`, `tell_lost(node, peer)` and `tell_joined(node, peer)` are the cluster's.
@@ -44,14 +64,13 @@ class SimNetwork:
         tell_joined: Callable[[str, str], None],
         is_alive: Callable[[str], bool],
     ) -> None:
+        super().__init__()
         self._clock = clock
         self._rng = rng
         self._deliver = deliver
         self._tell_lost = tell_lost
         self._tell_joined = tell_joined
         self._is_alive = is_alive
-        self.weather = Weather()
-        self.cut: dict[Pair, None] = {}
         self._epochs: dict[Pair, int] = {}  # by sorted pair: odd when the connection stands
         self._last_us: dict[Pair, int] = {}
 
@@ -101,11 +120,6 @@ class SimNetwork:
         self._epochs[_pair(one, other)] = self._epochs.get(_pair(one, other), 0) + 1
         self._tell_joined(one, other)
         self._tell_joined(other, one)
-
-    def heal(self) -> None:
-        """Good weather, no cuts."""
-        self.weather = Weather(self.weather.latency_us, is_even=self.weather.is_even)
-        self.cut.clear()
 
 
 def _pair(one: str, other: str) -> Pair:

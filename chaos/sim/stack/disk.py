@@ -14,7 +14,7 @@ Beside the files lies the log's image, in which the observer compares nodes. It 
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ from dledger.log.hard_state import FILE_NAME, parse_hard_state
 from ledgermq.message.java_properties import parse_properties
 from store.directory import lock_file
 from store.files.file_mapping import FileMapping
+from store.files.mapped_file import MappedFile
 
 _CLOSE = os.close
 _KNOWN = (
@@ -142,12 +143,14 @@ class StoreDisk(Machine[bytes]):
 
     def contents_of_log(self) -> dict[int, bytes]:
         """By inode, what lies in the files of the log that may be synced now."""
-        if self.log is None or self.is_dead:
+        if self.is_dead:
             return {}
-        files = [
-            file for file in self.log.data.files[-3:] if file.fd >= 0 and file.flush_position < file.write_position
-        ]
+        files = [file for file in self.newest_files() if file.fd >= 0 and file.flush_position < file.write_position]
         return {os.fstat(file.fd).st_ino: content_of(file.fd) for file in files}
+
+    def newest_files(self) -> Sequence[MappedFile]:
+        """The last files of the log of the running process."""
+        return [] if self.log is None else self.log.data.files[-3:]
 
     def _refuse(self) -> None:
         if self.has_failed:

@@ -15,13 +15,14 @@ import weakref
 from asyncio import events
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from chaos.sim.clock import SimClock
 from chaos.sim.process import ProcessDiesError
 
 _T = TypeVar("_T")
-Dial = Callable[[Callable[[], asyncio.Protocol], int], Awaitable[tuple[Any, asyncio.Protocol]]]
+Dial = Callable[[Callable[[], asyncio.BaseProtocol], int], Awaitable[tuple[Any, asyncio.BaseProtocol]]]
 _TURN_US = 2
 _UNWOUND_MAX = 20
 
@@ -40,6 +41,7 @@ class SimLoop:
     Attributes:
         as_loop: this, for those who want asyncio's type.
         dial: connects to the simulated port; None where nothing listens.
+        accept: makes the protocol of a connection to this process; None while it does not listen.
         errors: exceptions of callbacks and of tasks that no one awaited.
     """
 
@@ -66,6 +68,7 @@ class SimLoop:
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.is_stopped = False
         self.dial: Dial | None = None
+        self.accept: Callable[[], asyncio.BaseProtocol] | None = None
         self.errors: list[BaseException] = []
 
     # -- scheduling
@@ -173,11 +176,17 @@ class SimLoop:
         return task
 
     async def create_connection(
-        self, protocol_factory: Callable[[], asyncio.Protocol], _host: str, port: int, *, ssl: object = None
-    ) -> tuple[Any, asyncio.Protocol]:
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], _host: str, port: int, *, ssl: object = None
+    ) -> tuple[Any, asyncio.BaseProtocol]:
         if self.dial is None or ssl is not None:
             raise OSError(f"nothing is simulated that listens at {port}")
         return await self.dial(protocol_factory, port)
+
+    async def create_server(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> SimpleNamespace:
+        self.accept = protocol_factory
+        return SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (host, port))])
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         return self._submit(executor, lambda: func(*args))

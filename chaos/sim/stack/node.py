@@ -7,7 +7,6 @@ clients --> targets, metadata, offsets --> Appender --> MessageStore --> RaftLog
 from collections.abc import Callable, Collection, Sequence
 from cProfile import Profile
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,9 @@ from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.clients import Clients
 from chaos.sim.stack.disk import StoreDisk, entry_in
 from chaos.sim.stack.log import Frame, SimTransport, WatchedLog
-from chaos.sim.stack.loop import SimLoop
+from chaos.sim.stack.machinery import Machinery
 from chaos.sim.stack.replacements import Replacements
 from chaos.sim.stack.sockets import Sockets
-from chaos.sim.stack.threads import Lane, SimWorker
 from dledger.config import PeerAddress, RaftConfig
 from dledger.core.settings import RaftTiming
 from dledger.errors import PeerError
@@ -44,12 +42,11 @@ from store.opening import OpenStore
 from store.store_config import StoreConfig
 from telemetry.metrics import Histogram
 
-_SLEEP_US = 500_000
 _CALLS_MAX = 400_000
 """Calls and returns of functions in one turn of a broker's loop: on a slow machine less than the shortest lease."""
 
 
-class StoreProcess(Process):
+class StoreProcess(Process, Machinery):
     """One life of one broker, from its start to its end or crash.
 
     Attributes:
@@ -72,14 +69,9 @@ class StoreProcess(Process):
         sockets: Sockets | None,
     ) -> None:
         super().__init__(cluster, name, number, files)
-        self.files = files
-        self.lanes: dict[Any, Lane] = {}
-        self.workers: list[SimWorker] = []
-        self._replaced = replaced
         self._accounts = accounts
         self._sockets = sockets
-        rate = cluster.clock_rates[name]
-        self.loop = SimLoop(cluster.clock, self.now_us, rate, self._run, self._submit, self._do_a_job, self._is_dead)
+        Machinery.__init__(self, cluster.clock, replaced, files, cluster.clock_rates[name])
         self._follower = LogFollower(
             _broker_config(cluster, name, files.root), _host(name), self, Timers(self.loop.as_loop), Histogram([1])
         )
@@ -204,55 +196,6 @@ class StoreProcess(Process):
 
     def _run(self, what: str, event: Callable[[], None]) -> None:
         self._cluster.run(self, what, event)
-
-    def _submit(self, executor: Any, work: Callable[[], Any]) -> Any:
-        """`run_in_executor`."""
-        future = self._replaced.lane(executor).submit(work)
-        waiting = self.loop.create_future()
-        future.add_done_callback(partial(self._job_is_done, waiting))
-        return waiting
-
-    def _job_is_done(self, waiting: Any, future: Any) -> None:
-        if waiting.done() or future.cancelled():
-            return
-        error = future.exception()
-        if error is not None:
-            self.loop.call_soon(lambda: waiting.done() or waiting.set_exception(error))
-        else:
-            self.loop.call_soon(lambda: waiting.done() or waiting.set_result(future.result()))
-
-    def _do_a_job(self) -> bool:
-        """Do what a thread has to do next; whether there was something. For a start, which waits for its threads."""
-        return any(lane.do_now() for lane in list(self.lanes.values())) or any(
-            worker.do_now() for worker in self.workers
-        )
-
-    # ThreadHost
-
-    def _is_dead(self) -> bool:
-        return self.files.is_dead
-
-    def latency_us(self) -> int:
-        return self.files.latency_us()
-
-    def later_us(self) -> int:
-        return _SLEEP_US
-
-    def is_stalled(self) -> bool:
-        return self.files.is_stalled
-
-    def call_in(self, delay_us: int, what: str, callback: Callable[[], None]) -> None:
-        self._cluster.clock.call_in(delay_us, lambda: self._run(what, callback))
-
-    def disk_asked(self) -> dict[int, bytes]:
-        return self.files.contents_of_log()
-
-    def disk_answers(self, covered: dict[int, bytes], work: Callable[[], None]) -> None:
-        self.files.began = covered
-        try:
-            work()
-        finally:
-            self.files.began = {}
 
     # -- what happens to it
 

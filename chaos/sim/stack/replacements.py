@@ -116,6 +116,7 @@ class Replacements:
             named = function.__kwdefaults__ or {}
             self._patches.enter_context(mock.patch.dict(named, {"clock": seconds} if "clock" in named else {}))
         put(random, "randrange", lambda limit: int(rng.random() * limit))
+        put(random, "uniform", lambda low, high: low + (high - low) * rng.random())
         put(random, "Random", lambda seed=None: Random(rng.random() if seed is None else seed))
         put(secrets, "token_hex", lambda size: f"{int(rng.random() * 2**48):0{2 * size}x}")
         put(uuid, "uuid4", lambda: SimpleNamespace(hex=f"{int(rng.random() * 2**48):032x}"))

@@ -9,11 +9,9 @@ a process is killed               the other ends learn it          its machine l
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Protocol, cast
-
-from ledgermq.remoting.connection import Connection
 
 _LATENCY_US = 300
 _LOOK_US = 20_000
@@ -41,7 +39,7 @@ class Owner(Protocol):
 class Listener(Owner, Protocol):
     """A process to which others connect."""
 
-    def accept(self) -> Connection:
+    def accept(self) -> asyncio.BaseProtocol:
         """The server's end of a new connection."""
 
 
@@ -52,15 +50,16 @@ class End:
 
     def __init__(self, sockets: "Sockets", owner: Owner, ports: tuple[int, int]) -> None:
         self.owner = owner
-        self.protocol: asyncio.Protocol | None = None
+        self.protocol: asyncio.Protocol | asyncio.BufferedProtocol | None = None
         self.boot_id = owner.boot_id
         self._sockets = sockets
         self._ports = ports
         self.is_reset = self._is_closing = self._is_reading = False
         self._arrived: deque[bytes | None] = deque()  # None: the other end has closed
 
-    def begin(self, protocol: asyncio.Protocol) -> None:
+    def begin(self, protocol: asyncio.BaseProtocol) -> None:
         """The connection stands."""
+        assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol)
         self.protocol = protocol
         self._is_reading = True
         protocol.connection_made(cast(asyncio.Transport, self))
@@ -76,8 +75,19 @@ class End:
             data = self._arrived.popleft()
             if data is None:
                 self.lose()
-            else:
+            elif isinstance(self.protocol, asyncio.Protocol):
                 self.protocol.data_received(data)
+            else:
+                self._fill(self.protocol, data)
+
+    def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+        """Give a protocol with a buffer of its own as much as has room, and the rest later."""
+        with memoryview(protocol.get_buffer(len(data))) as room:
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+        if size < len(data):
+            self._arrived.appendleft(data[size:])
+        protocol.buffer_updated(size)
 
     def lose(self) -> None:
         """Tell the protocol that the connection has ended."""
@@ -88,9 +98,12 @@ class End:
 
     # -- asyncio.Transport
 
-    def write(self, data: bytes) -> None:
-        if not self._is_closing:
+    def write(self, data: bytes | memoryview) -> None:
+        if data and not self._is_closing:
             self._sockets.carry(self, bytes(data))
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        self.write(b"".join(pieces))
 
     def close(self) -> None:
         if not self._is_closing:
@@ -113,7 +126,7 @@ class End:
     def get_write_buffer_size(self) -> int:
         return 0
 
-    def set_write_buffer_limits(self, high: int, low: int) -> None:
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Nothing: a peer that does not read has endless buffers."""
 
     def get_extra_info(self, name: str) -> Any:
@@ -138,8 +151,8 @@ class Sockets:
         self._port = _FIRST_OWN_PORT
 
     async def dial(
-        self, owner: Owner, factory: Callable[[], asyncio.Protocol], port: int
-    ) -> tuple[Any, asyncio.Protocol]:
+        self, owner: Owner, factory: Callable[[], asyncio.BaseProtocol], port: int
+    ) -> tuple[Any, asyncio.BaseProtocol]:
         """Connect `owner` to whoever listens at `port`.
 
         Raises:
@@ -182,7 +195,8 @@ class Sockets:
         if end.is_reset:
             return
         way, is_first = self._ways[end], not self._ways[end]
-        due_us = max(self._cluster.clock.now_us + self._latency_us(), 0 if is_first else way[-1][0] + 1)
+        latency_us = self._latency_us() + self._cluster.network.slow_us.get((end.owner.name, end.other.owner.name), 0)
+        due_us = max(self._cluster.clock.now_us + latency_us, 0 if is_first else way[-1][0] + 1)
         way.append((due_us, data))
         if data is not None and self._is_doubled(end):
             self._cluster.mark("passed on twice")

@@ -1,0 +1,74 @@
+"""What one seed means: the rules of the group, its lines and how often what breaks. Drawn before anything runs."""
+
+from dataclasses import dataclass
+from random import Random
+
+from chaos.sim.network import Weather
+from ha.core.copies import CopyRules
+
+KINDS = (
+    "kill_master", "kill_slave", "die_soon", "power_cut", "pause", "isolate", "cut", "cut_one_way", "reset",
+    "slow_link", "slow_disk", "stalled_disk", "promote", "promote_joined", "promote_apart", "wipe", "trim", "heal",
+)  # fmt: skip
+"""The faults; each but heal and promote is off in a third of the runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A group and its world.
+
+    Attributes:
+        names: of the nodes; the first one is the first master.
+        rules: of the copies.
+        limit_s: how long a sender waits for copies.
+        syncs: SYNC_FLUSH on all nodes.
+        kinds: the faults of this run.
+    """
+
+    seed: int
+    names: tuple[str, ...]
+    rules: CopyRules
+    limit_s: float
+    syncs: bool
+    heartbeat_s: float
+    batch_bytes: int
+    window_bytes: int
+    flush_us: int
+    clock_drift: float
+    weather: Weather
+    kinds: tuple[str, ...]
+
+    @property
+    def survives_power_cuts(self) -> bool:
+        """Whether what counts as a copy is durable, on slaves and on the master."""
+        return self.syncs and self.rules.counts_durable
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed; the same for ever, for one version of this file."""
+    rng = Random(f"appointed {seed}")
+    slaves = rng.choice((1, 2, 2, 2))
+    wanted = rng.choice((2, slaves + 1))
+    is_adaptive = rng.random() < 0.25
+    rules = CopyRules(
+        wanted=wanted,
+        least=rng.choice((1, 1, 2)) if is_adaptive or wanted == 2 else rng.choice((1, wanted)),
+        is_adaptive=is_adaptive,
+        counts_durable=rng.random() < 0.5,
+        gap_max_bytes=rng.choice((2_000, 1 << 20)),
+        catch_up_s=rng.choice((0.3, 1.0)),
+    )
+    return Plan(
+        seed=seed,
+        names=tuple(f"n{number}" for number in range(1 + slaves)),
+        rules=rules,
+        limit_s=rng.choice((0.1, 0.5)),
+        syncs=rng.random() < 0.5,
+        heartbeat_s=rng.choice((0.1, 0.3)),
+        batch_bytes=rng.choice((300, 1_000, 10_000)),
+        window_bytes=rng.choice((3_000, 20_000)),
+        flush_us=rng.choice((200, 1_000, 8_000)),
+        clock_drift=rng.choice((0.0, 0.04)),
+        weather=Weather(double_rate=rng.choice((0.0, 0.0, 0.002))),
+        kinds=(*(kind for kind in KINDS if kind == "promote" or rng.random() < 0.67), "heal", "heal"),
+    )

@@ -1,0 +1,176 @@
+"""The command line of a simulation whose runs collect what they broke: many seeds, the corpus, one seed shrunk.
+
+`--shrink SEED` finds the fewest faults with which a seed still fails; `--corpus` runs those that once failed. A range
+prints how many seeds counted (records were acknowledged, a fault struck, a second master began) and which faults never
+occurred: from 1,000 seeds on that ends with 13, and so does a range of which less than a quarter count.
+
+With `--seconds S` no further seed is begun after so long; the first one is run.
+"""
+
+import argparse
+import functools
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from chaos.sim.coverage import GAP_EXIT_CODE, JUDGED_SEEDS
+from chaos.sim.nemesis import Script
+from chaos.sim.shrink import fewest
+
+_CHUNK = 10
+
+
+class Outcome(Protocol):
+    """What one run has shown.
+
+    Attributes:
+        violations: rules that were broken; empty in a good run.
+        strikes: number, time in s and kind of each fault.
+    """
+
+    violations: list[str]
+    strikes: list[tuple[int, float, str]]
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run proves something: records were acknowledged, a fault struck, and a second master began."""
+
+    @property
+    def acked_count(self) -> int:
+        """Records that a client was told are stored."""
+
+    @property
+    def leader_count(self) -> int:
+        """How often a broker began as master."""
+
+
+Simulate = Callable[[int, Script], Outcome]
+
+
+class Part(NamedTuple):
+    """The sums over some seeds; `broken` names each broken rule with its seed."""
+
+    seeds: int
+    counting: int
+    acked: int
+    leaders: int
+    struck: Counter[str]
+    broken: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One simulation.
+
+    Attributes:
+        module: its command is `python -m MODULE`.
+        simulate: runs a seed; a function of a module, since it is called in other processes.
+        kinds: of its faults.
+        corpus: the file of the seeds that once failed: SEED REASON.
+    """
+
+    module: str
+    simulate: Simulate
+    kinds: Sequence[str]
+    corpus: Path
+
+    def main(self, about: str | None) -> int:
+        """Run the seeds that the command line names; return the exit code."""
+        parser = argparse.ArgumentParser(prog=f"python -m {self.module}", description=f"{about}\n\n{__doc__}")
+        parser.add_argument("--seeds", type=int, default=100, help="how many (%(default)s)")
+        parser.add_argument("--first", type=int, default=0, help="the first one (%(default)s)")
+        parser.add_argument(
+            "--shrink", type=int, metavar="SEED", help="the fewest faults with which a seed still fails"
+        )
+        parser.add_argument("--corpus", action="store_true", help="run the seeds that once failed (corpus.txt)")
+        parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one for each CPU)")
+        parser.add_argument("--seconds", type=float, default=math.inf, help="begin no seed after so long")
+        options = parser.parse_args()
+        if options.shrink is not None:
+            return self._shrink(options.shrink)
+        seeds = corpus_seeds(self.corpus) if options.corpus else range(options.first, options.first + options.seeds)
+        chunks = [seeds[begin : begin + _CHUNK] for begin in range(0, len(seeds), _CHUNK)]
+        run = functools.partial(self._run, first=seeds[0], until_s=time.time() + options.seconds)
+        with ProcessPoolExecutor(options.jobs) as processes:
+            parts = list(processes.map(run, chunks))
+        return self.tell(parts, len(seeds))
+
+    def _shrink(self, seed: int) -> int:
+        found = shrink(self.simulate, seed)
+        if found is None:
+            print(f"seed {seed}: clean, there is nothing to shrink")
+            return 0
+        first, last = found
+        print(f"seed {seed} fails with {len(last.strikes)} of the {len(first.strikes)} faults:")
+        print("\n".join(f"  {at_s:8.3f} s  {kind}" for _, at_s, kind in last.strikes))
+        print("\n".join(last.violations))
+        return 1
+
+    def tell(self, parts: Sequence[Part], wanted: int) -> int:
+        """Print what all have shown; return the exit code."""
+        seeds, counting = sum(part.seeds for part in parts), sum(part.counting for part in parts)
+        acked, leaders = sum(part.acked for part in parts), sum(part.leaders for part in parts)
+        broken = [text for part in parts for text in part.broken]
+        struck = sum((part.struck for part in parts), Counter[str]())
+        print(*broken, sep="\n", end="\n" if broken else "")
+        figures = f"{acked} records acknowledged under {leaders} masters, {len(broken)} rules broken"
+        print(f"{seeds} of {wanted} seeds: {figures}; {counting} of them count")
+        print("  ".join(f"{kind} {struck[kind]}" for kind in self.kinds))
+        missing = [kind for kind in self.kinds if not struck[kind]]
+        print(f"never occurred: {', '.join(missing) or 'nothing'}")
+        if broken or not acked:
+            return 1
+        return GAP_EXIT_CODE if seeds >= JUDGED_SEEDS and (missing or 4 * counting < seeds) else 0
+
+    def _run(self, chunk: Sequence[int], *, first: int, until_s: float) -> Part:
+        """Run these seeds; none after `until_s`, but the first one of all."""
+        seeds = counting = acked = leaders = 0
+        struck: Counter[str] = Counter()
+        broken: list[str] = []
+        for seed in chunk:
+            if seed != first and time.time() > until_s:
+                break
+            seen = self.simulate(seed, Script())
+            seeds, counting = seeds + 1, counting + seen.counts
+            acked, leaders = acked + seen.acked_count, leaders + seen.leader_count
+            struck.update(kind for _, _, kind in seen.strikes)
+            broken += [f"seed {seed}: {violation}" for violation in seen.violations]
+            if seen.violations:
+                broken.append(f"shrink: python -m {self.module} --shrink {seed}; keep it in {self.corpus_name}")
+        return Part(seeds, counting, acked, leaders, struck, broken)
+
+    @property
+    def corpus_name(self) -> str:
+        """The corpus, as people find it."""
+        return "/".join(self.corpus.parts[-3:])
+
+
+def corpus_seeds(corpus: Path) -> list[int]:
+    """The seeds of a corpus."""
+    lines = [line.split(maxsplit=1) for line in corpus.read_text().splitlines() if not line.startswith("#")]
+    return [int(seed) for seed, _ in lines]
+
+
+def shrink(simulate: Simulate, seed: int) -> tuple[Outcome, Outcome] | None:
+    """How a seed fails, and how it fails with the fewest faults; None when it passes."""
+    script = Script()
+    first = last = simulate(seed, script)
+    if not first.violations:
+        return None
+
+    def failing(numbers: Sequence[int]) -> Sequence[int] | None:
+        nonlocal last
+        seen = simulate(seed, Script(script, frozenset(numbers)))
+        if not seen.violations:
+            return None
+        last = seen
+        return [number for number, _, _ in seen.strikes]
+
+    fewest([number for number, _, _ in first.strikes], failing)
+    return first, last
