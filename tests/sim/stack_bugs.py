@@ -444,7 +444,7 @@ BUGS = (
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 48),
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 945),
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 945),
-    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 90),
+    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 87),
     StackBug("offsets lost at a failover", followers_keep_no_offsets, ("R19",), 66),
     StackBug("batch shares an offset", batches_share_an_offset_with_the_next_message, ("R16",), 16),
     StackBug("queues rebuilt one message short", queues_are_rebuilt_one_message_short, ("R20",), 66),
