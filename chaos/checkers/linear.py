@@ -211,7 +211,7 @@ def calls_of(operations: Iterable[Operation]) -> dict[str, list[Call]]:
     return calls
 
 
-def check_queues(operations: Iterable[Operation], steps_max: int = STEPS_MAX) -> dict[str, Answer]:
+def check_queues(operations: Iterable[Operation]) -> dict[str, Answer]:
     """Return for each queue whether its appends and reads are linearizable."""
     found = calls_of(operations)
-    return {queue: linearizable(calls, queue_model, Queue(), steps_max) for queue, calls in sorted(found.items())}
+    return {queue: linearizable(calls, queue_model, Queue()) for queue, calls in sorted(found.items())}

@@ -30,12 +30,12 @@ class PortBlock:
             name.close()
 
 
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could listen at `host:port` now; ports in TIME_WAIT count as free."""
+def is_free(port: int) -> bool:
+    """Whether a server could listen at this port of 127.0.0.1 now; ports in TIME_WAIT count as free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind(("127.0.0.1", port))
         except OSError:
             return False
     return True

@@ -160,9 +160,9 @@ def section(settings: type[T], default: Any = dataclasses.MISSING) -> T:
     return field  # type: ignore[no-any-return]
 
 
-def keys_of(settings: type, path: tuple[str, ...] = ()) -> dict[str, Key]:
+def keys_of(settings: type) -> dict[str, Key]:
     """Return the keys of a settings class and its sections, by name. An alias is a key of its own, without a path."""
-    return {found.name: found for found in _keys_of(settings, path)}
+    return {found.name: found for found in _keys_of(settings, ())}
 
 
 def _keys_of(settings: type, path: tuple[str, ...]) -> Iterator[Key]:

@@ -41,13 +41,9 @@ class TermMemory:
     It is kept while a member of that term or a later one is registered, and for some time after. Members of lower terms
     do not keep it: otherwise a group whose disks were wiped, and which starts again from term 1, would be refused for
     ever.
-
-    Args:
-        memory_ms: how long it is kept after the last member of that term has left.
     """
 
-    def __init__(self, memory_ms: int = TERM_MEMORY_MS) -> None:
-        self._memory_ms = memory_ms
+    def __init__(self) -> None:
         self._highest: dict[str, int] = {}
         self._absent_since: dict[str, int] = {}
 
@@ -65,8 +61,8 @@ class TermMemory:
             self._absent_since.setdefault(broker_name, now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Forget the terms whose last member left longer ago than `memory_ms`."""
-        for name in [name for name, since in self._absent_since.items() if now_ms - since > self._memory_ms]:
+        """Forget the terms whose last member left longer ago than `TERM_MEMORY_MS`."""
+        for name in [name for name, since in self._absent_since.items() if now_ms - since > TERM_MEMORY_MS]:
             del self._absent_since[name], self._highest[name]
 
 
