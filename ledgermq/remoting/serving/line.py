@@ -63,8 +63,8 @@ class ServingLine:
 
     Args:
         held: returns the bytes that are held for connections otherwise.
-        budget_bytes: of these and the unserved ones. It is above what is held otherwise for long, so that reading goes
-            on when the line is served.
+        budget_bytes: of these and the unserved ones. It is not below what is held otherwise for long, so that reading
+            goes on when the line is served.
 
     Attributes:
         unserved_bytes: of reads that are not served entirely.
@@ -154,7 +154,7 @@ class ServingLine:
         """Read on from as many connections as there is room for, those that wait longest first."""
         self._is_resting = False
         left = min(_UNSERVED_MAX_BYTES - self.unserved_bytes, self._budget_bytes - self.buffered_bytes)
-        room = left // _READ_MAX_BYTES
+        room = left // _READ_MAX_BYTES + 1  # one also where there is little: as much may stay held for long
         for connection in list(islice(self._to_read, max(0, room))):
             del self._to_read[connection]
             connection.read_on()

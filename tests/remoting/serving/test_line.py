@@ -242,7 +242,7 @@ async def test_above_the_budget_of_all_nothing_is_read_behind_reads_that_are_not
     much[0].data_received(large)
     await turns(20)
     assert ("pause" in few[1].calls, much[1].calls[-1]) == (False, "pause")
-    held[0] = -line._READ_MAX_BYTES
+    held[0] = 1000
     await eventually(lambda: much[1].calls[-1] == "resume")
 
 
