@@ -210,7 +210,7 @@ class MessageStore:
 
     def on_confirmed(self, confirm_offset: int) -> None:
         """Dispatch up to `confirm_offset`: kept drafts at once, copied records in slices, in batches under load."""
-        if self._is_behind and not self._is_writable:
+        if self._is_behind and self._resuming is not None and not self._is_writable:
             return  # the next slice is due: not one for each message of a leader
         delay_s = 0.0 if self._is_writable else self._gather_until - self._loop.time()
         if delay_s > 0.0 and confirm_offset - self.dispatched_offset < _GATHERED_BYTES:

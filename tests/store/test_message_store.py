@@ -241,6 +241,27 @@ async def test_one_record_that_takes_its_listener_long_is_a_slice_of_its_own(tmp
     assert rig.bodies() == [b"x"] * 10
 
 
+async def test_a_node_that_is_behind_goes_on_after_an_error_that_nobody_expects(tmp_path: Path) -> None:
+    class Failing(Slow):
+        def on_state_record(self, physical_offset: int, record: memoryview) -> None:
+            super().on_state_record(physical_offset, record)
+            if len(self.of("state")) == 2:
+                raise RuntimeError("once")
+
+    rig = Rig(tmp_path, MemoryLog(FOLLOWING))
+    rig.store.watch_topic("T")
+    rig.store.add_listener(Failing())
+    rig.store.start()
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    receive(rig, *[b"x"] * 3)
+    rig.log.confirm()
+    await eventually(lambda: bool(errors))
+    receive(rig, b"y", start=3)
+    rig.log.confirm()
+    await eventually(lambda: rig.bodies() == [b"x"] * 3 + [b"y"])
+
+
 async def test_a_new_leader_takes_messages_only_when_everything_confirmed_is_dispatched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
