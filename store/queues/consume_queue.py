@@ -221,7 +221,7 @@ class ConsumeQueue:
         if self._may_hold(end_offset):
             self.room_end = self._room_in_memory(end_offset)
             if self._held is not None:
-                self._held_end = self.room_end
+                self._held_end = self._end_of_given()
         else:
             self._reserve_blocks(end_offset)
 
@@ -443,6 +443,10 @@ class ConsumeQueue:
             return end_offset
         return min(end_offset + ROOM_AHEAD, self._hold_limit())
 
+    def _end_of_given(self) -> int:
+        """Return the end of the room in memory that the queue was given; 0 while it has room on disk."""
+        return min(self.room_end, self._hold_limit()) if self._blocks_end <= self.max_offset else 0
+
     def _hold_limit(self) -> int:
         """Return the end of the units that can be held with those that are."""
         start = self.max_offset if self._held is None else self._held[0]
@@ -457,10 +461,10 @@ class ConsumeQueue:
             memory.queues[self] = None
         else:
             self._held[1].extend(units)
-        self._held_end = min(self.room_end, self._hold_limit())
         count = len(units) // self.unit_size
         memory.count += count
         self.max_offset += count
+        self._held_end = self._end_of_given()
 
     def _drop_held(self, keep: int = 0) -> None:
         """Hold only the first `keep` units."""

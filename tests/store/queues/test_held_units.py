@@ -247,6 +247,18 @@ def test_room_ahead_in_memory_ends_with_the_file_and_is_given_only_while_there_i
     assert (numbers(queue), numbers(late)) == (list(range(12)), [0, 1])
 
 
+def test_room_on_disk_is_no_room_in_memory(table: QueueTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = table.get("T", 0)
+    monkeypatch.setattr(held_units, "UNITS_MAX", 0)
+    fill(queue, 1)
+    queue.close()  # another queue takes the place of its mapped files
+    monkeypatch.setattr(held_units, "UNITS_MAX", 2)
+    fill(queue, 2)
+    assert table.held.count == 2
+    fill(queue, 5)
+    assert (table.held.count, numbers(queue)) == (0, list(range(8)))
+
+
 def test_a_cut_clears_what_a_full_disk_took_of_held_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = QueueTable(tmp_path / "consumequeue", 20_000, hold_from=0)
     queue = table.get("T", 0)
