@@ -28,6 +28,8 @@ _BYTES_MAX: Final = 64 << 20
 _UNSETTLED_MAX_BYTES: Final = 64 << 10
 """So many bytes of changes are applied in some 5 ms."""
 _PAUSE_S: Final = 0.002
+_PAUSES_MAX: Final = 250
+"""Before each step, half a second: others may have as much that is not committed, again and again."""
 _END: Final = object()
 
 
@@ -111,10 +113,10 @@ class LongRequests:
         self._in_progress.remove(connection)
         self._begin_next()
 
-    def _go_on(self, request: _Long) -> None:
+    def _go_on(self, request: _Long, pauses_left: int = _PAUSES_MAX) -> None:
         """Take further steps, unless too much is not committed still."""
-        if self._unsettled() > _UNSETTLED_MAX_BYTES and not request.connection.is_closed:
-            self._turns.run_after(_PAUSE_S, partial(self._go_on, request))
+        if pauses_left and self._unsettled() > _UNSETTLED_MAX_BYTES and not request.connection.is_closed:
+            self._turns.run_after(_PAUSE_S, partial(self._go_on, request, pauses_left - 1))
         else:
             self._take(request)
 

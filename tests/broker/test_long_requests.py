@@ -127,6 +127,21 @@ async def test_one_that_changes_tables_waits_until_most_of_that_is_committed() -
     await eventually(lambda: "d" in desk.seen)
 
 
+async def test_one_that_changes_tables_ends_though_others_always_have_much_that_is_not_committed() -> None:
+    desk = Desk()
+    desk.unsettled = 65 << 10
+
+    def changes() -> Iterator[None]:
+        for name in "abc":
+            desk.seen.append(name)
+            desk.unsettled += 1
+            yield
+
+    desk.begin(connection(), changes())
+    assert desk.seen == ["a"]
+    await eventually(lambda: desk.seen == ["a", "b", "c"])
+
+
 async def test_requests_and_their_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_requests, "_COUNT_MAX", 2)
     monkeypatch.setattr(long_requests, "_BYTES_MAX", 10)
