@@ -334,9 +334,11 @@ class ClientTable:
         """Remove, in steps, clients that sent no heartbeat for too long, and close their connections."""
         oldest = self._clock() - EXPIRY_SECONDS
         for members in [*(group.members for group in self._consumers.values()), *self._producers.values()]:
-            for connection in [member.connection for member in members.values() if member.last_seen < oldest]:
-                yield from self.connection_closed(connection)
-                connection.close()
+            for connection in list(members):
+                member = members.get(connection)  # others may have sent one while this loop stood still
+                if member is not None and member.last_seen < oldest:
+                    connection.close()  # first: it takes no heartbeat any more
+                    yield from self.connection_closed(connection)
             yield
 
 

@@ -129,6 +129,27 @@ async def test_a_silent_client_is_dropped(desk: Desk, client: MemoryClient) -> N
     assert client.transport.closed
 
 
+async def test_a_silent_client_that_speaks_while_it_is_taken_out_of_its_groups_is_no_member_any_more(
+    desk: Desk, client: MemoryClient
+) -> None:
+    table, (silent, awake) = desk.parts.groups.clients, (desk.client(), client)
+    for member in (silent, awake):
+        await beat(member, "c")
+    for number in range(3):
+        table.beat_producer(f"p{number}", "c", silent.connection, "GO", 1, None)
+    group = table.consumer_group("g")
+    assert group is not None
+    for one in group.members.values():
+        one.last_seen -= EXPIRY_SECONDS + 1
+    steps = table.expire()
+    next(steps)
+    assert silent.connection.is_closed
+    await beat(awake, "c")
+    assert len(list(steps)) > 0
+    assert list(group.members) == [awake.connection]
+    assert not awake.connection.is_closed
+
+
 async def test_a_pull_without_expression_filters_by_the_heartbeat(client: MemoryClient) -> None:
     await make_topic(client)
     await send(client, b"a")
