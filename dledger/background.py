@@ -47,10 +47,15 @@ class Checkpointer:
         self._is_full = False
 
     def picture(self) -> CommitCheckpoint:
-        """Return the checkpoint that would be written now: it covers only durable entries and durable index units."""
-        log = self._log
-        committed = min(self._commit_index(), log.durable_index)
-        return CommitCheckpoint(committed, log.last_index, log.data.flushed_offset)
+        """Return the checkpoint that would be written now: it covers only durable entries and durable index units.
+
+        A damaged committed entry is covered, too: a start after a power cut would otherwise take it for a torn write,
+        and forget it and all entries behind it. The position stays before it, so that the start finds it again.
+        """
+        log, blocking = self._log, self._log.integrity.blocking_position
+        committed = min(self._commit_index(), log.flushed_index)
+        flushed = log.data.flushed_offset
+        return CommitCheckpoint(committed, log.last_index, flushed if blocking is None else min(flushed, blocking))
 
     async def write(self) -> None:
         """Write the checkpoint if it has changed since the last write.

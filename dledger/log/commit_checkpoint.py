@@ -1,8 +1,9 @@
 """The `checkpoint` file: how far this node knew its log to be committed when it last wrote the file.
 
-    committedIndex=203      entries up to here are committed and durable on this node
+    committedIndex=203      entries up to here are committed and durable on this node, damaged ones included
     endIndex=203            last entry at that time
-    durablePosition=110593  ours: end of what was durable; recovery trusts the files before it, scans after it
+    durablePosition=110593  ours: end of what was durable and not damaged when the log was opened; recovery trusts the
+                            files before it, scans after it
 
 Invariants: `committedIndex` never exceeds the true commit index, and everything below `durablePosition` is durable
 before the file is written.
@@ -27,9 +28,10 @@ class CommitCheckpoint:
     """The content of the file; -1 for a value that is not known.
 
     Attributes:
-        committed_index: last entry known to be committed, and durable on this node.
+        committed_index: last entry known to be committed, and durable on this node, damaged or not.
         end_index: last entry of the log.
-        durable_position: absolute end of the durable data; -1 in files that Java wrote.
+        durable_position: absolute end of the durable data, or start of the first damaged entry that was found at the
+            start and is not repaired; -1 in files that Java wrote.
     """
 
     committed_index: int = NONE

@@ -117,6 +117,11 @@ class EntryLog:
         return self._flushed_index if damaged is None else min(self._flushed_index, damaged - 1)
 
     @property
+    def flushed_index(self) -> int:
+        """Newest entry that a flush covers, damaged or not."""
+        return self._flushed_index
+
+    @property
     def generation(self) -> int:
         return self._generation
 

@@ -61,6 +61,12 @@ class LogIntegrity:
         """
         return min(self._blocking) if self._blocking else None
 
+    @property
+    def blocking_position(self) -> int | None:
+        """Absolute position of that damage."""
+        index = self.first_blocking
+        return None if index is None else self._damages[index].position
+
     def is_damaged(self, index: int) -> bool:
         """Whether the entry waits for a peer's copy."""
         return index in self._damages

@@ -150,15 +150,16 @@ def _infer_start(data: MappedFileQueue) -> LogStart:
 
 
 def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: CommitCheckpoint) -> _Begin:
-    """Return the committed entry of our own checkpoint if it is whole, else the start of the third last whole file.
+    """Return the committed entry of our own checkpoint, else the start of the third last whole file.
 
-    That start is behind no entry which our own checkpoint does not call durable, and behind none that it does not call
-    committed: such entries may have been replaced since, and the index units of the new ones were perhaps not synced.
+    The entry must be whole, and no damage before it may wait for a copy. The file's start is behind no entry which our
+    own checkpoint does not call durable, and behind none that it does not call committed: such entries may have been
+    replaced since, and the index units of the new ones were perhaps not synced.
     """
     if checkpoint.durable_position >= 0 and checkpoint.committed_index >= start.first_index:
         unit = units.find(checkpoint.committed_index)
         file = None if unit is None else data.file_at(unit[0])
-        if unit is not None and file is not None:
+        if unit is not None and file is not None and unit[0] < checkpoint.durable_position:
             begin = _whole_entry(file, unit[0], units)
             if begin is not None and begin.entry_index == checkpoint.committed_index:
                 return begin

@@ -1,12 +1,14 @@
 """The entry log on disk: appends over files, spans, flush reports, cuts, resets, deletion, recovery."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dledger.background import Checkpointer
 from dledger.core.messages import Span, TermRun
 from dledger.errors import EntryFormatError
 from dledger.log.commit_checkpoint import CommitCheckpoint, save_checkpoint
@@ -450,6 +452,29 @@ def test_a_committed_entry_whose_term_rose_by_a_changed_bit_does_not_end_the_log
         (index, term, size)
     ]
     assert again.last_index == 11
+
+
+@pytest.mark.parametrize("index", [0, 5])
+def test_a_damaged_committed_entry_that_waits_for_a_copy_is_kept_after_a_power_cut(
+    entry_log: LogOpener, tmp_path: Path, index: int
+) -> None:
+    """The checkpoint written meanwhile must go on calling it committed (whole 566 of the simulation)."""
+    log = entry_log()
+    fill(log, 12)
+    position, size, _ = log.units[index]
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(index, 11, log.max_position))
+    log.close()
+    path = tmp_path / "log" / "data" / f"{position - position % 4096:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[position % 4096 + 1] ^= 2  # the magic's second byte
+    path.write_bytes(raw)
+    for intact, commit_index in [(True, index), (False, 8), (False, 11)]:
+        again = entry_log(intact=intact)
+        assert [damage.index for damage in again.integrity.damages] == [index]
+        assert (again.last_index, again.durable_index, again.end_position(index)) == (11, index - 1, position + size)
+        checkpointer = Checkpointer(tmp_path / "log", again, partial(int, commit_index), lambda error: None)
+        save_checkpoint(tmp_path / "log", checkpointer.picture())
+        again.close()
 
 
 def test_a_bad_entry_before_good_ones_is_kept_after_a_crash_of_the_process_and_cut_after_one_of_the_machine(
