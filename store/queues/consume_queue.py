@@ -433,8 +433,7 @@ class ConsumeQueue:
             return False
         if end_offset > self._hold_limit():
             return False
-        is_reserved = self._blocks_end < end_offset <= self.room_end  # in memory
-        return is_reserved or memory.may_take(self)
+        return end_offset <= self._end_of_given() or memory.may_take(self)
 
     def _room_in_memory(self, end_offset: int) -> int:
         """Return up to where the queue is given room in memory: some units ahead, while there is plenty."""
@@ -444,8 +443,8 @@ class ConsumeQueue:
         return min(end_offset + ROOM_AHEAD, self._hold_limit())
 
     def _end_of_given(self) -> int:
-        """Return the end of the room in memory that the queue was given; 0 while it has room on disk."""
-        return min(self.room_end, self._hold_limit()) if self._blocks_end <= self.max_offset else 0
+        """Return the end of the room in memory that the queue was given; 0 if it has no more than on disk."""
+        return self.room_end if self._blocks_end < self.room_end else 0
 
     def _hold_limit(self) -> int:
         """Return the end of the units that can be held with those that are."""
@@ -480,12 +479,12 @@ class ConsumeQueue:
             del self._memory.queues[self]
 
     def _reserve_blocks(self, end_offset: int) -> None:
-        """Give units below `end_offset` blocks on disk, and move held units into the file.
+        """Give units below `end_offset`, and those that have room in memory, blocks on disk; move held ones there.
 
         Raises:
             DiskFullError, DiskFailedError: no; what was reserved and what was held stays.
         """
-        held = self._held
+        held, end_offset = self._held, max(end_offset, self.room_end)
         written = self.max_offset if held is None else held[0]
         while self._blocks_end < end_offset:
             self._window_end = 0  # another file, or more of the present one, comes into it
@@ -512,7 +511,7 @@ class ConsumeQueue:
         """Replace a stored unit that differs, when the log is dispatched again."""
         if queue_offset >= self.min_offset and self.unit(queue_offset) != unit:
             if self._held is not None:
-                self._reserve_blocks(max(self.max_offset, self.room_end))
+                self._reserve_blocks(self.max_offset)
             self._open_window(queue_offset)
             self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
             self._flushed_offset = min(self._flushed_offset, queue_offset)

@@ -13,7 +13,7 @@ from store.errors import DiskFailedError, DiskFullError, NoDescriptorError, Stor
 from store.files.disk import write_at
 from store.log.flusher import FlushMode
 from store.opening import OpenStore
-from store.queues import held_units
+from store.queues import held_units, queue_file
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_ends import remove_ends
 from store.queues.queue_file import QueueFile
@@ -245,6 +245,23 @@ def test_room_ahead_in_memory_ends_with_the_file_and_is_given_only_while_there_i
     fill(late, 2)
     fill(queue, 8)
     assert (numbers(queue), numbers(late)) == (list(range(12)), [0, 1])
+
+
+def test_room_that_was_given_in_memory_behind_room_on_disk_stays(
+    table: QueueTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = table.get("T", 0)
+    monkeypatch.setattr(queue_file, "CHUNK_BYTES", 5 * 20)
+    monkeypatch.setattr(held_units, "UNITS_MAX", 0)
+    fill(queue, 1)
+    queue.close()  # another queue takes the place of its mapped files
+    monkeypatch.undo()
+    queue.reserve(6)
+    monkeypatch.setattr(held_units, "UNITS_MAX", 0)
+    monkeypatch.setattr(queue_file, "allocate", mock.Mock(side_effect=DiskFullError(table.directory, 100)))
+    for number in range(queue.max_offset, queue.room_end):
+        queue.put(number * 100, 100, number, number)
+    assert len(numbers(queue)) == queue.room_end >= 6
 
 
 def test_room_on_disk_is_no_room_in_memory(table: QueueTable, monkeypatch: pytest.MonkeyPatch) -> None:
