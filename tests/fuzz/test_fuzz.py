@@ -37,6 +37,12 @@ _ACL: Final = {
     "initAuthenticationUser": '{"username":"root","password":"secret-of-root"}',
 }
 
+_OF_NODES: Final = [  # the ids are alike in all workers
+    pytest.param(1, {}, id="fixed"),
+    pytest.param(_FRESH, _ACL, id="fresh-users"),
+    pytest.param(_FRESH, {}, id="fresh"),
+]
+
 
 @pytest.mark.parametrize("seed", [1, _FRESH], ids=["fixed", "fresh"])
 def test_no_input_makes_a_decoder_fail_hang_or_grow(seed: int) -> None:
@@ -47,7 +53,7 @@ def test_no_input_makes_a_decoder_fail_hang_or_grow(seed: int) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("seed", "conf"), [(1, {}), (_FRESH, _ACL), (_FRESH, {})][: 3 if IS_WHOLE else 2])
+@pytest.mark.parametrize(("seed", "conf"), _OF_NODES[: 3 if IS_WHOLE else 2])
 def test_no_input_makes_a_node_fail_hang_or_grow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int, conf: dict[str, str]
 ) -> None:
