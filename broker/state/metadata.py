@@ -181,7 +181,8 @@ class Metadata:
             piece = topics[start : start + _ENTRIES_PER_RECORD]
             try:
                 for topic in piece:
-                    self.check_decided(topic.name)  # again: a removal may have come since
+                    self.check_decided(topic.name)  # again: a removal may have come since, or other topics
+                self._check_topic_count(_missing((topic.name for topic in piece), self._state.topics))
             except Refusal as refusal:
                 done(refusal)
                 return
@@ -207,6 +208,11 @@ class Metadata:
         done = when_all(-(-len(groups) // _ENTRIES_PER_RECORD), done)
         for start in range(0, len(groups), _ENTRIES_PER_RECORD):
             piece = groups[start : start + _ENTRIES_PER_RECORD]
+            try:
+                self._check_group_count(_missing((group.name for group in piece), self._state.groups))
+            except Refusal as refusal:  # others have come since
+                done(refusal)
+                return
             self._change(StateChange(groups={group.name: group for group in piece}), done)
             yield
 

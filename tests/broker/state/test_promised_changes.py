@@ -1,9 +1,12 @@
 """Changes that were answered hold: recalls, prohibitions, removed groups, moves of a group's offsets."""
 
 import asyncio
+from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
+from broker.state.settings import GroupConfig, TopicConfig
 from broker.state.tables import ReplicatedState, StateChange, when_all
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -150,6 +153,23 @@ async def test_cloned_offsets_are_answered_when_the_log_has_them(desk: Desk, cli
     fields = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
     assert (await client.ask(RequestCode.CLONE_GROUP_OFFSET, fields)).code == 0
     assert desk.parts.context.state.offsets["T@h"] == {0: 1}
+
+
+@pytest.mark.parametrize("desk", [{"max_groups": 150, "max_topics": 150}], indirect=True)
+async def test_the_rest_of_a_list_is_refused_when_others_have_taken_the_room_between_two_steps(desk: Desk) -> None:
+    metadata, state, heard = desk.parts.context.metadata, desk.parts.context.state, list[Refusal | None]()
+    lists: list[Iterator[None]] = []
+    for prefix in "ab":
+        names = [f"{prefix}{number}" for number in range(101)]  # two records of each kind
+        topics = [TopicConfig(name=name, read_queues=1, write_queues=1) for name in names]
+        lists.append(islice(metadata.put_topics(topics, heard.append), len(topics), None))  # they are checked
+        lists.append(metadata.put_groups([GroupConfig(name=name) for name in names], heard.append))
+    for one in lists:
+        next(one)
+    await eventually(lambda: (len(state.topics), len(state.groups)) == (200, 200), "the first records are committed")
+    for one in lists:
+        assert list(one) == []
+    assert [refusal.cause for refusal in heard if refusal is not None] == [Cause.INVALID_PARAMETER] * 4
 
 
 async def test_a_topic_of_a_list_that_is_removed_between_two_steps_is_refused(desk: Desk) -> None:
