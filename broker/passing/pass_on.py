@@ -354,7 +354,8 @@ class PassOn:
         if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE and outcome.ext.get("cause") == _NOT_LEADER:
             link.rests_until = self._loop.time() + _RETRY_S
             self._hold(waiting)
-        elif isinstance(outcome, PlainAnswer) and isinstance(command, RepeatedSend):  # whose times nobody watches
+        elif isinstance(outcome, PlainAnswer) and isinstance(command, RepeatedSend) and not command.is_oneway:
+            # nobody watches the times of sends
             connection.answer(frame_of(outcome.header(command.opaque), outcome.body))
         else:
             connection.respond(command, outcome.code, outcome.ext, outcome.body, outcome.remark)

@@ -20,7 +20,8 @@ from broker.send.oneway import UNSETTLED_MAX_BYTES
 from broker.timers import Timers
 from ledgermq.remoting.client import NoRequests
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
-from ledgermq.remoting.codec.frame import FrameParser
+from ledgermq.remoting.codec.frame import FrameParser, encode
+from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import make_nonce
@@ -568,6 +569,29 @@ async def test_a_lost_answer_is_told_when_the_members_know_of_the_leaders_end(
     follower.send(1)
     assert await follower.answered(1) == [(1, 14, "leader-changed")]
     assert pauses == [0.1]
+    await leader.server.close()
+
+
+@pytest.mark.parametrize("flag", [0, ONEWAY_FLAG])
+async def test_who_asks_for_no_answer_gets_none_whatever_headers_came_before(follower: Follower, flag: int) -> None:
+    leader = Leader(accept)
+    follower.leads(await leader.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    client = Connection(NoRequests(), Limits(), lambda _: None, lambda _, _reason: None)
+    transport = MemoryTransport(("10.0.0.9", 4000))
+    client.connection_made(transport)
+    fields = {"b": "T", "e": "0", "g": "1700000000000", "i": "UNIQ_KEY\x01A\x02"}
+    frames = b"".join(encode(Command(310, 1000 + number, flag, fields, b"x")) for number in range(40))
+    sends = FrameParser().feed(frames)
+    assert isinstance(sends[-1], RepeatedSend)
+    client.in_flight = 0 if flag else len(sends)
+    for command in sends:
+        follower.pass_on.take(client, command)
+    await eventually(lambda: len(leader.taken) == len(sends) and not follower.pass_on.in_flight, "all are answered")
+    await asyncio.sleep(0)
+    assert client.in_flight == 0
+    answers = FrameParser().feed(b"".join(transport.writes))
+    assert [answer.opaque for answer in answers] == ([] if flag else [command.opaque for command in sends])
     await leader.server.close()
 
 
