@@ -140,7 +140,10 @@ class Appender:
                 self._answer_all(answers, outcome)
             self._settled(drafts, answers, outcome, since)
             for listener in listeners:
-                listener(outcome)
+                try:
+                    listener(outcome)
+                except Exception:  # the others still hear of it
+                    log.exception("one that waited for a batch of %d records failed", len(drafts))
 
         try:
             self._put(drafts, done, time.monotonic() + _QUEUE_FILES_S)

@@ -9,6 +9,7 @@ from broker.append.answers import Answer, SendAnswers
 from broker.append.appender import AnswerAll, Appender
 from broker.counting.calls import CallLatencies
 from broker.send.oneway import UNSETTLED_MAX_BYTES, OnewayMessages
+from broker.state.tables import StateChange
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.log.drafts import QueuedDraft
@@ -80,6 +81,21 @@ async def test_a_batch_that_waits_for_files_goes_before_what_comes_meanwhile() -
     assert list(placed) == drafts
     done(RECEIPT)
     assert heard == [RECEIPT] * 3
+
+
+async def test_one_that_fails_at_the_outcome_keeps_it_from_none_of_the_others() -> None:
+    store, heard = ScriptedStore(), list[Refusal | None]()
+    appender = appender_on(store)
+
+    def fails(_refusal: Refusal | None) -> None:
+        raise ValueError("odd")
+
+    appender.propose(StateChange(offsets={"T@g": {0: 1}}), fails)
+    appender.propose(StateChange(offsets={"T@g": {0: 2}}), heard.append)
+    await asyncio.sleep(0)
+    assert appender.unsettled_bytes > 0
+    store.batches[0][1](RECEIPT)
+    assert (heard, appender.unsettled_bytes) == ([None], 0)
 
 
 @pytest.mark.parametrize(
