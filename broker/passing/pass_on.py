@@ -374,7 +374,7 @@ class PassOn:
 
     def _hold(self, waiting: Waiting) -> None:
         command = waiting.command
-        size = len(command.body)
+        size = _size_of(command)
         if self._is_stopped or waiting.deadline <= self._loop.time():
             self._give_up(waiting)
             return
@@ -397,7 +397,7 @@ class PassOn:
 
     def _take_held(self) -> Waiting:
         waiting = heapq.heappop(self._held)
-        self._held_bytes -= len(waiting.command.body)
+        self._held_bytes -= _size_of(waiting.command)
         return waiting
 
     def _expire(self) -> None:
@@ -517,3 +517,9 @@ class PassOn:
                         _log.warning("the leader answers at %s only: is its brokerIP2 wrong?", leader)
         finally:
             self._is_opening = False
+
+
+def _size_of(command: Command) -> int:
+    """Bytes that a request takes while it is held, nearly; a header may have more of them than the body."""
+    ext = command.ext
+    return len(command.body) + len("".join(ext)) + len("".join(ext.values()))

@@ -235,6 +235,9 @@ async def test_the_number_of_held_requests_and_their_bytes_are_bounded(
     follower.send(4)
     follower.send(5)
     assert follower.client.answers == [(3, 2, "busy"), (5, 2, "busy")]
+    monkeypatch.setattr(module, "_HELD_BYTES_MAX", 100)
+    follower.pass_on.take(follower.client, Command(310, 6, ext={"i": "p" * 100}, body=b"6"))
+    assert follower.client.answers[2:] == [(6, 2, "busy")], "headers count, too"
 
 
 async def test_oneway_requests_leave_half_of_the_room_to_others(
