@@ -63,7 +63,12 @@ class DemoResult:
                 f"{self.out_of_order:,} late{_example(f, 'disordered')}{_example(f, 'late_in_key')}",
             ),
             ("each message is at the offset that its answer named", f.misplaced == 0, f"{f.misplaced:,} elsewhere"),
-            ("the input was received byte for byte", self.input_sha256 == self.output_sha256, self.output_sha256[:16]),
+            ("no message was stored more often than it was tried", f.overstored == 0, f"{f.overstored:,} were"),
+            (
+                "the input was received byte for byte",
+                self.input_sha256 == self.output_sha256 and f.phantom == 0,
+                f"{self.output_sha256[:16]}, {f.phantom:,} messages of other bytes",
+            ),
             ("the logs of all nodes are identical", self.logs_identical, ends),
         ]
 

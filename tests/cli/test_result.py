@@ -38,6 +38,8 @@ def test_a_run_that_kept_every_promise_passes_duplicates_included() -> None:
         {"findings": dataclasses.replace(SOUND, late_in_key=1)},
         {"findings": dataclasses.replace(SOUND, reordered=1)},
         {"findings": dataclasses.replace(SOUND, misplaced=1)},
+        {"findings": dataclasses.replace(SOUND, overstored=1)},
+        {"findings": dataclasses.replace(SOUND, phantom=1)},
         {"output_sha256": "00"},
         {"digests": [NodeDigest("n0", 100, "aa"), NodeDigest("n1", 100, "bb")]},
         {"digests": [NodeDigest("n0", 100, "aa"), NodeDigest("n1", 90, "aa")]},
