@@ -105,9 +105,13 @@ class NodeDigest:
 
 
 def are_identical(digests: Sequence[NodeDigest]) -> bool:
-    """Whether all nodes of each broker name have the same bytes up to the same confirm offset; no digest, no proof."""
+    """Whether all nodes of each broker name have the same bytes up to the same confirm offset.
+
+    No digest, or one of no bytes of a log that has some, proves nothing.
+    """
     logs = {(digest.broker, digest.end, digest.sha256) for digest in digests}
-    return bool(digests) and len(logs) == len({digest.broker for digest in digests})
+    has_bytes = all(digest.start < digest.end or not digest.end for digest in digests)
+    return bool(digests) and has_bytes and len(logs) == len({digest.broker for digest in digests})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chaos.fabric.contract import are_identical
+from chaos.fabric.contract import NodeDigest, are_identical
 from cli import digest
 from cli.digest import digest_brokers
 
@@ -35,3 +35,10 @@ def test_a_node_whose_log_begins_later_has_the_same_log(tmp_path: Path) -> None:
     digests = digest_brokers(rows_of(tmp_path, {"n0": (0, b"abcdefgh"), "n1": (4, b"efgh")}))
     assert are_identical(digests)
     assert [(one.start, one.differs_at) for one in digests] == [(4, None), (4, None)]
+
+
+def test_logs_that_have_no_byte_in_common_are_not_shown_to_be_identical(tmp_path: Path) -> None:
+    digests = digest_brokers(rows_of(tmp_path, {"n0": (0, b"abcdefgh"), "n1": (8, b"")}))
+    assert [(one.start, one.end, one.differs_at) for one in digests] == [(8, 8, None), (8, 8, None)]
+    assert not are_identical(digests)
+    assert are_identical([NodeDigest(name, 0, "aa") for name in ("n0", "n1")]), "both are empty"
