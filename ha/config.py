@@ -100,8 +100,8 @@ class MasterConfig:
         plain_slaves: hosts that may use RocketMQ's dialect, which has no proof.
         is_insecure: without a secret, slaves on other machines are accepted, too.
         batch_bytes: most bytes of the log in one frame.
-        window_bytes: most bytes sent to a slave and not reported by it; more than two of the largest records, since the
-            blank at the end of a file may be as large as one, and is reported with the record behind it.
+        window_bytes: most bytes sent to a slave and not reported by it, in the file of its last report or behind
+            that; more than the largest record.
     """
 
     group: HaGroupConfig

@@ -163,8 +163,7 @@ class HaKeys:
     ) -> MasterConfig:
         """For a master that listens at `listen_host:listen_port`; a batch waits `limit_s` at most.
 
-        Slaves report whole records, and the blank at a file's end with the one behind it, so more than two of
-        `record_max_bytes` must be allowed on the way.
+        Slaves report whole records, so more than one of `record_max_bytes` must be allowed on the way.
         """
         return MasterConfig(
             group=group,

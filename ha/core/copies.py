@@ -102,9 +102,14 @@ class Copy:
     def next_size(self, end: int, file_size: int) -> int:
         """Return the size of the next frame of a log that ends at `end`, with files of `file_size`; 0: none now.
 
-        A frame lies in one file. Nothing is sent while more than the window is sent and not reported.
+        A frame lies in one file. Nothing is sent while more than the window is sent and not reported, in the file of
+        the last report or behind it.
         """
-        window = self.received + self._window_bytes - self.sent
+        begin = self.received
+        file_end = begin - begin % file_size + file_size
+        if self.sent >= file_end:  # the blank there may be as large as a record, and is reported with the next one
+            begin = file_end
+        window = begin + self._window_bytes - self.sent
         left = file_size - self.sent % file_size
         return max(min(end - self.sent, window, left, self._batch_bytes), 0)
 

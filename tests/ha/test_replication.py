@@ -84,6 +84,21 @@ async def test_the_blank_at_a_files_end_counts_with_the_record_behind_it_as_in_a
         assert whole_records_end(queue, 0, end) == whole_records_end(queue, last, end) == end
 
 
+async def test_a_window_that_holds_a_record_is_enough_for_a_blank_before_it(tmp_path: Path) -> None:
+    async with (
+        master(tmp_path, rules=SYNC, window_bytes=1600, batch_bytes=500) as first,
+        slave(tmp_path, port(first)) as second,
+    ):
+        await in_sync(first)
+        for _ in range(12):
+            first.put(950)
+        assert len(first.log.local.queue.files) == 4
+        assert whole_records_end(first.log.local.queue, 0, FILE_SIZE) < FILE_SIZE - 600, "a large blank"
+        await answered(first, 12)
+        assert len(receipts(first)) == 12
+        await copied(first, second)
+
+
 async def test_a_slave_dials_again_within_a_moment(tmp_path: Path) -> None:
     async with master(tmp_path) as first:
         first.put(100)

@@ -37,6 +37,12 @@ def test_a_frame_ends_at_the_batch_the_file_the_log_and_the_window() -> None:
     late = copy(start=900)
     assert late.next_size(5000, FILE_SIZE) == 100, "the file ends"
     assert late.next_size(800, FILE_SIZE) == 0, "the log ends before what was sent"
+    late.on_sent(100)
+    assert [late.next_size(5000, FILE_SIZE), late.received] == [300, 900]
+    late.on_sent(300)
+    assert late.next_size(5000, FILE_SIZE) == 100, "the window begins again at the file, whose first record may be long"
+    late.on_sent(100)
+    assert late.next_size(5000, FILE_SIZE) == 0
 
 
 @pytest.mark.parametrize(
