@@ -88,7 +88,8 @@ def open_log(
         begin, older = _Begin(start.start_position, start.first_index, NO_TERM), []
     committed_index = checkpoint.committed_index
     scan = EntryScan(data, units, committed_index=committed_index, intact=intact, records=records, term_max=term_max)
-    found = scan.run(begin.position, begin.entry_index, begin.prev_term)
+    known_runs = _term_runs(units, begin.entry_index, committed_index + 1) or []
+    found = scan.run(begin.position, begin.entry_index, begin.prev_term, known_runs)
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)
     undurable = _undurable_from(units, start, begin, checkpoint)

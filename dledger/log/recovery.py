@@ -14,10 +14,11 @@ brought it up to date.
 Source: openmessaging/dledger 0.3.1.2 `DLedgerMmapFileStore.java` (recover), which checks no body and cuts everything.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dledger.core.messages import TermRun
+from dledger.core.messages import NO_TERM, TermRun
 from dledger.log.entry import (
     FILLER,
     FILLER_MAGIC,
@@ -33,6 +34,7 @@ from dledger.log.entry import (
     header_fault,
     read_header,
 )
+from dledger.log.term_start import opened_term
 from dledger.log.unit_index import UnitIndex
 from ledgermq.message.crc import crc32
 from store.errors import DiskReadError, StoreFormatError
@@ -109,9 +111,12 @@ class EntryScan:
         self._intact = intact
         self._records = records
         self._term_max = term_max
+        self._run_starts: list[int] = []
 
-    def run(self, start_position: int, first_index: int, prev_term: int) -> RecoveredEntries:
+    def run(self, start_position: int, first_index: int, prev_term: int, known_runs: list[TermRun]) -> RecoveredEntries:
         """Scan from `start_position`, where the entry `first_index`, of `prev_term` or later, must be.
+
+        `known_runs`: terms of committed entries by their index units, as far as those can be read.
 
         Raises:
             StoreFormatError: an entry of a newer DLedger, which this program cannot keep.
@@ -119,6 +124,7 @@ class EntryScan:
         """
         found = RecoveredEntries(first_index - 1, start_position)
         self._term = prev_term
+        self._run_starts = [run.first_index for run in known_runs]
         for file in self._data.files:
             offset = max(start_position - file.start_offset, 0)
             if file.end_offset > start_position and not self._scan_file(file, offset, found):
@@ -144,6 +150,10 @@ class EntryScan:
                 return False
             header = read_header(view, offset)
             fault = self._fault(file, offset, header, found.last_index + 1)
+            term = None if fault else self._wrong_term(file, offset, header, found.last_index + 1)
+            if term is not None:
+                fault = f"term is {header.term}, its index unit says {term}"
+                header = header._replace(term=term)
             if fault is None:
                 self._take(found, header.term, file.start_offset + offset, header.size)
                 offset = self._take_run(file, offset + header.size, found)
@@ -159,8 +169,6 @@ class EntryScan:
             fault = f"index is {header.entry_index}, expected {index}"
         if fault is None and header.term < self._term:
             fault = f"term is {header.term}, after an entry of term {self._term}"
-        if fault is None and header.term > self._term:
-            fault = self._fault_of_rise(header, index)
         if fault is None:
             try:
                 file.ensure_readable(offset, offset + header.size)
@@ -177,18 +185,24 @@ class EntryScan:
             )
         return fault
 
-    def _fault_of_rise(self, header: EntryHeader, index: int) -> str | None:
-        """Say what is wrong with a term above that of the entry before; no CRC covers it.
+    def _wrong_term(self, file: MappedFile, offset: int, header: EntryHeader, index: int) -> int | None:
+        """Return the true term of an entry that is sound but for the term in its header, which no CRC covers.
 
-        A changed bit would make all later entries look like those of an older term, and end the log.
+        A bit that changed in it would make later entries look like those of an older term, and end the log, or give the
+        entry another term than it has on the peers. The index unit alone proves nothing: it may be older than the
+        entry, or damaged itself. The record that opens a term says which one.
         """
         unit = self._units.find(index)
-        if self._term_max is None or header.term <= self._term_max or unit is None:
+        if unit is None or unit[:2] != (header.position, header.size) or unit[2] in (header.term, NO_TERM):
             return None
-        position, _, term = unit
-        if position != header.position or not self._term <= term <= self._term_max:
+        term, term_max = unit[2], self._term_max
+        if term < self._term or (term_max is not None and term > term_max):
             return None
-        return f"term is {header.term}, its index unit says {term}, and the node's term is {self._term_max}"
+        start = offset + HEADER_SIZE
+        opened = opened_term(file.view[start : offset + header.size]) if self._records else None
+        goes_on = opened is None and term == self._term and index <= self._committed_index
+        is_too_high = term_max is not None and header.term > term_max
+        return term if opened == term or goes_on or is_too_high else None
 
     def _take(self, found: RecoveredEntries, term: int, position: int, size: int) -> None:
         index = found.last_index + 1
@@ -212,6 +226,9 @@ class EntryScan:
             return offset
         view, base, term, limit = file.view, file.start_offset, self._term, window_end - FILLER_SIZE
         at, at_end, buffer = index * INDEX_UNIT_SIZE - units.start_offset, units.size_bytes, units.buffer
+        run = bisect_left(self._run_starts, index)
+        if run < len(self._run_starts):
+            at_end = min(at_end, self._run_starts[run] * INDEX_UNIT_SIZE - units.start_offset)
         unpack, pack, crc_of = HEADER.unpack_from, INDEX_UNIT.pack_into, crc32
         while offset + HEADER_SIZE <= limit and at < at_end:
             magic, size, entry_index, entry_term, position, channel, chain_crc, crc, body_size = unpack(view, offset)

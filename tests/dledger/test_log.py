@@ -12,15 +12,16 @@ from dledger.background import Checkpointer
 from dledger.core.messages import Span, TermRun
 from dledger.errors import EntryFormatError
 from dledger.log.commit_checkpoint import CommitCheckpoint, save_checkpoint
-from dledger.log.entry import HEADER_SIZE
+from dledger.log.entry import HEADER_SIZE, INDEX_UNIT_SIZE
 from dledger.log.entry_batches import EntryBatches
 from dledger.log.entry_log import EntryLog
 from dledger.log.reader import walk_records
+from dledger.log.term_start import term_start_draft
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import decode_record
 from store.errors import DiskFailedError, DiskFullError, RecordTooLargeError
 from store.queues.dispatch import unit_fields
-from tests.dledger.conftest import LogOpener, ManualFlusher, make_draft, open_entry_log
+from tests.dledger.conftest import STORE_HOST, LogOpener, ManualFlusher, make_draft, open_entry_log
 
 Draft = Callable[..., RecordDraft]
 
@@ -452,6 +453,36 @@ def test_a_committed_entry_whose_term_rose_by_a_changed_bit_does_not_end_the_log
         (index, term, size)
     ]
     assert again.last_index == 11
+
+
+@pytest.mark.parametrize(
+    ("index", "change", "committed"),
+    [(0, 1, 0), (0, 1, 8), (5, 1, 5), (5, 1, 8), (8, 1, 8), (5, 2, 8), (6, 4, 6), (9, 2, 9)],
+)
+@pytest.mark.parametrize("rotten", ["entry", "unit"])
+def test_a_changed_term_within_the_terms_of_the_node_is_told_from_a_changed_index_unit(
+    entry_log: LogOpener, tmp_path: Path, index: int, change: int, committed: int, rotten: str
+) -> None:
+    log = entry_log()
+    for at in range(12):
+        term = 1 if at < 5 else 3 if at < 8 else 5
+        draft = term_start_draft(term, "n1", STORE_HOST, at) if at in (0, 5, 8) else make_draft(b"message %d" % at)
+        log.append_drafts([draft], term, at)
+    position, size, term = log.units[index]
+    runs = log.term_runs
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(committed, 11, -1 if committed > index else log.max_position))
+    log.close()
+    name, place = ("data", position + 23) if rotten == "entry" else ("index", index * INDEX_UNIT_SIZE + 31)
+    paths = sorted((tmp_path / "log" / name).iterdir())
+    number, offset = divmod(place, paths[0].stat().st_size)
+    raw = bytearray(paths[number].read_bytes())
+    raw[offset] ^= change
+    paths[number].write_bytes(raw)
+    again = entry_log(intact=False, term_max=8)
+    expected = [(index, term, size)] if rotten == "entry" else []
+    assert [(damage.index, damage.term, damage.size_bytes) for damage in again.integrity.damages] == expected
+    assert (again.last_index, again.term_runs) == (11, runs)
+    assert again.units[index] == (position, size, term)
 
 
 @pytest.mark.parametrize("index", [0, 5])
