@@ -17,7 +17,7 @@ from tests.sim import stack_bugs
 BUGS = [
     (stack_bugs.flush_is_not_awaited, 1, 1, "R6"),
     (stack_bugs.sync_covers_what_came_while_it_ran, 1, 16, "R6"),
-    (stack_bugs.folder_of_term_and_vote_is_not_synced, 3, 6, "R3"),
+    (stack_bugs.folder_of_term_and_vote_is_not_synced, 0, 16, "R21"),  # entries above the term that is left are damage
     (stack_bugs.undecided_removals_are_no_matter, 16, 5, "R16"),
     (stack_bugs.units_of_removed_topics_stay, 4, 5, "R20"),
 ]
@@ -39,6 +39,7 @@ def test_a_group_starts_from_every_image_of_one_moment_with_all_that_was_acknowl
 
 
 @pytest.mark.sim
+@pytest.mark.timeout(900)  # where the named image misses the bug, those of other seeds are tried
 @pytest.mark.parametrize(("bug", "seed", "image", "code"), BUGS, ids=[bug.__name__ for bug, *_ in BUGS])
 def test_a_planted_bug_is_found_in_an_image(bug: Callable[[], Any], seed: int, image: int, code: str) -> None:
     """The image named above first, then all of other seeds: a change of the product gives every seed another run."""
