@@ -419,7 +419,7 @@ BUGS = (
     StackBug("A10 policies of any size", policies_of_any_size, ("R26",), 728),
     StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 66),
-    StackBug("A17 install keeps queues", install_keeps_queues, ("R20",), 114),
+    StackBug("A17 install keeps queues", install_keeps_queues, ("R20",), 11399),
     StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 105),
     StackBug("A19 recalled and delivered", timers_are_not_held_back_for_recalls, ("R16", "R23"), 277),
     StackBug("A19 one of two prohibitions kept", prohibitions_see_the_committed_ones_only, ("R23",), 15),
