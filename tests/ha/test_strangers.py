@@ -128,7 +128,7 @@ async def test_a_slave_that_does_not_read_is_bounded_and_dropped(
             link = next(iter(first.part._links))  # type: ignore[union-attr]
             assert link.copy is not None
             beat = link.copy
-            assert beat.sent - beat.received <= 1 << 16
+            assert beat.sent - beat.received <= 2 << 16  # a window begins anew at a file's end
             for _ in range(30):  # it beats, and takes nothing
                 with contextlib.suppress(OSError):
                     stuck.send(CLASSIC.report(Report(1, 0)))
