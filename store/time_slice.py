@@ -4,6 +4,7 @@ It is measured in CPU time of the thread, so that a busy machine does not cut th
 system call; it is done only when the wall clock says that the slice may be over.
 """
 
+import asyncio
 import time
 
 
@@ -14,9 +15,14 @@ class TimeSlice:
         seconds: CPU time of the calling thread; infinity for a slice that never ends.
     """
 
-    __slots__ = ("_cpu_end", "_wall_end")
+    __slots__ = ("_cpu_end", "_seconds", "_wall_end")
 
     def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._begin()
+
+    def _begin(self) -> None:
+        seconds = self._seconds
         self._cpu_end = time.thread_time() + seconds
         self._wall_end = time.monotonic() + seconds
 
@@ -28,3 +34,9 @@ class TimeSlice:
         left = self._cpu_end - time.thread_time()
         self._wall_end = now + left  # CPU time is at most wall time
         return left < 0
+
+    async def give_way(self) -> None:
+        """Let the loop's other callbacks run if the time is used up, and begin anew; to be awaited after each step."""
+        if self.is_over():
+            await asyncio.sleep(0)
+            self._begin()

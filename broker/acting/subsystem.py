@@ -265,6 +265,4 @@ async def _in_slices(steps: Generator[None, None, int]) -> int:
             next(steps)
         except StopIteration as end:
             return int(end.value)
-        if time_slice.is_over():
-            await asyncio.sleep(0)
-            time_slice = TimeSlice(_SLICE_S)
+        await time_slice.give_way()

@@ -5,7 +5,6 @@ A broker may have many thousands of topics and registers whenever one changes, s
 Source: apache/rocketmq `remoting/.../protocol/body/RegisterBrokerBody.java` (5.3).
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -33,9 +32,7 @@ class RegistrationBodies:
         entries, time_slice = [], TimeSlice(_SLICE_S)
         for topic in topics.values():
             entries.append(self._entry(topic))
-            if time_slice.is_over():
-                await asyncio.sleep(0)
-                time_slice = TimeSlice(_SLICE_S)
+            await time_slice.give_way()
         if len(self._entries) > len(topics):
             self._entries = {name: entry for name, entry in self._entries.items() if name in topics}
         return _body(entries, version)

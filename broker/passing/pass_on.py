@@ -285,9 +285,8 @@ class PassOn:
                 for command in commands:
                     self._tell(link, command, connection)
                 told[connection] = commands
-                if rounds_left and time_slice.is_over():
-                    await asyncio.sleep(0)
-                    time_slice = TimeSlice(FILTER_SLICE_S)
+                if rounds_left:
+                    await time_slice.give_way()
         for connection in told:
             if connection.is_closed:
                 self._tell(link, Command(CLIENT_GONE), connection)
