@@ -50,11 +50,6 @@ class Seen:
         """How often a master began."""
         return self.masters
 
-    @property
-    def counts(self) -> bool:
-        """Whether the run proves something: records were acknowledged, a fault struck, and a second master began."""
-        return bool(self.acked and self.strikes and self.masters > 1)
-
 
 class Judge:
     """Looks at what happens.

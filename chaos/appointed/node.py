@@ -15,7 +15,6 @@ from ha.master import Master
 from ha.slave import Slave
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hosts import Host, encode_host
-from ledgermq.message.record import record_size
 from ledgermq.store_progress import Progress
 from store.directory.checkpoint import StoreCheckpoint
 from store.files.mapped_file import MappedFile
@@ -125,7 +124,7 @@ class Node(Machinery):
             flush_interval_ms=50,
             flush_least_pages=1,
         )
-        self.log = log = CommitLog(config, loop, part=self.part, on_flushed=lambda _end, _seconds: self._flushed())
+        self.log = log = CommitLog(config, loop, part=self.part, on_flushed=lambda *_: self.part.on_flushed())
         self.part.attach(log)
         dispatched = self._disk.dispatched
         progress = None if dispatched is None else Progress(0, dispatched, 0)
@@ -147,9 +146,6 @@ class Node(Machinery):
     def diverged(self) -> bool:
         """Whether it tells its operator that its log is no copy of the master's."""
         return isinstance(self.part, Slave) and self.part._has_diverged
-
-    def _flushed(self) -> None:
-        self.part.on_flushed()
 
     def _checkpoint(self) -> None:
         """As a store does: what is dispatched is confirmed, and durable."""
@@ -217,12 +213,8 @@ def promised(outcome: object) -> AppendReceipt | None:
 
 
 def _draft(body: bytes) -> RecordDraft:
-    draft = RecordDraft()
-    draft.topic, draft.queue_id, draft.flag, draft.sys_flag = _TOPIC, 0, 0, 0
-    draft.born_timestamp, draft.born_host, draft.reconsume_times = 1_700_000_000_000, _HOST, 0
-    draft.prepared_transaction_offset, draft.queue_offset, draft.tags_code = 0, 0, 0
-    draft.body, draft.properties = body, b""
-    draft.size = record_size(len(body), len(_TOPIC), 0, 0, v2=False)
+    draft = RecordDraft().fill(_TOPIC, 0, body, born=(1_700_000_000_000, _HOST))
+    draft.queue_offset = 0
     return draft
 
 

@@ -75,11 +75,6 @@ class Seen:
         """How often a broker began as master."""
         return len(self.epochs)
 
-    @property
-    def counts(self) -> bool:
-        """Whether the run proves something: records were acknowledged, a fault struck, and a second master began."""
-        return bool(self.acked and self.strikes and len(self.epochs) > 1)
-
     def struck(self, number: int, now_s: float, kind: str) -> None:
         """A fault strikes."""
         self.strikes.append((number, now_s, kind))
