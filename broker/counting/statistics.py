@@ -44,8 +44,6 @@ _OF_GROUPS: Final = frozenset(
 )
 """Names whose keys end with a group."""
 
-_SPANS: Final = SPANS
-
 
 _Sample = tuple[int, int, int]
 """The number of a span's sample, and the sums from that sample on until the next one kept."""
@@ -83,8 +81,8 @@ class RateCounter:
         """Keep the present sums as those of round `number`, until the counter is added to again."""
         self._is_changed = False
         if not self._samples:
-            self._samples = tuple([] for _ in _SPANS)
-        for samples, (_, rounds, kept) in zip(self._samples, _SPANS, strict=True):
+            self._samples = tuple([] for _ in SPANS)
+        for samples, (_, rounds, kept) in zip(self._samples, SPANS, strict=True):
             at = -(-number // rounds)  # the span's next sample shows these sums, unless they change before
             if samples and samples[-1][0] == at:
                 samples.pop()
@@ -94,7 +92,7 @@ class RateCounter:
 
     def oldest(self, span: int, number: int) -> tuple[int, int, int]:
         """Return the sums at the start of a span in round `number`, and how many samples ago that was (1: the last)."""
-        _, rounds, kept = _SPANS[span]
+        _, rounds, kept = SPANS[span]
         taken = number // rounds - self._first_round // rounds
         if taken < kept:
             return 0, 0, taken + 1
@@ -118,7 +116,7 @@ class Statistics:
         self.before_reading: Callable[[], object] = lambda: None
         self._counters: defaultdict[str, dict[str, RateCounter]] = defaultdict(dict)  # by name, then by key
         self._tables: dict[str, RateTable] = {}
-        self._times: tuple[list[float], ...] = tuple([clock()] for _ in _SPANS)
+        self._times: tuple[list[float], ...] = tuple([clock()] for _ in SPANS)
         self._round = 0
         self._due = clock() + SAMPLE_SECONDS
         self._changed: list[RateCounter] = []
@@ -143,7 +141,7 @@ class Statistics:
         if found is None or not found.times:
             return None
         is_times = name in _TIMES_OF
-        return {span: self._span(found, number, is_times=is_times) for number, (span, _, _) in enumerate(_SPANS)}
+        return {span: self._span(found, number, is_times=is_times) for number, (span, _, _) in enumerate(SPANS)}
 
     def rate(self, name: str, key: str) -> float:
         """Return the rate per second over the last minute; 0 if the counter does not exist."""
@@ -197,7 +195,7 @@ class Statistics:
         now = self._clock()
         self._due = now + SAMPLE_SECONDS
         self._round += 1
-        for times, (_, rounds, kept) in zip(self._times, _SPANS, strict=True):
+        for times, (_, rounds, kept) in zip(self._times, SPANS, strict=True):
             if self._round % rounds == 0:
                 times.append(now)
                 if len(times) > kept:

@@ -47,9 +47,8 @@ class GroupLocks:
     def __init__(self, clock: Callable[[], float], grace_s: float = 4.0) -> None:
         self._clock = clock
         self._grace_s = grace_s
-        self._held: dict[
-            str, dict[QueueId, tuple[str, float]]
-        ] = {}  # by group: client, end; those that end first first
+        # By group: client, and end; the locks of a group are in the order of their ends.
+        self._held: dict[str, dict[QueueId, tuple[str, float]]] = {}
         self._of_client: dict[tuple[str, str], dict[QueueId, None]] = {}  # group and client: its queues, in order
         self._count = 0  # of all groups
         self._gone: dict[tuple[str, str], float] = {}  # group and client: when its locks are free

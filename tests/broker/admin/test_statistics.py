@@ -51,7 +51,7 @@ def test_a_span_tells_what_was_counted_since_its_first_sample(steps: list[tuple[
     spans = (("short", 1, 3), ("middle", 4, 3), ("long", 8, 4))
     changed: list[RateCounter] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.counting.statistics._SPANS", spans)
+        patch.setattr("broker.counting.statistics.SPANS", spans)
         number = before
         counter = RateCounter(0.0, number, changed)
         naive = [[(0, 0)] for _ in spans]
@@ -206,7 +206,7 @@ def test_counters_of_a_table_tell_what_single_ones_tell(steps: list[tuple[int, i
     """Several keys, which come and go and take each other's slots."""
     spans = (("short", 1, 3), ("middle", 4, 3), ("long", 8, 4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.counting.statistics._SPANS", spans)
+        patch.setattr("broker.counting.statistics.SPANS", spans)
         patch.setattr("broker.counting.rate_table.SPANS", spans)
         patch.setattr("broker.counting.slots._REST", 0)
         table, number = RateTable(Clock()), before
