@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,16 @@ class CrashError(BaseException):
 
 
 class Steps:
-    """Counts what changes the disk in `segment_replacement`, and crashes before or behind one of them."""
+    """Counts what changes the disk in `segment_replacement`, and crashes before or behind one of them.
+
+    Only on the thread that makes it: a broker of other tests may run on another thread of this process.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, crash_at: int, *, behind: bool) -> None:
         self.count = 0
         self._crash_at = crash_at
         self._behind = behind
+        self._thread = threading.get_ident()
         for name in ("rename", "replace", "unlink", "rmdir", "mkdir"):
             patch.setattr(Path, name, self._step(getattr(Path, name)))
         patch.setattr(segment_replacement, "sync_directory", self._step(lambda _: None))
@@ -36,6 +41,8 @@ class Steps:
 
     def _step(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **more: Any) -> Any:
+            if threading.get_ident() != self._thread:
+                return real(*args, **more)
             self.count += 1
             if self.count == self._crash_at and not self._behind:
                 raise CrashError
