@@ -89,6 +89,11 @@ class RaftNode:
         """The last entry known to be committed; `NO_INDEX` when none is."""
         return self.raft.state.commit_index
 
+    @property
+    def ignored_count(self) -> int:
+        """See `dledger.core.member.Member`."""
+        return self.raft.member.ignored_count
+
     def copies(self, index: int) -> tuple[int, int]:
         """The number of members, this one included, that have the entry: (received, durable).
 

@@ -44,7 +44,7 @@ class NodeStatus:
         leader_commit: the highest commit index told by the leader; on the leader its own.
         has_lease: this node leads, and no other member can lead at this moment.
         waits_for: members whose answer an election still needs.
-        ignored_count: messages ignored since the start: of strangers, of another leader of the term, or invalid.
+        ignored_count: see `dledger.core.member.Member`; since the start.
         peers: the followers; empty while this node does not lead.
     """
 
@@ -96,6 +96,10 @@ def metrics_of(status: NodeStatus) -> Iterator[Family]:
     yield _one("ledgermq_raft_commit_index", "Last entry known to be committed.", status.commit_index)
     yield _one("ledgermq_raft_durable_index", "Last entry that is durable on this node.", status.durable_index)
     yield _one("ledgermq_raft_has_lease", "1 while a quorum was heard lately, on the leader.", int(status.has_lease))
+    explanation = (
+        "Messages of members that changed nothing: of a former leader, impossible, or installs that came late."
+    )
+    yield Family("ledgermq_raft_ignored_messages_total", "counter", explanation, [((), status.ignored_count)])
     for position, (name, explanation) in enumerate(_PEERS):
         rows: list[Row] = [((("peer", peer.peer_id),), _figures(status, peer)[position]) for peer in status.peers]
         yield Family(name, "gauge", explanation, rows)

@@ -93,11 +93,14 @@ class Follower:
         else:
             self._recover()
 
-    def on_install(self, request: InstallRequest) -> None:
+    def on_install(self, request: InstallRequest) -> bool:
         """Replace the log by one that starts where the leader's does, unless it already reaches that far.
 
         The state arrives in parts, which are collected; the log is replaced when the last one is there. A log that
         reaches that far must be equal up to there to be kept.
+
+        Returns:
+            False: the log reaches that far, so the request is late, and only answered.
         """
         state = self._state
         known = max(state.commit_index, self.matched_index)
@@ -108,7 +111,7 @@ class Follower:
         if is_needed:
             whole = self._take_part(request)
             if whole is None:
-                return
+                return True
             state.writes.append(ResetLog(request.first_index, request.start_position, request.prev_term, whole))
             state.terms.reset(request.first_index, request.prev_term)
             state.durable_index = known = last_missing
@@ -116,6 +119,7 @@ class Follower:
             self._pending = None
         self.matched_index = max(self.matched_index, known)
         state.send(request.leader_id, InstallResponse(state.term, is_needed, known, request.sequence, state.recovering))
+        return is_needed
 
     def _take_part(self, request: InstallRequest) -> bytes | None:
         """Add a part; return the whole state if it was the last one, else ask for the next part and return None."""

@@ -35,7 +35,7 @@ class Member:
         ballot: set exactly while the role is PRE_CANDIDATE or CANDIDATE.
         handover: set only while this node leads and hands over; no entry is proposed then.
         clock: when this node starts an election, unless it leads.
-        ignored_count: messages ignored: of strangers, of another leader of the term, or invalid.
+        ignored_count: messages that changed nothing: of strangers, of former or other leaders, invalid, late installs.
         allow_missing: an operator said that a member is lost for good: a quorum may hold a salvage election until a
             leader is heard.
     """

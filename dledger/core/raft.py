@@ -382,8 +382,8 @@ class Raft:
             request.part_start + len(request.part) <= request.state_size <= STATE_SIZE_MAX
         ):
             self.member.ignored_count += 1  # the state has an impossible size, or is too large to keep
-        else:
-            self.member.follower.on_install(request)
+        elif not self.member.follower.on_install(request):
+            self.member.ignored_count += 1
 
     def _ask_for_term(self, peer: str) -> None:
         """Request a pre-vote in a term below all others. It is never granted, and the answer has the member's term."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dledger.background import CopyFetcher
 from dledger.core.errors import ImplausibleMessageError
-from dledger.core.messages import AppendRequest
+from dledger.core.messages import AppendRequest, InstallRequest
 from dledger.errors import EntryFormatError, PeerProtocolError
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import RETRY_S
@@ -20,6 +20,7 @@ from dledger.node_timers import NodeTimers
 from dledger.peers.hello import Hello
 from dledger.peers.peer_book import PeerBook
 from dledger.peers.wire import CopyRequest, CopyResponse, PeerMessage
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from store.errors import DiskFullError, StoreError
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class PeerInbox:
         self._peers = peers
         self._events = events
         self._on_disk_failed = on_disk_failed
+        self._of_installs = RateLimitedLog(_log)
 
     def attach(self, node: RaftNode, copies: CopyFetcher, timers: NodeTimers) -> None:
         """Set the receivers of messages; called before the transport starts."""
@@ -65,12 +67,20 @@ class PeerInbox:
                     self._log.check(message.span)
                 except EntryFormatError as error:
                     raise PeerProtocolError(f"{peer_id} sent a bad span: {error}") from error
+            ignored = self._node.ignored_count
             try:
                 self._node.on_message(peer_id, message)
             except ImplausibleMessageError as error:
                 raise PeerProtocolError(str(error)) from error
             except EntryFormatError as error:  # the log and the core disagree, so neither can be trusted
                 self._node.on_disk_failed(error)
+            if type(message) is InstallRequest and self._node.ignored_count > ignored:
+                self._of_installs.warning(
+                    "%s sent an install of term %d for a log that begins at %d: late or impossible, it changed nothing",
+                    peer_id,
+                    message.term,
+                    message.first_index,
+                )
 
     def on_peer_joined(self, peer_id: str, hello: Hello) -> None:
         """Handle that connections to the peer stand in both directions."""

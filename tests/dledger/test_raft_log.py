@@ -337,6 +337,38 @@ async def test_a_term_far_ahead_is_refused_counted_and_told(
     assert isinstance(await cluster.append(await cluster.elected(), b"goes on"), AppendReceipt)
 
 
+async def test_an_install_that_would_drop_committed_entries_is_refused_counted_and_told(
+    raft_cluster: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    receipt = await cluster.append(leader, b"committed")
+    assert isinstance(receipt, AppendReceipt)
+    behind = cluster.logs[followers(cluster, leader)[0]]
+    await until(lambda: behind.confirm_offset == cluster.logs[leader].confirm_offset, "the follower has all")
+    status = behind.status()
+    before = status.ignored_count
+
+    def send(term: int, first_index: int) -> None:
+        install = InstallRequest(term, leader, first_index, 0, 0, 1, 0, 0, b"", 1)
+        cluster.logs[leader]._transport.send(behind.config.self_id, install)
+
+    for term, first_index in ((status.soft.term, 1), (status.soft.term, 0), (status.soft.term - 1, 10**6)):
+        send(term, first_index)
+    await until(lambda: behind.status().ignored_count == before + 3, "counted")
+    families = {family.name: family for family in behind.metrics()}
+    assert [row and row[1] for row in families["ledgermq_raft_ignored_messages_total"].rows] == [before + 3]
+    told = [text for text in caplog.messages if text.startswith(f"{leader} sent an install of term")]
+    assert told == [
+        f"{leader} sent an install of term {status.soft.term} for a log that begins at 1:"
+        " late or impossible, it changed nothing"
+    ]
+    after = behind.status()
+    assert (after.first_index, after.last_index) == (status.first_index, status.last_index)
+    assert isinstance(await cluster.append(leader, b"goes on"), AppendReceipt)
+
+
 async def test_bytes_that_are_not_confirmed_are_not_read_by_their_offset(raft_cluster: Make) -> None:
     cluster = raft_cluster(append_timeout_ms=60_000)
     await cluster.start()

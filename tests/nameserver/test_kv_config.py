@@ -1,11 +1,15 @@
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from ledgermq.durable_files import replace_durably
+from nameserver import kv_config
 from nameserver.kv_config import KvConfig, KvConfigError
+from tests.limits import WAIT_S
 
 
 async def test_changes_are_in_the_file_in_rocketmqs_form(tmp_path: Path) -> None:
@@ -18,6 +22,28 @@ async def test_changes_are_in_the_file_in_rocketmqs_form(tmp_path: Path) -> None
     assert json.loads(path.read_text()) == {"configTable": {"n": {"k": "значение"}}}
     assert KvConfig.load(path).get("n", "k") == "значение"
     assert [file.name for file in path.parent.iterdir()] == ["kvConfig.json"]
+
+
+async def test_the_loop_serves_others_while_a_change_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_written, may_write = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(path: Path, data: bytes) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        loop.call_soon_threadsafe(is_written.set)
+        assert may_write.wait(WAIT_S)
+        replace_durably(path, data)
+
+    monkeypatch.setattr(kv_config, "replace_durably", slowly)
+    kv = KvConfig.load(tmp_path / "kv.json")
+    change = asyncio.create_task(kv.put("n", "k", "v"))
+    await asyncio.wait_for(is_written.wait(), WAIT_S)
+    assert not change.done() and kv.get("n", "k") is None, "visible only when it is durable"
+    may_write.set()
+    await change
+    assert kv.get("n", "k") == "v"
 
 
 async def test_an_emptied_namespace_is_known_and_an_unused_one_is_not(tmp_path: Path) -> None:
