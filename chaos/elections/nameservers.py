@@ -98,15 +98,17 @@ class SimNameservers:
     def _register(self, name: str, claim: Registration) -> None:
         table = self._tables[name]
         table.expire(self._now_ms)
+        group = table.group(_BROKER)
+        before = None if group is None or group.leader is None else group.leader.address
         try:
             table.register(claim, self._now_ms)
         except RegistrationRefusedError:
             return
         if claim.broker_id == LEADER_ID:
-            if claim.term < self._highest[name]:
+            if claim.term < self._highest[name] and claim.address != before:  # its own late claim changes no route
                 text = f"{name} routes to the master of epoch {claim.term}, and knew epoch {self._highest[name]}"
                 self._network.seen.violations.append(f"{self._network.now_s:.3f}: {text}")
-            self._highest[name] = claim.term
+            self._highest[name] = max(self._highest[name], claim.term)
 
 
 def address_of(broker_id: int) -> str:

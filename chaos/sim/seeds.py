@@ -92,7 +92,7 @@ class Campaign:
             return self._shrink(options.shrink)
         seeds = corpus_seeds(self.corpus) if options.corpus else range(options.first, options.first + options.seeds)
         chunks = [seeds[begin : begin + _CHUNK] for begin in range(0, len(seeds), _CHUNK)]
-        run = functools.partial(self._run, first=seeds[0], until_s=time.time() + options.seconds)
+        run = functools.partial(self._run, first=next(iter(seeds), None), until_s=time.time() + options.seconds)
         with ProcessPoolExecutor(options.jobs) as processes:
             parts = list(processes.map(run, chunks))
         return self.tell(parts, len(seeds))
@@ -124,7 +124,7 @@ class Campaign:
             return 1
         return GAP_EXIT_CODE if seeds >= JUDGED_SEEDS and (missing or 4 * counting < seeds) else 0
 
-    def _run(self, chunk: Sequence[int], *, first: int, until_s: float) -> Part:
+    def _run(self, chunk: Sequence[int], *, first: int | None, until_s: float) -> Part:
         """Run these seeds; none after `until_s`, but the first one of all."""
         seeds = counting = acked = leaders = 0
         struck: Counter[str] = Counter()

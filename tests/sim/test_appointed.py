@@ -104,8 +104,10 @@ def test_a_bug_in_shipping_code_is_found(bug: str) -> None:
         assert simulate(seed, Script()).violations
 
 
-def test_the_seeds_that_once_failed_pass() -> None:
-    for seed in corpus_seeds(CAMPAIGN.corpus):
+def test_the_seeds_that_once_failed_pass_and_each_planted_bug_is_among_them() -> None:
+    seeds = corpus_seeds(CAMPAIGN.corpus)
+    assert {seed for seed, _ in BUGS.values()} <= set(seeds)
+    for seed in seeds:
         assert not simulate(seed, Script()).violations
 
 
