@@ -95,6 +95,7 @@ class Connection(asyncio.Protocol):
     _throttle: asyncio.Handle | None = None  # runs while nothing is read because of a quota
     _throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
     _unfinished_bytes = 0  # as `unfinished` knows them
+    _frame_paused_s = 0.0  # for which nothing was read since the frame began, without a pause that has not ended
     _unserved_bytes = 0  # of reads that are not served entirely, as the line knows
     _malformed: FrameError | None = None  # behind the requests of the backlog
     _close_reason = ""
@@ -208,13 +209,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def unfinished_since(self) -> float | None:
-        """When the unfinished frame began (seconds of the loop's clock); None while it is within the free size.
-
-        Times in which nothing was read here do not count.
-        """
-        if self._frame_since is None or not self._unfinished_bytes:
-            return None
-        return self._frame_since + self._paused_s(self._loop.time())
+        """When the unfinished frame began (seconds of the loop's clock); None while it is within the free size."""
+        return self._frame_since if self._unfinished_bytes else None
 
     # -- sending
 
@@ -422,7 +418,11 @@ class Connection(asyncio.Protocol):
             return
         if now - self._last_move > self._limits.idle_s:
             self.abort(f"idle for {self._limits.idle_s:g} s")
-        elif (since := self._frame_since) is not None and now - since - self._paused_s(now) > self._limits.frame_s:
+            return
+        if self._frame_since is None:
+            return
+        read_s = now - self._frame_since - self._frame_paused_s - self._paused_s(now)
+        if read_s > self._limits.frame_s:
             self.abort(f"a frame unfinished after {self._limits.frame_s:g} s")
 
     # -- asyncio.Protocol
@@ -550,8 +550,7 @@ class Connection(asyncio.Protocol):
         if transport is None or not (self._line is None or self._line.may_read(self)):
             return
         if self._paused_at is not None:
-            if self._frame_since is not None:
-                self._frame_since += self._paused_s(self._loop.time())
+            self._frame_paused_s += self._paused_s(self._loop.time())
             self._paused_at = None
         transport.resume_reading()
 
@@ -572,7 +571,7 @@ class Connection(asyncio.Protocol):
         if not held_bytes:
             self._frame_since = None
         elif commands or self._frame_since is None:
-            self._frame_since = self._last_input
+            self._frame_since, self._frame_paused_s = self._last_input, 0.0
         if not self._unparsed and (self._unfinished_bytes or held_bytes > UNFINISHED_FREE_BYTES):
             self._count_unfinished(held_bytes)
         if self._line is not None:
@@ -648,7 +647,7 @@ class Connection(asyncio.Protocol):
         self.read_on()
 
     def _paused_s(self, now: float) -> float:
-        """Seconds for which nothing has been read, since the unfinished frame began."""
+        """Seconds of the pause that has not ended, since the unfinished frame began."""
         if self._paused_at is None or self._frame_since is None:
             return 0.0
         return max(0.0, now - max(self._paused_at, self._frame_since))

@@ -102,7 +102,8 @@ class ConnectionSet:
         """Note that unfinished frames have grown, or shrunk, by `change` bytes.
 
         Above the limit the connections with the oldest unfinished frames are closed, so that those of one client do not
-        keep out the messages of others.
+        keep out the messages of others. Their age includes the time for which they were not read, since they took
+        memory then, too.
         """
         self._unfinished_bytes += change
         while change > 0 and self.unfinished_bytes > self._limits.unfinished_bytes:

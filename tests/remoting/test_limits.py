@@ -128,6 +128,28 @@ async def test_frames_that_came_in_part_are_bounded_together_and_the_oldest_make
     assert len(handler.closed) == 1
 
 
+async def test_a_frame_does_not_get_younger_while_nothing_is_read_from_its_connection(serve: Serve, dial: Dial) -> None:
+    """Else one who has himself held back would keep his part of the bytes, and others' frames would make room."""
+    part = UNFINISHED_FREE_BYTES + 40_000
+    server, _ = await serve(Limits(unfinished_bytes=100_000))
+    whole = encode(Command(7, 1, body=bytes(200_000)))
+    held_back, slow, sender = [await dial(server) for _ in range(3)]
+    held_back.send(whole[:part])
+    await eventually(lambda: server.connections.unfinished_bytes == 40_000)
+    connection = next(one for one in server.connections if one.unfinished_since is not None)
+    connection.throttle(60)
+    throttled_at = asyncio.get_running_loop().time()
+    read_s = throttled_at - (connection.unfinished_since or 0.0)
+    slow.send(whole[:part])
+    await eventually(lambda: server.connections.unfinished_bytes == 80_000)
+    await eventually(lambda: asyncio.get_running_loop().time() > throttled_at + 10 * read_s)
+    sender.send(whole[:part])
+    assert await held_back.closed()
+    for peer in (slow, sender):
+        peer.send(whole[part:])
+        assert (await peer.receive()).opaque == 1
+
+
 async def test_two_listeners_of_a_process_share_the_limits_of_bytes(serve: Serve, dial: Dial) -> None:
     limits, part = Limits(unfinished_bytes=100_000), UNFINISHED_FREE_BYTES + 40_000
     whole = encode(Command(7, 1, body=bytes(200_000)))

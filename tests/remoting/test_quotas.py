@@ -170,14 +170,15 @@ async def test_a_delay_that_is_nearly_over_is_extended_and_the_time_for_a_frame_
     await eventually(lambda: len(server.connections) == 1)
     (connection,) = server.connections
     await eventually(lambda: connection.unfinished_since is not None)
-    began, since = time.monotonic(), connection.unfinished_since or 0.0
+    began, ends = time.monotonic(), (connection.unfinished_since or 0.0) + Limits().frame_s
     for delay_s in (0.0001, 0.1, 0.2, 0.3):
         connection.throttle(delay_s)
     await eventually(lambda: not connection.is_throttled)
     assert time.monotonic() - began >= 0.25
-    assert 0.25 <= (connection.unfinished_since or 0.0) - since <= time.monotonic() - began + 0.05
-    peer.send(frame[-1:])
-    await peer.receive()
+    connection.check_times(ends + 0.25)
+    assert not connection.is_closed
+    connection.check_times(ends + time.monotonic() - began + 0.05)
+    assert connection.is_closed
 
 
 async def test_nothing_is_read_from_a_connection_that_is_held_back(serve: Serve, dial: Dial) -> None:
