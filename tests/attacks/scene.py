@@ -14,7 +14,7 @@ from ledgermq.remoting.codec.frame import FrameParser, encode
 from tests.attacks.innocent import Seen, innocent
 from tests.fuzz.nodes import LIMIT_S, Group, Node, write_peer_secret
 
-RATE: Final = 100.0
+RATE: Final = 500.0
 _SAMPLE_S: Final = 0.01
 _START_WITH: Final = (
     "import resource, runpy; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}));"

@@ -7,6 +7,7 @@ refused, the node has not spent more than 0.3 s on it, and does not grow.
 """
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -103,13 +104,15 @@ KINDS: Final = (
     Kind(317, 1, _fields(isOrder="false")),
     *(Kind(code, 1, _fields()) for code in (21, 43, 201, 305, 328, 3005, 3010)),
 )
-"""Behind these the turn of held pulls comes."""
+HOLDS: Final = tuple(itertools.product((1, 16, 64, 300), (1, 1 << 16, 4_000_000)))
+"""Held pulls, and the bytes of the message that all of them find; their turns come behind the requests."""
+CASES: Final = len(KINDS) + len(HOLDS)
 _TOO_WIDE: Final = (303, 317)  # their answer about 65,536 queues is longer than clients read
 CONF: Final = {"maxTopics": "100000", "autoCreateTopicEnable": "true"}
 
 
 class LongCampaign(RightsCampaign):
-    """Cases against one broker with users: case N is of kind N, modulo their number and one for held pulls."""
+    """Cases against one broker with users: case N is the turn of kind or hold N, modulo their number."""
 
     level = "long"
     growth_max_bytes: Mapping[int, int] = {}
@@ -142,10 +145,9 @@ class LongCampaign(RightsCampaign):
         return failure
 
     def _case(self, values: Values, server: str) -> None:
-        turn, place = divmod(self._number, len(KINDS) + 1)
-        if place == len(KINDS):
-            pulls = 64 if turn == 0 else values.random.choice((1, 16, 300))
-            self._hold(pulls, values.random.choice((1, 1 << 16, 4_000_000)))
+        turn, place = divmod(self._number, CASES)
+        if place >= len(KINDS):
+            self._hold(*HOLDS[place - len(KINDS)])
             return
         kind = KINDS[place]
         who = ROOT if turn == 0 else values.random.choice((None, WITHOUT, ELSEWHERE, ROOT))

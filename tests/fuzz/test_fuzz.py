@@ -20,8 +20,8 @@ from tests.fuzz import decoders, peers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import FuzzError
 from tests.fuzz.groups import GroupCampaign
+from tests.fuzz.long import CASES, LongCampaign
 from tests.fuzz.long import CONF as LONG_CONF
-from tests.fuzz.long import KINDS, LongCampaign
 from tests.fuzz.mutants import NODE_FAULTS
 from tests.fuzz.nodes import Group, NodePair, TlsPair
 from tests.fuzz.rights import RightsCampaign, RightsPair
@@ -106,11 +106,11 @@ def test_nobody_reads_or_changes_what_belongs_to_another(tmp_path: Path) -> None
 @pytest.mark.cluster
 def test_no_long_list_and_no_wide_topic_costs_a_node_much(tmp_path: Path) -> None:
     with RightsPair(tmp_path, LONG_CONF) as pair:
-        count, failures = LongCampaign(pair, 1).run(len(KINDS) + 1, 90)
+        count, failures = LongCampaign(pair, 1).run(CASES, 90)
     print(f"{count} cases")
     if failures:
         raise FuzzError(failures)
-    assert count == len(KINDS) + 1
+    assert count == CASES
 
 
 @pytest.mark.cluster
