@@ -66,6 +66,7 @@ async def group(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
                 dLegerSelfId=peer.node_id,
                 dLegerPeers=peers,
                 raftElectionTimeout=1500,
+                slaveTimeout=60_000,
                 compactionCqMappedFileSize=4600,
                 compactionMappedFileSize=200_000,
                 **getattr(request, "param", {}),

@@ -48,6 +48,7 @@ def config_of(root: Path, node_id: str, peers: tuple[PeerAddress, ...], **more: 
         dLegerSelfId=node_id,
         dLegerPeers=peers,
         raftElectionTimeout=1500,
+        slaveTimeout=60_000,
         mappedFileSizeCommitLog=FILE_SIZE,
         max_message_size_bytes=8000,
         mappedFileSizeConsumeQueue=200,
