@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator
 
 from chaos.compose import DRILLED, ComposeCluster, ComposeError, compose_command, undisturbed
 from cli.described import DescribedFabric
+from cli.fabric import interrupt_on_sigterm
 from node.errors import CommandError
 
 
@@ -19,7 +19,7 @@ async def compose_cluster(mode: str) -> AsyncIterator[DescribedFabric]:
     Raises:
         CommandError: there is no engine, or the cluster did not start; the text says why.
     """
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    interrupt_on_sigterm()
     try:
         shape = DRILLED[mode]
         cluster = ComposeCluster(compose_command(shape), shape)

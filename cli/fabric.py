@@ -90,6 +90,17 @@ def _nodes_of(status: Answer) -> list[Answer]:
     return [*status["nameservers"], *status.get("controllers", ()), *status["nodes"]]
 
 
+def interrupt_on_sigterm() -> None:
+    """Let SIGTERM raise KeyboardInterrupt in the running loop, also where SIGINT is ignored, as in a background job."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _interrupt)
+
+
+def _interrupt() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
+
+
 @contextlib.asynccontextmanager
 async def local_cluster(directory: Path, *shape: str) -> AsyncIterator[LocalFabric]:
     """Run `ledgermq cluster up` as a child in `directory`; it is stopped in order at the end of the block.
@@ -100,7 +111,7 @@ async def local_cluster(directory: Path, *shape: str) -> AsyncIterator[LocalFabr
     Raises:
         CommandError: it did not start; the text says why.
     """
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    interrupt_on_sigterm()
     words = ["cluster", "up", *shape, "--dir", str(directory), "--json"]
     with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would stop it when it is full
         up = await asyncio.create_subprocess_exec(

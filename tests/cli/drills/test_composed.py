@@ -16,7 +16,7 @@ from node.errors import CommandError
 from tests.limits import WAIT_S
 
 _RUN = """
-import asyncio, sys
+import asyncio, signal, sys
 from chaos.compose import ComposeCluster
 from cli import composed
 
@@ -27,6 +27,7 @@ async def main():
         print("up", flush=True)
         await asyncio.sleep(600)
 
+signal.signal(signal.SIGINT, signal.SIG_IGN if "ignored" in sys.argv else signal.default_int_handler)
 asyncio.run(main())
 """
 _COMPOSE = """#!/bin/sh
@@ -56,13 +57,15 @@ async def test_only_where_there_is_no_engine_its_installation_is_named(monkeypat
     assert await refusal() == "port is already allocated"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_further_signals_end_no_removal(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "sigint"), [(signal.SIGTERM, "taken"), (signal.SIGTERM, "ignored"), (signal.SIGINT, "taken")]
+)
+def test_further_signals_end_no_removal(tmp_path: Path, number: int, sigint: str) -> None:
     told, done, program = tmp_path / "told", tmp_path / "done", tmp_path / "compose"
     program.write_text(_COMPOSE.format(told=told, done=done))
     program.chmod(0o700)
     with subprocess.Popen(
-        [sys.executable, "-c", _RUN, str(program)],
+        [sys.executable, "-c", _RUN, str(program), sigint],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
