@@ -125,9 +125,10 @@ async def open_street(tmp_path: Path) -> AsyncIterator[OpenStreet]:
         for number in (MASTER, OTHER):
             await street.make(number, "T")
         master = street[MASTER].parts
-        await eventually(lambda: master.delay.timer._is_leading)
+        await eventually(lambda: master.delay.timer._is_leading and master.transactions.service._is_ready)
         master.delay.stop()  # however slow this machine is, nothing is due before the master is away
         master.pop.revive.stop()
+        master.transactions.stop()
         return street
 
     yield make
