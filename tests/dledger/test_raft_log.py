@@ -19,6 +19,13 @@ from tests.limits import WAIT_S
 
 Make = Callable[..., RaftCluster]
 
+_PATIENT = {
+    "timing": RaftTiming(heartbeat_ms=50, election_min_ms=20_000, election_max_ms=30_000),
+    "append_timeout_ms": 60_000,
+    "disk_stall_ms": 60_000,
+}
+"""A group that keeps its leader on a slow machine; it elects one as soon as its members are connected."""
+
 
 def followers(cluster: RaftCluster, leader: str) -> list[str]:
     return [node_id for node_id in cluster.logs if node_id != leader]
@@ -38,7 +45,7 @@ async def test_a_new_group_elects_one_leader_and_acknowledges_what_a_quorum_hold
 
 
 async def test_logs_are_equal_byte_for_byte_over_many_files(raft_cluster: Make) -> None:
-    cluster = raft_cluster()
+    cluster = raft_cluster(**_PATIENT)
     await cluster.start()
     leader = await cluster.elected()
     bodies = [b"%04d" % i + bytes(i * 37 % 3000) for i in range(60)]
@@ -106,9 +113,7 @@ async def test_batches_waiting_on_a_deposed_leader_are_refused_with_leader_chang
 
 
 async def test_a_leader_whose_links_to_a_quorum_break_steps_down_at_once(raft_cluster: Make) -> None:
-    cluster = raft_cluster(
-        timing=RaftTiming(heartbeat_ms=50, election_min_ms=20_000, election_max_ms=30_000), append_timeout_ms=60_000
-    )
+    cluster = raft_cluster(**_PATIENT)
     await cluster.start()
     leader = await cluster.elected()
     for node_id in followers(cluster, leader):
@@ -151,7 +156,7 @@ async def test_a_divergent_tail_is_truncated(raft_cluster: Make) -> None:
 
 
 async def test_a_follower_behind_the_oldest_file_starts_anew(raft_cluster: Make) -> None:
-    cluster = raft_cluster()
+    cluster = raft_cluster(**_PATIENT)
     await cluster.start()
     leader = await cluster.elected()
     lagging = followers(cluster, leader)[0]
@@ -181,7 +186,7 @@ async def test_a_follower_behind_the_oldest_file_starts_anew(raft_cluster: Make)
 
 
 async def test_a_leader_keeps_the_files_that_a_member_within_reach_has_not_received(raft_cluster: Make) -> None:
-    cluster = raft_cluster()
+    cluster = raft_cluster(**_PATIENT)
     await cluster.start()
     leader = await cluster.elected()
     await cluster.append(leader, b"first")
@@ -203,7 +208,7 @@ def _trims(log: RaftLog) -> bool:
 
 
 async def test_a_member_that_trimmed_its_log_takes_part_and_finds_its_start_again(raft_cluster: Make) -> None:
-    cluster = raft_cluster()
+    cluster = raft_cluster(**_PATIENT)
     await cluster.start()
     leader = await cluster.elected()
     for i in range(12):
