@@ -3,6 +3,7 @@
 A failure prints the words that run its case again.
 """
 
+import math
 import os
 import random
 import secrets
@@ -28,6 +29,8 @@ from tests.fuzz.rights import RightsCampaign, RightsPair
 from tests.fuzz.tls import TlsCampaign
 from tests.limits import IS_WHOLE
 
+_PLANTED_CASES: Final = 3000
+"""Most cases to find a planted fault in; seed 1 finds the rarest within some hundred."""
 _FRESH: Final = secrets.randbits(32)
 _ACL: Final = {
     "authenticationEnabled": "true",
@@ -104,36 +107,40 @@ def test_nobody_reads_or_changes_what_belongs_to_another(tmp_path: Path) -> None
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(900)  # each kind has its turn, however long they take
 def test_no_long_list_and_no_wide_topic_costs_a_node_much(tmp_path: Path) -> None:
     with RightsPair(tmp_path, LONG_CONF) as pair:
-        count, failures = LongCampaign(pair, 1).run(CASES, 90)
-    print(f"{count} cases")
+        _, failures = LongCampaign(pair, 1).run(CASES, math.inf)
     if failures:
         raise FuzzError(failures)
-    assert count == CASES
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(os.environ.get("FUZZ") != "all", reason="FUZZ=all: the faults of nodes take some minutes")
-def test_a_fault_planted_in_a_handshake_in_a_group_or_in_the_checks_of_rights_is_found(tmp_path: Path) -> None:
-    found = {}
-    (tmp_path / "tls").mkdir()
-    (tmp_path / "group").mkdir()
-    (tmp_path / "rights").mkdir()
-    with RightsPair(tmp_path / "rights", python=("-m", "tests.fuzz.mutants", "every-right")) as pair:
-        _, found["every-right"] = RightsCampaign(pair, 1, limit_s=8).run(3000, 90)
-    with TlsPair(tmp_path / "tls", python=("-m", "tests.fuzz.mutants", "tls-error")) as pair:
-        _, found["tls-error"] = TlsCampaign(pair, 1, limit_s=8).run(3000, 90)
-    with Group(tmp_path / "group", python=("-m", "tests.fuzz.mutants", "peer-error")) as group:
-        _, found["peer-error"] = GroupCampaign(group, 1, limit_s=8).run(3000, 90)
-    assert all(found.values()), found
+@pytest.mark.parametrize(
+    ("fault", "nodes", "campaign"),
+    [
+        ("every-right", RightsPair, RightsCampaign),
+        ("tls-error", TlsPair, TlsCampaign),
+        ("peer-error", Group, GroupCampaign),
+    ],
+    ids=["every-right", "tls-error", "peer-error"],
+)
+def test_a_fault_planted_in_a_handshake_in_a_group_or_in_the_checks_of_rights_is_found(
+    tmp_path: Path, fault: str, nodes: Any, campaign: Any
+) -> None:
+    with nodes(tmp_path, python=("-m", "tests.fuzz.mutants", fault)) as pair:
+        _, failures = campaign(pair, 1, limit_s=8).run(_PLANTED_CASES, math.inf)
+    assert failures, f"{fault} is not found"
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", NODE_FAULTS if os.environ.get("FUZZ") == "all" else ["key-error", "growth"])
 def test_a_fault_planted_in_a_node_is_found(tmp_path: Path, fault: str) -> None:
     with NodePair(tmp_path, python=("-m", "tests.fuzz.mutants", fault)) as pair:
-        _, failures = Campaign(pair, 1, limit_s=8).run(3000, 90)
+        _, failures = Campaign(pair, 1, limit_s=8).run(_PLANTED_CASES, math.inf)
     assert failures, f"{fault} is not found"
 
 
