@@ -195,12 +195,12 @@ MUTANTS = (
     Mutant("ack before durable", Follower, "_take", acknowledge_before_durable, ("R8", "R9")),
     Mutant("vote not persisted", NodeState, "hard_state", vote_that_is_not_saved, ("R9", "R2")),
     Mutant("old term committed by counting", Leader, "advance_commit", commit_old_terms_by_counting, ("R8",)),
-    Mutant("committed entries truncated", Follower, "_take", truncate_on_every_append, ("R3/R4/R10", "R10")),
+    Mutant("committed entries truncated", Follower, "_take", truncate_on_every_append, ("R3/R4/R10", "R10"), 2),
     Mutant("no pre-vote", Member, "campaign_if_fit", campaign_without_pre_vote, ("R15",)),
-    Mutant("wrong previous-term check", Follower, "_is_consistent", ignore_the_previous_term, ("R5",), 17),
+    Mutant("wrong previous-term check", Follower, "_is_consistent", ignore_the_previous_term, ("R5",), 20),
     Mutant("node's term for the log's", Member, "_vote_request", compare_by_node_term, ("R11",)),
-    Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10")),
-    Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",), 20),
+    Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10"), 3),
+    Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",), 28),
     Mutant(
         "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 60
     ),

@@ -1,0 +1,53 @@
+"""Where to look for a planted bug that its own seed misses: a change of the product gives every seed another run."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from chaos.sim.plan import RunPlan, draw_stack_plan
+
+_DRAWN = 30_000
+_EMPTY_RUN = 50
+"""What a run without messages costs, in messages."""
+
+T = TypeVar("T")
+
+
+def first_that_finds(find: Callable[[T], str], candidates: Iterable[T], most: int) -> tuple[T, str]:
+    """Return the first of at most so many candidates that finds something, and what it finds.
+
+    Raises:
+        AssertionError: none does.
+    """
+    tried = list(itertools.islice(candidates, most))
+    for candidate in tried:
+        if found := find(candidate):
+            return candidate, found
+    raise AssertionError(f"not found by {tried}")
+
+
+@functools.cache
+def ranked(needs: str = "") -> tuple[int, ...]:
+    """Seeds of whole brokers with all that is needed, the most promising for their cost first, each size in its turn.
+
+    Args:
+        needs: kinds of faults, and fields of the plan or of its group that must not be empty; words.
+    """
+    by_size: dict[int, list[tuple[float, int]]] = {}
+    for seed in range(_DRAWN):
+        plan = draw_stack_plan(seed)
+        if promise := _promise(plan, needs.split()):
+            by_size.setdefault(len(plan.group.names), []).append((-promise, seed))
+    rows = itertools.zip_longest(*(sorted(seeds) for seeds in by_size.values()))
+    return tuple(one[1] for row in rows for one in row if one is not None)
+
+
+def _promise(plan: RunPlan, needs: list[str]) -> float:
+    """How often the rarest of the faults comes, by the cost of the run; 0 without something that is needed."""
+    group, share = plan.group, 1.0
+    for need in needs:
+        owner = next((owner for owner in (group, plan) if hasattr(owner, need)), None)
+        share = min(share, bool(getattr(owner, need)) if owner else plan.faults.count(need) / len(plan.faults))
+    messages = plan.safety_us / plan.proposal_interval_us * (1 + group.callers / 2)
+    return share * plan.safety_us / plan.fault_interval_us / (len(group.names) * (_EMPTY_RUN + messages))
