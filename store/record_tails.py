@@ -165,6 +165,14 @@ class Tails:
             differs[1:] |= ordered[1:] != ordered[:-1]
         return order, np.flatnonzero(differs)
 
+    def are_of(self, topic: bytes) -> Bools:
+        """Return for each tail whether it is of this topic."""
+        found: Bools = self._topic_lengths == len(topic)
+        numbers = np.flatnonzero(found)
+        texts = windows(self.units, len(topic))[self._starts[numbers] + 1]
+        found[numbers] = (texts == np.frombuffer(topic, np.uint8)).all(axis=1)
+        return found
+
     def topics(self, numbers: Longs) -> list[bytes]:
         """Return the topics of some tails."""
         bounds = zip(self._starts[numbers].tolist(), self._properties[numbers].tolist(), strict=True)

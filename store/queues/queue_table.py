@@ -110,8 +110,9 @@ class QueueTable:
     def load_known(self, ends: QueueEnds) -> bool:
         """Open queues whose bounds are known, without a look at their files.
 
-        Queues whose folders were changed since, and those of further topics, are loaded and recovered up to the
-        dispatched offset of `ends`. They are in `changed` afterwards, the others are not.
+        Queues whose folders were changed since are loaded and recovered up to the dispatched offset of `ends`; after a
+        clean stop those of further topics, too. They are in `changed` afterwards, the others are not. After a kill, all
+        units of further queues belong to records behind that offset: the queues are made when these are dispatched.
 
         Returns:
             False if the queues have not as many units as `ends` says; then no queue is open.
@@ -129,8 +130,9 @@ class QueueTable:
                 queue.load_known(min_offset, max_offset, changed)
                 queue.counted_units = max_offset
                 del self.changed[queue]
-        for topic, queue_id in _folders(self.directory, without=topics):
-            self._add(topic, queue_id, is_batch=False)
+        if not ends.boot:
+            for topic, queue_id in _folders(self.directory, without=topics):
+                self._add(topic, queue_id, is_batch=False)
         self.unit_count = sum(queue.counted_units for queue in self)
         for queue in self.changed:
             queue.load()

@@ -6,7 +6,7 @@ Records with IPv6 hosts or magic V2, and tags that are not simple, are parsed on
 """
 
 import abc
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +25,12 @@ from store.record_tails import Bools, Longs, Tails, slices, windows
 from store.recovery.record_batches import RecordBatch, read_batch
 
 _UNIT = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
-_RUN_MIN = 4
-"""Shorter runs are put one by one, which is faster for them."""
 
 Dispatch = tuple[int, bool, UnitFields]
 """Physical offset of a record, whether it is sound, and the fields that its queue needs."""
+
+Part = tuple[MappedFile, RecordBatch]
+"""A batch, and the file that has its records."""
 
 Find = Callable[[bytes, int, int], ConsumeQueue | None]
 """Returns the queue of a topic and queue id, for the record at an offset; None if there can be no such queue."""
@@ -43,12 +44,14 @@ class QueueRun:
         units: their units, as the queue stores them.
         offsets: their queue offsets.
         sound: whether each is sound; others get a blank unit.
+        is_even: all are sound, and their queue offsets follow one another.
     """
 
     queue: ConsumeQueue
     units: npt.NDArray[np.void]
     offsets: Longs
     sound: Bools
+    is_even: bool
 
 
 class RecordSource(abc.ABC):
@@ -63,7 +66,7 @@ class RecordSource(abc.ABC):
     window_bytes: int = 4 << 20
 
     @abc.abstractmethod
-    def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
+    def batches(self, start: int, end: int) -> Iterator[Part]:
         """Yield the records in `[start, end)` with their file; see `ReplicatedLog.walk` for the bounds.
 
         Damaged records are not `sound`.
@@ -99,7 +102,7 @@ class LogBatches(RecordSource):
         self._held = held or {}
         self._held_from = min(self._held, default=-1)
 
-    def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
+    def batches(self, start: int, end: int) -> Iterator[Part]:
         while start < end and (file := self._queue.file_at(start)) is not None:
             base, limit = file.start_offset, min(file.write_position, end - file.start_offset)
             batch = self._batch(file, start - base, limit)
@@ -127,69 +130,103 @@ class LogBatches(RecordSource):
         return batch if not batch.is_end else read_batch(file, position, limit, check=False)
 
 
-def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[QueueRun]:
-    """Yield the batch's records by queue, without prepared and rolled-back ones.
+def runs_of(parts: Sequence[Part], find: Find) -> Iterator[QueueRun]:
+    """Yield the records by queue, without prepared and rolled-back ones.
+
+    Args:
+        parts: batches, in the log's order.
+        find: called once for each queue.
 
     Raises:
         CorruptRecordError: a record cannot be parsed.
+        DiskReadError: the disk cannot read a page.
     """
-    rows = np.flatnonzero(batch.heads["sys_flag"] & TRANSACTION_PREPARED == 0)
-    if not len(rows):
+    kept = [_Kept(file, batch) for file, batch in parts if len(batch.starts)]
+    if not kept:
         return
-    queue_ids = batch.heads["queue_id"][rows].astype(np.int64)
-    tails, codes = _tails_of(file, batch, rows)
+    columns = [part.columns() for part in kept]
+    queue_ids, physical, sizes, offsets, sound = (np.concatenate(column) for column in zip(*columns, strict=True))
+    if not len(offsets):
+        return
+    tails, codes = _tails_of(kept)
     order, firsts = tails.groups(queue_ids)
-    rows, codes = rows[order], codes[order]
-    units = np.empty(len(rows), _UNIT)
-    units["physical"] = batch.starts[rows] + file.start_offset
-    units["size"] = batch.heads["size"][rows]
-    units["code"] = codes
-    offsets, sound = batch.heads["queue_offset"][rows].astype(np.int64), batch.sound[rows]
-    heads = order[firsts]
-    places = tails.topics(heads), queue_ids[heads].tolist(), units["physical"][firsts].tolist()
-    for (start, end), topic, queue_id, offset in zip(slices(firsts, len(rows)), *places, strict=True):
+    units = np.empty(len(order), _UNIT)
+    units["physical"], units["size"], units["code"] = physical[order], sizes[order], codes[order]
+    heads, offsets, sound = order[firsts], offsets[order], sound[order]
+    follows = sound.copy()
+    follows[1:] &= offsets[1:] - offsets[:-1] == 1
+    follows[firsts] = sound[firsts]
+    are_even = np.logical_and.reduceat(follows, firsts).tolist()
+    places = tails.topics(heads), queue_ids[heads].tolist(), physical[heads].tolist()
+    bounds = slices(firsts, len(order))
+    for (start, end), is_even, topic, queue_id, offset in zip(bounds, are_even, *places, strict=True):
         queue = find(topic, queue_id, offset)
-        if queue is None:
-            continue
-        if topic == SCHEDULE_TOPIC:  # the tags code of a delayed message is its due time
-            units["code"][start:end] = [_fields(file, batch, row)[-1] for row in rows[start:end].tolist()]
-        yield QueueRun(queue, units[start:end], offsets[start:end], sound[start:end])
+        if queue is not None:
+            yield QueueRun(queue, units[start:end], offsets[start:end], sound[start:end], is_even)
 
 
-def _tails_of(file: MappedFile, batch: RecordBatch, rows: Longs) -> tuple[Tails, Longs]:
-    """Return the tails and the tags codes of some rows of a batch."""
-    tails_at, ends = batch.tails[rows], batch.ends[rows]
-    size = int(ends[0] - tails_at[0])
-    rare = np.flatnonzero(~batch.common[rows]).tolist()
-    if not rare and (ends - tails_at == size).all():
-        joined = windows(np.frombuffer(file.view, np.uint8), size)[tails_at].tobytes()
-        tails = Tails(joined, np.full(len(rows), size))
-        rare_codes = []
-    else:
+class _Kept:
+    """The records of a batch that go to queues."""
+
+    def __init__(self, file: MappedFile, batch: RecordBatch) -> None:
+        self._file = file
+        self._batch = batch
+        self.rows = np.flatnonzero(batch.heads["sys_flag"] & TRANSACTION_PREPARED == 0)
+
+    def columns(self) -> tuple[Longs, Longs, Longs, Longs, Bools]:
+        """Return queue ids, physical offsets, sizes, queue offsets, and whether each record is sound."""
+        batch, rows = self._batch, self.rows
+        heads = batch.heads[rows]
+        ids, sizes, offsets = (heads[name].astype(np.int64) for name in ("queue_id", "size", "queue_offset"))
+        return ids, batch.starts[rows] + self._file.start_offset, sizes, offsets, batch.sound[rows]
+
+    def tails(self) -> tuple[bytes, Longs, dict[int, int]]:
+        """Return the tails, their sizes, and of each record that is not common its number and tags code."""
+        file, batch, rows = self._file, self._batch, self.rows
+        if not len(rows):
+            return b"", rows, {}
+        file.ensure_readable(int(batch.starts[rows[0]]), int(batch.ends[rows[-1]]))
+        tails_at, ends = batch.tails[rows], batch.ends[rows]
+        size = int(ends[0] - tails_at[0])
+        rare = np.flatnonzero(~batch.common[rows]).tolist()
+        if not rare and (ends - tails_at == size).all():
+            joined = windows(np.frombuffer(file.view, np.uint8), size)[tails_at].tobytes()
+            return joined, np.full(len(rows), size), {}
         buffer = file.buffer
         parts = [buffer[start:end] for start, end in zip(tails_at.tolist(), ends.tolist(), strict=True)]
-        rare_codes = [_take_rare(file, batch, int(rows[index]), parts, index) for index in rare]
-        tails = Tails(b"".join(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
+        codes = {}
+        for index in rare:
+            *_, topic, codes[index] = self.fields(index)
+            if len(topic) > TOPIC_LENGTH_MAX:
+                topic = b"/"  # as invalid for a queue as a topic that is too long
+            parts[index] = bytes((len(topic),)) + topic + b"\0\0"
+        return b"".join(parts), np.fromiter(map(len, parts), np.int64, len(parts)), codes
+
+    def fields(self, index: int) -> UnitFields:
+        """Return the fields of one record.
+
+        Raises:
+            CorruptRecordError: it cannot be parsed.
+        """
+        row = self.rows[index]
+        start, end = int(self._batch.starts[row]), int(self._batch.ends[row])
+        return unit_fields(self._file.start_offset + start, self._file.view[start:end])
+
+
+def _tails_of(kept: Sequence[_Kept]) -> tuple[Tails, Longs]:
+    """Return the tails and the tags codes of all records."""
+    parts = [part.tails() for part in kept]
+    tails = Tails(b"".join(joined for joined, _, _ in parts), np.concatenate([sizes for _, sizes, _ in parts]))
     codes, known = tails.tags_codes()
-    known[rare] = True
-    for index in np.flatnonzero(~known).tolist():
-        codes[index] = _fields(file, batch, int(rows[index]))[-1]
-    codes[rare] = rare_codes
+    known &= ~tails.are_of(SCHEDULE_TOPIC)  # the tags code of a delayed message is its due time
+    first = 0
+    for part, (_, sizes, rare) in zip(kept, parts, strict=True):
+        for index, code in rare.items():
+            codes[first + index], known[first + index] = code, True
+        for index in np.flatnonzero(~known[first : first + len(sizes)]).tolist():
+            codes[first + index] = part.fields(index)[-1]
+        first += len(sizes)
     return tails, codes
-
-
-def _take_rare(file: MappedFile, batch: RecordBatch, row: int, parts: list[bytes], index: int) -> int:
-    """Replace the tail of a record that is not common by its topic alone; return its tags code."""
-    *_, topic, code = _fields(file, batch, row)
-    if len(topic) > TOPIC_LENGTH_MAX:
-        topic = b"/"  # as invalid for a queue as a topic that is too long
-    parts[index] = bytes((len(topic),)) + topic + b"\0\0"
-    return code
-
-
-def _fields(file: MappedFile, batch: RecordBatch, row: int) -> UnitFields:
-    start, end = int(batch.starts[row]), int(batch.ends[row])
-    return unit_fields(file.start_offset + start, file.view[start:end])
 
 
 def put_run(run: QueueRun) -> bool:
@@ -199,7 +236,7 @@ def put_run(run: QueueRun) -> bool:
         DiskFullError, DiskFailedError: the units cannot be stored.
     """
     count, queue = len(run.offsets), run.queue
-    if count < _RUN_MIN or not run.sound.all() or (run.offsets[1:] - run.offsets[:-1] != 1).any():
+    if not run.is_even:
         return False
     first = int(run.offsets[0])
     if first == queue.max_offset:
@@ -228,7 +265,7 @@ def put_plain(
             others.append(offset)
         return queue
 
-    runs = list(runs_of(file, batch, find))
+    runs = list(runs_of([(file, batch)], find))
     if others:
         return None
     for run in runs:

@@ -14,23 +14,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.store_progress import Progress
 from store.errors import InvalidTopicError
-from store.files.mapped_file import MappedFile
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.queues.dispatch import unit_fields
 from store.queues.queue_entries import entries_of
 from store.queues.queue_kinds import LIGHT_PREFIX
 from store.queues.queue_table import QueueTable
-from store.recovery.batch_fields import Dispatch, Find, RecordSource, one_by_one, put_run, runs_of
+from store.recovery.batch_fields import Dispatch, Find, Part, RecordSource, one_by_one, put_run, runs_of
 from store.recovery.queue_trust import cut_to_trusted, first_at
-from store.recovery.record_batches import RecordBatch, stored_at
+from store.recovery.record_batches import stored_at
 from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)
+
+_GATHERED_RECORDS = 1 << 18
+"""Records that are sorted by queue at once, at most a batch more, unless their topics and properties are more than"""
+_GATHERED_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
@@ -186,11 +191,8 @@ def _dispatch_batches(
 ) -> set[ConsumeQueue]:
     """Do what `_dispatch_range` does, by the batch."""
     lacking: set[ConsumeQueue] = set()
-    for file, batch in _walk_batches(batches, queues, bounds, recovery):
-        recovery.record_count += len(batch.starts)
-        if len(batch.starts):
-            recovery.last_timestamp = stored_at(file, batch, -1)
-        for run in runs_of(file, batch, find):
+    for parts in _gathered(batches, queues, bounds, recovery):
+        for run in runs_of(parts, find):
             if only is not None and run.queue not in only:
                 continue
             if put_run(run):
@@ -275,19 +277,34 @@ def remake_misfits(log_: ReplicatedLog, queues: QueueTable) -> int:
     return len(made)
 
 
-def _walk_batches(
+def _gathered(
     batches: RecordSource, queues: QueueTable, bounds: tuple[int, int], recovery: QueueRecovery
-) -> Iterator[tuple[MappedFile, RecordBatch]]:
-    """Do what `_walk_on` does, by the batch."""
+) -> Iterator[list[Part]]:
+    """Do what `_walk_on` does, by many records at once: where there are many queues, each then gets several."""
     start, end = bounds
     while start < end:
+        parts: list[Part] = []
+        left_records, left_bytes = _GATHERED_RECORDS, _GATHERED_BYTES
         try:
             for file, batch in batches.batches(start, end):
-                yield file, batch
                 start = file.start_offset + batch.end
-            return
+                if not len(batch.starts):
+                    continue
+                recovery.record_count += len(batch.starts)
+                recovery.last_timestamp = stored_at(file, batch, -1)
+                parts.append((file, batch))
+                left_records -= len(batch.starts)
+                left_bytes -= int((batch.ends - np.where(batch.common, batch.tails, batch.starts)).sum())
+                if left_records <= 0 or left_bytes <= 0:
+                    yield parts
+                    parts = []
+                    left_records, left_bytes = _GATHERED_RECORDS, _GATHERED_BYTES
         except CorruptRecordError as error:
+            yield parts
             start = _next_known(queues, start, end, error, recovery)
+        else:
+            yield parts
+            return
 
 
 def _next_known(queues: QueueTable, start: int, end: int, error: CorruptRecordError, recovery: QueueRecovery) -> int:

@@ -46,9 +46,12 @@ def file(tmp_path: Path) -> Iterator[MappedFile]:
     file.close()
 
 
+@pytest.mark.parametrize("pieces_of", [23, 300])
 @pytest.mark.parametrize("alike", [1, 7, 300])
 @pytest.mark.parametrize("seed", range(20))
-def test_units_of_a_batch_are_those_of_its_records(file: MappedFile, tmp_path: Path, seed: int, alike: int) -> None:
+def test_units_of_batches_are_those_of_their_records(
+    file: MappedFile, tmp_path: Path, seed: int, alike: int, pieces_of: int
+) -> None:
     """`alike` so many records, one behind the other, are of one kind and length."""
     queues: dict[tuple[bytes, int], ConsumeQueue] = {}
     expected: dict[tuple[bytes, int], list[tuple[tuple[int, int, int], int]]] = {}
@@ -65,7 +68,7 @@ def test_units_of_a_batch_are_those_of_its_records(file: MappedFile, tmp_path: P
 
     batch = read_batch(file, 0, file.write_position, check=False)
     assert len(batch.starts) == 300
-    runs = list(runs_of(file, batch, find))
+    runs = list(runs_of([(file, piece) for piece in batch.pieces(pieces_of)], find))
     assert {(run.queue.topic_bytes, run.queue.queue_id): _content(run) for run in runs} == expected
     assert len(runs) == len(expected)
 

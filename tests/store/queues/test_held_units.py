@@ -480,3 +480,34 @@ async def test_where_many_queues_hold_units_a_checkpoint_waits_for_more_of_them(
     monkeypatch.setattr(held_units, "UNITS_MAX", 6)
     assert opened.checkpointer._is_due(), "memory is half full"
     await opened.close()
+
+
+async def test_a_start_after_a_kill_looks_at_no_file_of_queues_that_are_newer_than_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where thousands of queues are new, their files may be written while the checkpoint is not."""
+    topics = [f"T{number}" for number in range(20)]
+    opened = await open_holding(tmp_path / "a")
+    await put(opened, "A")
+    await saved(opened)
+    await put(opened, *topics, *topics)
+    for topic in topics:
+        opened.store.queues.get(topic, 0).write_held()
+    copy = killed_image(tmp_path / "a", tmp_path / "b")
+    looked_at: list[str] = []
+    made = QueueFile.__init__
+
+    def note(file: QueueFile, folder: str, *arguments: int) -> None:
+        looked_at.append(folder)
+        made(file, folder, *arguments)
+
+    monkeypatch.setattr(QueueFile, "__init__", note)
+    again = await open_holding(copy)
+    assert looked_at == []
+    await put(again, *topics)
+    assert all(is_whole(again, topic, 3) for topic in topics)
+    await again.close()
+    once_more = await open_holding(copy)
+    assert all(is_whole(once_more, topic, 3) for topic in topics)
+    await once_more.close()
+    await opened.close()
