@@ -33,6 +33,12 @@ class Kit(Protocol):
     def ask_each(self, cluster: ClusterContext) -> Callable[[], str]:
         """Have each of these clients ask each member; return a function that names those without an answer."""
 
+    def repaired(self, cluster: ClusterContext) -> None:
+        """Faults are over."""
+
+    def fail_over(self, cluster: ClusterContext, leader_dies: Callable[[], None]) -> Callable[[], str]:
+        """End the leader, perhaps with nameservers; return a function that names the programs that have not gone on."""
+
     def process(self, cluster: ClusterContext, name: str, number: int, disk: Any) -> Process:
         """A start on a disk.
 
@@ -310,6 +316,14 @@ class Cluster:
     def ask_each(self) -> Callable[[], str]:
         """As `Kit.ask_each`."""
         return self._kit.ask_each(self)
+
+    def repaired(self) -> None:
+        """As `Kit.repaired`."""
+        self._kit.repaired(self)
+
+    def fail_over(self, leader: Process) -> Callable[[], str]:
+        """As `Kit.fail_over`."""
+        return self._kit.fail_over(self, lambda: self.kill(leader.name))
 
     def read(self, process: Process) -> None:
         """A client's linearizable read reaches a node."""

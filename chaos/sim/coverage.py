@@ -15,6 +15,8 @@ from chaos.sim.plan import (
     STACK_FAULTS,
 )
 from chaos.sim.run import RunResult
+from chaos.sim.stack.nameservers import FAULTS as NAMESERVER_FAULTS
+from chaos.sim.stack.sockets import ANSWER_FAULTS
 from dledger.core.messages import Message
 from dledger.peers.wire import CopyRequest, CopyResponse
 
@@ -45,6 +47,8 @@ class Coverage:
                     *CLEANING_FAULTS,
                     *FAULTS_OF_FIVE,
                     CLOCK_JUMP,
+                    *NAMESERVER_FAULTS,
+                    *ANSWER_FAULTS,
                 )
                 if is_stack
                 else ()

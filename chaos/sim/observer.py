@@ -37,7 +37,11 @@
           however clocks jump
     R26   no turn of a broker's loop does so much work that it could    after every event
           outlast a lease; counted where administrators set huge policies
-R20 to R23, R25 and R26 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
+    R27   a nameserver gives no route back to a deposed leader, and holds no   after every event of it
+          question whose answer has changed
+    R28   a message is committed at most as often as its producer tried, and   an entry is committed, a send ends
+          never when the producer says that it is not stored
+R20 to R23 and R25 to R28 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
 lives of all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the

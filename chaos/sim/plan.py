@@ -60,8 +60,9 @@ class GroupPlan:
     `recoverable`: never so many members forget something that no quorum remembers, so nothing acknowledged may be
     lost; otherwise a salvage election may lose entries, if it says so. `callers`: clients that ask any member over
     connections; none: requests are handed to the leader. `administrators`: those who change groups and their offsets,
-    and recall timers. `batch_callers`: callers that send several messages by one request. `has_large_tables`: the
-    replicated tables are larger than what may wait for a peer.
+    and recall timers. `batch_callers`: callers that send several messages by one request. `programs`: users' programs
+    with the shipping producer, which finds the leader by `nameservers`. `has_large_tables`: the replicated tables are
+    larger than what may wait for a peer.
     `checkpoint_ms`: between two checkpoints of a broker's queues.
     `has_huge_requests`: administrators set policies of very many entries, and steps of the brokers' loops are counted.
     `is_lockstep`: all members tick at the same moments, and messages take equal times, so that only the random times of
@@ -84,6 +85,8 @@ class GroupPlan:
     batch_callers: int = 0
     has_large_tables: bool = False
     has_huge_requests: bool = False
+    programs: int = 0
+    nameservers: int = 0
     checkpoint_ms: int = 300
     is_lockstep: bool = False
 
@@ -173,6 +176,9 @@ def draw_stack_plan(seed: int) -> RunPlan:
         batch_callers=int(Random(f"batch {seed}").random() < 0.12),
         has_huge_requests=is_huge,
     )
+    programs = Random(f"programs of users {seed}")
+    if programs.random() < 0.12 and plan.group.recoverable:
+        group = replace(group, programs=programs.choice((1, 1, 2)), nameservers=programs.choice((1, 2)))
     if len(names) == 5 and chances[2] < 0.5:
         late += 3 * FAULTS_OF_FIVE
     if len(names) > 2 and chances[4] < 0.15:

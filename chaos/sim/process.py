@@ -440,6 +440,13 @@ class CoreKit:
         """Nobody asks."""
         return str
 
+    def repaired(self, _cluster: ClusterContext) -> None:
+        """Do nothing: there are no nameservers."""
+
+    def fail_over(self, _cluster: ClusterContext, _leader_dies: Callable[[], None]) -> Callable[[], str]:
+        """Do nothing: there are no programs."""
+        return str
+
     def close(self) -> None:
         """The run is over."""
 

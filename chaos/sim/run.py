@@ -19,6 +19,8 @@ from chaos.sim.process import CoreKit, Process
 from chaos.sim.stack.kit import StackKit
 
 _SERVICE_US = 5_000_000
+_ABLE_TO_SPARE_ONE = 3
+"""Members of the smallest group that goes on without one."""
 _LOST_DISK_TIMEOUTS = 15
 _LOST_DISK_BYTES = 20_000
 """What is written behind the entries of a member whose disk was lost: some files of the log."""
@@ -62,6 +64,8 @@ class Run:
         self._serve()
         if self.plan.loses_a_disk:
             self._go_on_without_a_disk()
+        else:
+            self._fail_over()
         self.check_end()
         return RunResult(
             self.plan.seed,
@@ -95,6 +99,7 @@ class Run:
 
     def _heal(self) -> None:
         self._nemesis.heal()
+        self.cluster.repaired()
         self._is_healing = True
         cluster, limit_us = self.cluster, self.plan.group.election_max_ms * 12_000
         if not cluster.clock.run_until(cluster.clock.now_us + limit_us, self._is_well):
@@ -116,6 +121,15 @@ class Run:
         why_not = self.cluster.ask_each()
         if not clock.run_until(clock.now_us + _SERVICE_US, lambda: not why_not()):
             raise LivenessViolation("R14", f"no answer in {_SERVICE_US // 1_000_000} s: {why_not()}")
+
+    def _fail_over(self) -> None:
+        """The leader dies, perhaps with every nameserver: programs find the next one."""
+        leader, clock = self.cluster.leader(), self.cluster.clock
+        if leader is None or len(self.plan.group.names) < _ABLE_TO_SPARE_ONE:
+            return
+        why_not, limit_us = self.cluster.fail_over(leader), _SERVICE_US + 2_000 * self.plan.group.election_max_ms
+        if not clock.run_until(clock.now_us + limit_us, lambda: not why_not()):
+            raise LivenessViolation("R14", f"{limit_us // 1000} ms after the leader's death: {why_not()}")
 
     def _go_on_without_a_disk(self) -> None:
         """A follower whose disk has failed stays connected; what it lacks is deleted with the leader's other files."""

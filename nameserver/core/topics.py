@@ -185,6 +185,7 @@ class TopicIndex:
         if not queues:
             del self._queues[topic], self._revisions[topic]
             self._mappings.pop(topic, None)
+            self._next_revision()
         elif gone:
             self._revisions[topic] = self._next_revision()
 

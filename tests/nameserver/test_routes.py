@@ -563,3 +563,10 @@ def test_all_topics_of_a_large_registration_count_at_once_though_they_are_entere
     assert (route.version > seen) == (then == "new version")
     assert set(table.topics) == set(topics) == set(table.topics.of_broker(NAME))
     assert table.topics.entry_count == 3502
+
+
+def test_the_revision_grows_when_a_topic_goes_so_that_clients_which_wait_hear_of_it(table: RouteTable) -> None:
+    table.register(claim("a:1", term=1), 0)
+    revision = table.revision
+    table.delete_topic("Orders")
+    assert table.route("Orders") is None and table.revision > revision

@@ -39,7 +39,12 @@ from dledger.log.start_file import LogStart, save_start
 from dledger.log.store_clock import StoreClock
 from dledger.peers import hello
 from dledger.raft_log import RaftLog
+from ledgermq.client.core.calls import _CallState as CallState
+from ledgermq.client.core.routes import Routes
+from ledgermq.client.errors import LedgerMQError
 from ledgermq.remoting.refusal import Cause
+from nameserver.core.topics import TopicIndex
+from nameserver.route_waiters import RouteWaiters
 from store.files.mapped_file import MappedFile
 from store.log.flusher import Flusher
 from store.message_store import MessageStore
@@ -389,6 +394,32 @@ def position_of_an_entry_is_not_checked() -> Planted:
     return planted
 
 
+def no_other_member_is_tried() -> Planted:
+    return patch.object(Routes, "_suppose_leader", lambda *_: None)
+
+
+def earlier_tries_are_forgotten() -> Planted:
+    def add(state: CallState, failure: LedgerMQError) -> None:
+        state.failures.append(failure)
+        state.failures_count += 1
+
+    return patch.object(CallState, "add", add)
+
+
+def nobody_is_woken() -> Planted:
+    return patch.object(RouteWaiters, "wake", lambda _: None)
+
+
+def topics_go_unnoticed() -> Planted:
+    remove = TopicIndex._remove
+
+    def unnoticed(index: TopicIndex, topic: str, broker_names: Any) -> None:
+        with patch.object(index, "_next_revision", lambda: index.revision(topic)):
+            remove(index, topic, broker_names)
+
+    return patch.object(TopicIndex, "_remove", unnoticed)
+
+
 @dataclass(frozen=True)
 class StackBug:
     """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with a seed that finds it.
@@ -485,5 +516,9 @@ BUGS = (
         552,
         "clock_jumps",
     ),
+    StackBug("no other member tried", no_other_member_is_tried, ("R14",), 0, "programs"),
+    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28",), 129, "programs"),
+    StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
+    StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

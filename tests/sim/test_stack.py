@@ -22,7 +22,7 @@ from tests.sim.stack_bugs import BUGS, StackBug
 
 REPOSITORY = Path(__file__).parents[2]
 SEARCHED = 100
-SEEDS = (66, 2, 15, 36, *corpus_seeds(is_stack=True), *((0, 1, 20, 25) if IS_WHOLE else ()))
+SEEDS = (66, 2, 15, 36, 44, *corpus_seeds(is_stack=True), *((0, 1, 20, 25) if IS_WHOLE else ()))
 
 
 @pytest.mark.sim
@@ -44,6 +44,8 @@ def test_seeds_do_what_they_are_for() -> None:
         "leader elected",
         "log reset by install",
         "passed on twice",
+        "plain question answered with a leader",
+        "program's send acknowledged after 3 tries",
         "read served",
         "send acknowledged from a follower",
         "topic made",

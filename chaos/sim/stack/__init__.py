@@ -4,9 +4,12 @@
     replacements    what Python and the system give to shipping code, replaced
     disk            one node's directory, its faults, its crashes
     log             the shipping entry log, watched
+    programs        users' programs: the shipping producer, its routes and retries
+    nameservers     shipping nameservers, and their faults
     node            one life of one broker without its sockets
     accounts        what the committed log means: the judge
 
-What runs is the code of `store`, `dledger` and `broker`; nothing of it knows that it is simulated. Files are real ones
-in memory (/dev/shm), with real mappings; `chaos.crash.shadow` keeps beside them what a power cut leaves.
+What runs is the code of `store`, `dledger`, `broker`, `nameserver` and the client; nothing of it knows that it is
+simulated. Files are real ones in memory (/dev/shm), with real mappings; `chaos.crash.shadow` keeps beside them what a
+power cut leaves.
 """

@@ -7,6 +7,7 @@ Every replica must show exactly this: `fault_of` reads a store as consumers do.
 """
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +67,8 @@ class CommittedLog:
         self._tables = [Tables(-1, frozenset(), {})]
         self.indexes: dict[int, int] = {}
         self._stored_ms = 0
-        self._sent: set[tuple[str, bytes]] = set()
+        self._copies: Counter[tuple[str, bytes]] = Counter()
+        self._allowed: dict[tuple[str, bytes], int | None] = {}
         self._recalled: set[tuple[str, bytes]] = set()
         self._moved: dict[str, dict[str, int]] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
@@ -95,11 +97,11 @@ class CommittedLog:
             return f"queue offset {record.queue_offset} of {where}, of which the queue has {len(messages)} already"
         if not record.topic.startswith(_SYSTEM_PREFIX):
             sent = record.topic, record.body
-            if sent in self._sent:
-                return f"the message {record.body[:20]!r} of {record.topic} again"
+            self._copies[sent] += 1
+            if fault := self._fault_of_copies(*sent):
+                return fault
             if sent in self._recalled:
                 return f"the message {record.body!r} of {record.topic}, which was recalled"
-            self._sent.add(sent)
         messages.append(CommittedMessage(record.physical_offset, record.body))
         if record.topic == names.STATE_TOPIC:
             return self._change(record.physical_offset, json.loads(record.body))
@@ -134,7 +136,18 @@ class CommittedLog:
     def note_recalled(self, topic: str, body: bytes) -> bool:
         """An administrator was told that a message is recalled: whether it was not delivered before."""
         self._recalled.add((topic, body))
-        return (topic, body) not in self._sent
+        return (topic, body) not in self._copies
+
+    def allow(self, topic: str, body: bytes, copies: int | None) -> str | None:
+        """Note how often a message may be stored, once unless told here (None: any number); what is wrong already."""
+        self._allowed[topic, body] = copies
+        return self._fault_of_copies(topic, body)
+
+    def _fault_of_copies(self, topic: str, body: bytes) -> str | None:
+        stored, allowed = self._copies[topic, body], self._allowed.get((topic, body), 1)
+        if allowed is None or stored <= allowed:
+            return None
+        return f"the message {body[:20]!r} of {topic} is there {stored} times, where {allowed} are allowed"
 
     def note_moved(self, topic: str, group: str) -> bool:
         """An administrator was told that a group has new offsets, which hold until the log has that it was told."""

@@ -18,7 +18,7 @@ import orjson
 from chaos.sim.errors import SafetyViolation
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.clients import GROUP, QUEUES, TOPICS
-from chaos.sim.stack.loop import SimLoop
+from chaos.sim.stack.diskless import Diskless
 from chaos.sim.stack.sockets import FIRST_PORT, Sockets
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
@@ -49,42 +49,17 @@ _HEARTBEAT: Final = {
 _NOT_SO: Final = (Cause.SYSTEM_ERROR.slug, Cause.MALFORMED_FIELD.slug, Cause.INVALID_PARAMETER.slug, "")
 
 
-class Caller:
-    """One program.
-
-    Attributes:
-        name: for the trace.
-    """
-
-    is_gone = False
-    boot_id = 0
+class Caller(Diskless):
+    """One program."""
 
     def __init__(self, cluster: Any, accounts: CommittedLog, sockets: Sockets, name: str, dice: Random) -> None:
-        self.name = name
-        self._cluster = cluster
+        super().__init__(cluster, sockets, name)
         self._accounts = accounts
         self._sockets = sockets
         self._dice = dice
-        self._violation: SafetyViolation | None = None
         self._positions: dict[tuple[str, int], int] = {}
-        clock = cluster.clock
-        self.loop = SimLoop(clock, lambda: clock.now_us, 1.0, self.has, _no_executor, lambda: False, lambda: False)
-        self.loop.dial = lambda factory, port: sockets.dial(self, factory, port)
         with self.loop.running():
             self._client = RemotingClient()
-
-    def has(self, _what: str, event: Callable[[], None]) -> None:
-        """Let something happen in it.
-
-        Raises:
-            SafetyViolation: an answer was wrong.
-        """
-        with self.loop.running():
-            event()
-        if self._violation is not None:
-            raise self._violation
-        if self.loop.errors:
-            raise self.loop.errors.pop(0)
 
     def act(self) -> None:
         """Ask something of some members."""
@@ -154,7 +129,7 @@ class Caller:
         except RemotingError:
             self._cluster.mark("request unanswered")
         except SafetyViolation as violation:
-            self._violation = violation
+            self.loop.errors.append(violation)
 
     async def _request(
         self, code: int, ext: dict[str, Any], body: bytes = b"", number: int | None = None
@@ -237,7 +212,3 @@ def field_of(answer: Command, name: str) -> str:
     if name not in answer.ext:
         raise SafetyViolation("R23", f"an answer without {name}: it is that of another request")
     return answer.ext[name]
-
-
-def _no_executor(_executor: Any, work: Callable[[], Any]) -> "asyncio.Future[Any]":
-    raise AssertionError(f"a caller has no threads: {work}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from chaos.crash.campaign import memory_directory
 from chaos.sim.observer import Accounts
@@ -21,7 +22,9 @@ from chaos.sim.stack.batches import BatchCaller
 from chaos.sim.stack.callers import Caller
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
+from chaos.sim.stack.nameservers import SimNameservers
 from chaos.sim.stack.node import StoreProcess
+from chaos.sim.stack.programs import Program
 from chaos.sim.stack.replacements import Replacements
 from chaos.sim.stack.sockets import Sockets
 
@@ -54,12 +57,15 @@ class StackKit:
         self._seed = seed
         self._sockets: Sockets | None = None
         self._callers: list[Caller] = []
+        self._nameservers: SimNameservers | None = None
+        self._programs: list[Program] = []
         self._disabled = logging.root.manager.disable
         self.replaced = replaced = Replacements(
             Random(f"world {seed}"), self._now, lambda name: self._cluster.wall_ahead_us(name) if self._cluster else 0
         )
         for name, made in _OF_A_RAFT_LOG.items():
             replaced.classes[f"dledger.raft_log.{name}"] = partial(self._make, made)
+        replaced.classes["nameserver.server.QuietCollector"] = mock.Mock  # which would tune this process's collector
         replaced.classes["store.directory.boot._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot())
         replaced.begin()
         logging.disable(logging.CRITICAL)
@@ -84,20 +90,30 @@ class StackKit:
     def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
         plan = cluster.plan
-        if plan.callers + plan.administrators + plan.batch_callers and self._sockets is None:
-            rng, doubles = Random(f"sockets {self._seed}"), Random(f"doubles {self._seed}")
-            self._sockets = sockets = Sockets(cluster, rng, doubles)
-            dice = Random(f"asks {self._seed}")
-            self._callers = [Caller(cluster, self._log, sockets, f"c{one}", dice) for one in range(plan.callers)]
-            dice = Random(f"administers {self._seed}")
-            self._callers += [
-                Administrator(cluster, self._log, sockets, f"a{one}", dice) for one in range(plan.administrators)
-            ]
-            dice = Random(f"sends batches {self._seed}")
-            self._callers += [
-                BatchCaller(cluster, self._log, sockets, f"b{one}", dice) for one in range(plan.batch_callers)
-            ]
+        if plan.callers + plan.administrators + plan.batch_callers + plan.programs and self._sockets is None:
+            self._begin_callers(cluster)
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
+
+    def _begin_callers(self, cluster: ClusterContext) -> None:
+        plan, chance = cluster.plan, self._chance
+        self._sockets = sockets = Sockets(cluster, chance("sockets"), chance("doubles"))
+        kinds = (
+            (Caller, "c", plan.callers, chance("asks")),
+            (Administrator, "a", plan.administrators, chance("administers")),
+            (BatchCaller, "b", plan.batch_callers, chance("sends batches")),
+        )
+        for kind, letter, count, dice in kinds:
+            self._callers += [kind(cluster, self._log, sockets, f"{letter}{one}", dice) for one in range(count)]
+        if plan.programs:
+            self._nameservers = SimNameservers(cluster, sockets, self._seed, plan.nameservers)
+            dice = chance("programs send")
+            for name in (f"p{one}" for one in range(plan.programs)):
+                sockets.unlucky[name] = chance(f"answers to {name}")
+                self._programs.append(Program(cluster, self._log, sockets, self._nameservers, name, dice))
+            self._callers += self._programs
+
+    def _chance(self, consumer: str) -> Random:
+        return Random(f"{consumer} {self._seed}")
 
     def ask_any(self, _cluster: ClusterContext) -> None:
         """Let the callers make their next requests."""
@@ -106,8 +122,19 @@ class StackKit:
 
     def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
         """Each caller asks each member."""
-        open_calls = [caller.ask_each() for caller in self._callers]
-        return lambda: ", ".join(name for calls in open_calls for name in calls)
+        return _names([caller.ask_each() for caller in self._callers])
+
+    def repaired(self, _cluster: ClusterContext) -> None:
+        """The nameservers run from now on, too."""
+        if self._nameservers is not None:
+            self._nameservers.heal()
+
+    def fail_over(self, _cluster: ClusterContext, leader_dies: Callable[[], None]) -> Callable[[], str]:
+        """The leader ends, and perhaps the nameservers before it; each program sends a message."""
+        if self._nameservers is not None:
+            self._nameservers.kill_some()
+            leader_dies()
+        return _names([program.ask_each() for program in self._programs])
 
     def close(self) -> None:
         """End the run, and remove what it wrote."""
@@ -115,8 +142,15 @@ class StackKit:
             gc.collect()  # what unwinds late must still meet what replaces the system
         for caller in self._callers:
             caller.loop.stop()
+        if self._nameservers is not None:
+            self._nameservers.end()
         self.replaced.end()
         for disk in self._disks:  # some hundred descriptors; those of mappings are closed with the mappings, not here
             disk.process_died()
         logging.disable(self._disabled)
         shutil.rmtree(self._base, ignore_errors=True)
+
+
+def _names(open_calls: list[dict[str, None]]) -> Callable[[], str]:
+    """Return what names those calls that have no answer yet."""
+    return lambda: ", ".join(name for calls in open_calls for name in calls)

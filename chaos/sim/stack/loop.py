@@ -183,7 +183,7 @@ class SimLoop:
         return await self.dial(protocol_factory, port)
 
     async def create_server(
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str | None, port: int, **_: object
     ) -> SimpleNamespace:
         self.accept = protocol_factory
         return SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (host, port))])

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from broker.admin.registration import NameserverLinks
 from broker.config import BrokerConfig
 from broker.log_follower import LogFollower
 from broker.timers import Timers
@@ -21,8 +22,9 @@ from chaos.sim.stack.clients import Clients
 from chaos.sim.stack.disk import StoreDisk, entry_in
 from chaos.sim.stack.log import Frame, SimTransport, WatchedLog
 from chaos.sim.stack.machinery import Machinery
+from chaos.sim.stack.nameservers import GROUP_NAME, nameserver_addresses
 from chaos.sim.stack.replacements import Replacements
-from chaos.sim.stack.sockets import Sockets
+from chaos.sim.stack.sockets import FIRST_PORT, Sockets
 from dledger.config import PeerAddress, RaftConfig
 from dledger.core.settings import RaftTiming
 from dledger.errors import PeerError
@@ -32,6 +34,7 @@ from dledger.node import RaftNode
 from dledger.peers.wire import CopyRequest, CopyResponse
 from dledger.raft_log import RaftLog
 from ledgermq.message.hosts import Host, encode_host
+from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from node.log_choice import open_raft_store
@@ -57,6 +60,7 @@ class StoreProcess(Process, Machinery):
     node: RaftNode
     log: WatchedLog
     transport: SimTransport
+    _links: NameserverLinks | None = None
 
     def __init__(
         self,
@@ -127,11 +131,21 @@ class StoreProcess(Process, Machinery):
     def is_writable(self) -> bool:
         return super().is_writable and self.store.is_writable
 
-    def announce_soon(self, _changed: Collection[str] | None = None) -> None:
-        """There is no nameserver."""
+    def announce_soon(self, changed: Collection[str] | None = None) -> None:
+        """Register at the nameservers, if there are any."""
+        if self._links is not None:
+            self._links.announce_soon(changed)
 
     async def announce(self) -> None:
-        """There is no nameserver."""
+        """Return when those that answer know, or after a second."""
+        if self._links is not None:
+            await self._links.announce()
+
+    def _register(self) -> None:
+        config = _broker_config(self._cluster, self.name, self.files.root)
+        parts, client = self.parts, RemotingClient()
+        self._links = NameserverLinks(config, _address(self.name), parts.context.role, client, parts.admin.describe)
+        self._links.start()
 
     # -- sockets
 
@@ -205,6 +219,8 @@ class StoreProcess(Process, Machinery):
     def start_flushing(self) -> None:
         """Do nothing: the log's flusher has a timer of its own."""
         timers = Timers(self.loop.as_loop)
+        if self._cluster.plan.nameservers:
+            self._run("registers", self._register)
         timers.every(0.2, self._follower.saver.save_soon)
         for subsystem in self.parts.subsystems:
             for seconds, action in subsystem.periodic():
@@ -395,15 +411,20 @@ class StoreProcess(Process, Machinery):
 
 
 def _host(name: str) -> bytes:
-    return encode_host(Host("127.0.0.1", 10911 + int(name[1:])))
+    return encode_host(Host("127.0.0.1", FIRST_PORT + int(name[1:])))
+
+
+def _address(name: str) -> str:
+    return f"127.0.0.1:{FIRST_PORT + int(name[1:])}"
 
 
 def _broker_config(cluster: ClusterContext, name: str, root: Path) -> BrokerConfig:
     config = BrokerConfig(
         cluster_name="sim",
-        broker_name="sim",
+        broker_name=GROUP_NAME,
         auto_create_topic=False,
         recall_enable=True,
+        namesrv_addrs=nameserver_addresses(cluster.plan.nameservers),
         store=StoreConfig(root=root, queue_file_size_bytes=800, checkpoint_interval_ms=cluster.plan.checkpoint_ms),
     )
     config.node_id, config.follower_id = name, int(name[1:]) + 1
@@ -418,7 +439,7 @@ def _raft_config(cluster: ClusterContext, name: str, root: Path) -> RaftConfig:
         self_id=name,
         peers=tuple(PeerAddress(peer, "127.0.0.1", 20_000 + int(peer[1:])) for peer in peers),
         store_dir=root,
-        client_address=f"127.0.0.1:{10911 + int(name[1:])}",
+        client_address=_address(name),
         store_host=_host(name),
         flush_mode=FlushMode.SYNC if plan.durable_quorum else FlushMode.ASYNC,
         flush_interval_ms=50,

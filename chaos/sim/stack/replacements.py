@@ -106,8 +106,10 @@ class Replacements:
             ahead_us = 0 if self.current is None else self._wall_ahead_us(self.current.name)
             return self._now_us() + ahead_us
 
-        put, rng = self._put, self._rng
+        put, rng, apart = self._put, self._rng, Random()
+        apart.setstate(rng.getstate())
         put(time, "monotonic", seconds)
+        put(time, "monotonic_ns", lambda: int(1e9 * seconds()))
         put(time, "perf_counter", seconds)
         put(time, "thread_time", lambda: 0.0)  # work takes no time
         put(time, "time_ns", lambda: EPOCH_NS + wall_us() * 1000)
@@ -115,6 +117,8 @@ class Replacements:
         for function in (allocator.FileAllocator.__init__, deleted_files.DeletedFiles.__init__):
             named = function.__kwdefaults__ or {}
             self._patches.enter_context(mock.patch.dict(named, {"clock": seconds} if "clock" in named else {}))
+        put(random, "random", apart.random)
+        put(random, "getrandbits", apart.getrandbits)
         put(random, "randrange", lambda limit: int(rng.random() * limit))
         put(random, "uniform", lambda low, high: low + (high - low) * rng.random())
         put(random, "Random", lambda seed=None: Random(rng.random() if seed is None else seed))

@@ -13,10 +13,15 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Protocol, cast
 
+from chaos.sim.network import Weather
+
 _LATENCY_US = 300
 _LOOK_US = 20_000
+_LATE_US = 2_000_000
 FIRST_PORT = 10_911
+FIRST_NAMESERVER_PORT = 9_876
 _FIRST_OWN_PORT = 40_000
+ANSWER_FAULTS = ("answer_lost", "answer_late", "answer_doubled")
 
 
 class Owner(Protocol):
@@ -69,6 +74,10 @@ class End:
         """Take bytes that have arrived, or the end of the stream (None)."""
         self._arrived.append(data)
         self._read()
+
+    def arrives_apart(self, data: bytes) -> None:
+        """Take bytes of another moment of the stream, which are whole frames."""
+        self.owner.has("late bytes", lambda: self.arrives(data))
 
     def _read(self) -> None:
         while self._arrived and self._is_reading and self.protocol is not None:
@@ -140,6 +149,10 @@ class Sockets:
         cluster: the group; node `n0` listens at port 10911, `n1` at the next one.
         rng: draws latencies.
         doubles: draws what arrives twice.
+
+    Attributes:
+        nameservers: those that run, by name; `s0` listens at port 9876.
+        unlucky: by name, who may get answers late, twice or never, as the weather is; with what draws it.
     """
 
     def __init__(self, cluster: Any, rng: Random, doubles: Random) -> None:
@@ -149,6 +162,8 @@ class Sockets:
         self._ends: dict[Owner, list[End]] = {}
         self._ways: dict[End, deque[tuple[int, bytes | None]]] = {}
         self._port = _FIRST_OWN_PORT
+        self.nameservers: dict[str, Listener] = {}
+        self.unlucky: dict[str, Random] = {}
 
     async def dial(
         self, owner: Owner, factory: Callable[[], asyncio.BaseProtocol], port: int
@@ -159,7 +174,9 @@ class Sockets:
             ConnectionRefusedError: nobody does.
         """
         waiting: asyncio.Future[End] = asyncio.get_running_loop().create_future()
-        self._later(lambda: self._reach(owner, f"n{port - FIRST_PORT}", port, waiting))
+        is_brokers = port >= FIRST_PORT
+        name = f"n{port - FIRST_PORT}" if is_brokers else f"s{port - FIRST_NAMESERVER_PORT}"
+        self._later(lambda: self._reach(owner, name, port, waiting))
         end = await waiting
         protocol = factory()
         end.begin(protocol)
@@ -177,7 +194,7 @@ class Sockets:
     def _reach(self, owner: Owner, name: str, port: int, waiting: "asyncio.Future[End]") -> None:
         if owner.is_gone or self._is_cut(owner.name, name) or self._is_cut(name, owner.name):
             return  # without an answer: the caller gives up some time
-        target: Listener | None = self._cluster.processes.get(name)
+        target: Listener | None = self._cluster.processes.get(name) or self.nameservers.get(name)
         if target is None:
             self._later(lambda: owner.has("refused", lambda: _refused(waiting)))
             return
@@ -192,7 +209,7 @@ class Sockets:
 
     def carry(self, end: End, data: bytes | None) -> None:
         """Carry bytes, or the end of the stream (None), from one end to the other."""
-        if end.is_reset:
+        if end.is_reset or (data is not None and self._goes_astray(end, data)):
             return
         way, is_first = self._ways[end], not self._ways[end]
         latency_us = self._latency_us() + self._cluster.network.slow_us.get((end.owner.name, end.other.owner.name), 0)
@@ -203,6 +220,21 @@ class Sockets:
             way.append((due_us + 1, data))
         if is_first:
             self._cluster.clock.call_at(due_us, lambda: self._arrive(end))
+
+    def _goes_astray(self, end: End, data: bytes) -> bool:
+        """Whether these answers are lost, or come by themselves, later; they may also come once more."""
+        name, weather = end.other.owner.name, self._cluster.network.weather
+        chance = self.unlucky.get(name)
+        if chance is None:
+            return False
+        lost, late, doubled = (chance.random() < rate for rate in _rates(weather))
+        if late or doubled:
+            arrives_us = int(_LATE_US * chance.random())
+            self._cluster.clock.call_in(arrives_us, lambda: None if end.is_reset else end.other.arrives_apart(data))
+        for kind, is_so in zip(ANSWER_FAULTS, (lost, late, doubled), strict=True):
+            if is_so:
+                self._cluster.mark(f"fault {kind}")
+        return lost or late
 
     def _is_doubled(self, end: End) -> bool:
         rate, names = self._cluster.network.weather.double_rate, self._cluster.plan.names
@@ -246,6 +278,11 @@ class Sockets:
             for one in (end, end.other):
                 self._ways[one].clear()
                 self._reset(one)
+
+
+def _rates(weather: Weather) -> tuple[float, float, float]:
+    """Those of `ANSWER_FAULTS`."""
+    return weather.drop_rate, weather.reorder_rate, weather.double_rate
 
 
 def _refused(waiting: "asyncio.Future[End]") -> None:

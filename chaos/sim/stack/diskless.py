@@ -1,0 +1,59 @@
+"""Processes without a disk: programs of users, and nameservers. They end only where they are told to."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from chaos.sim.stack.loop import SimLoop
+from chaos.sim.stack.sockets import Sockets
+
+
+class Diskless:
+    """One life of such a process.
+
+    Attributes:
+        name: for the trace.
+        loop: its event loop.
+    """
+
+    boot_id = 0
+
+    def __init__(self, cluster: Any, sockets: Sockets, name: str) -> None:
+        self.name = name
+        self.is_gone = False
+        self._cluster = cluster
+        self._backlog: list[Callable[[], None]] | None = None
+        clock = cluster.clock
+        self.loop = SimLoop(
+            clock, lambda: clock.now_us, 1.0, self.has, self._at_once, lambda: False, lambda: self.is_gone
+        )
+        self.loop.dial = lambda factory, port: sockets.dial(self, factory, port)
+
+    def has(self, what: str, event: Callable[[], None]) -> None:
+        """Let something happen in it: now, after its pause, or never.
+
+        Raises:
+            SafetyViolation: an answer was wrong.
+        """
+        if self._backlog is not None:
+            self._backlog.append(lambda: self.has(what, event))
+        elif not self.is_gone:
+            with self.loop.running():
+                event()
+            if self.loop.errors:
+                raise self.loop.errors.pop(0)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._backlog = self._backlog or []
+
+    def resume(self) -> None:
+        """SIGCONT, if it was paused."""
+        backlog, self._backlog = self._backlog or [], None
+        for event in backlog:
+            event()
+
+    def _at_once(self, _executor: Any, work: Callable[[], Any]) -> "asyncio.Future[Any]":
+        done = self.loop.create_future()
+        done.set_result(work())
+        return done
