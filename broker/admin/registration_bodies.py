@@ -1,10 +1,12 @@
 """Bodies of registrations (103): all topics and their version, or those that changed.
 
-A broker may have many thousands of topics and registers whenever one changes, so each topic's JSON is cached.
+A broker may have many thousands of topics and registers whenever one changes, so each topic's JSON is cached. The body
+with all of them is kept, too: it goes to each nameserver, again and again to one that does not answer.
 
 Source: apache/rocketmq `remoting/.../protocol/body/RegisterBrokerBody.java` (5.3).
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -26,16 +28,25 @@ class RegistrationBodies:
     def __init__(self, permission: Callable[[], int]) -> None:
         self._permission = permission
         self._entries: dict[str, tuple[TopicConfig, int, bytes]] = {}
+        self._encoding = asyncio.Lock()
+        self._whole: tuple[Mapping[str, TopicConfig], tuple[DataVersion, int], bytes] | None = None
 
     async def whole(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
         """Return the body with all topics. The loop has its turns meanwhile, since there may be many."""
-        entries, time_slice = [], TimeSlice(_SLICE_S)
-        for topic in topics.values():
-            entries.append(self._entry(topic))
-            await time_slice.give_way()
-        if len(self._entries) > len(topics):
-            self._entries = {name: entry for name, entry in self._entries.items() if name in topics}
-        return _body(entries, version)
+        async with self._encoding:
+            stamp = version, self._permission()
+            if self._whole is not None and self._whole[1] == stamp and self._whole[0] == topics:
+                return self._whole[2]
+            topics = dict(topics)
+            entries, time_slice = [], TimeSlice(_SLICE_S)
+            for topic in topics.values():
+                entries.append(self._entry(topic))
+                await time_slice.give_way()
+            if len(self._entries) > len(topics):
+                self._entries = {name: entry for name, entry in self._entries.items() if name in topics}
+            body = _body(entries, version)
+            self._whole = topics, stamp, body
+            return body
 
     def of_changed(self, topics: Mapping[str, TopicConfig], changed: Iterable[str], version: DataVersion) -> bytes:
         """Return the body with these topics, all of which exist; there may be none."""

@@ -249,6 +249,38 @@ async def test_the_loop_has_its_turns_while_all_of_many_topics_are_written(monke
     assert told_topics(Command(103, body=left)).keys() == {"t1"}
 
 
+async def test_the_topics_are_written_once_for_all_nameservers_and_attempts(
+    remoting: RemotingClient, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bytes] = []
+    write = registration_bodies._body
+
+    def count(*arguments: Any) -> bytes:
+        made.append(write(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(registration_bodies, "_body", count)
+    monkeypatch.setattr("broker.admin.registration._RETRY_SECONDS", 0.01)
+    namesrvs = [ScriptedNameServer() for _ in range(2)]
+    for namesrv in namesrvs:
+        await namesrv.server.start("127.0.0.1", 0)
+    namesrvs[1].refuse[RequestCode.REGISTER_BROKER] = 5
+    config = raft_config(unused_tcp_port, *(namesrv.server.port for namesrv in namesrvs))
+    tables = Tables()
+    links = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
+    links.start()
+    await eventually(lambda: links.registered_count == 2)
+    assert len(namesrvs[1].registrations) == 6
+    assert len(made) == 1
+    tables.put(topic("V"))
+    links.announce_soon()
+    await eventually(lambda: all("V" in told_topics(namesrv.registrations[-1]) for namesrv in namesrvs))
+    assert len(made) == 2
+    await links.close()
+    for namesrv in namesrvs:
+        await namesrv.server.close()
+
+
 async def test_a_refused_registration_is_tried_again(namesrv: ScriptedNameServer, remoting: RemotingClient) -> None:
     config = raft_config(namesrv.server.port)
     namesrv.refuse[RequestCode.REGISTER_BROKER] = 1
