@@ -19,6 +19,7 @@ from typing import Any, cast
 from broker.passing.claims import Claims
 from broker.passing.leader_link import LeaderLink
 from broker.passing.pass_on import PassOn
+from broker.passing.runs import SENDS
 from ledgermq.remoting.client import NoRequests
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -87,6 +88,15 @@ def measured(spent: list[float], profile: cProfile.Profile | None) -> Iterator[N
         profile.disable()
 
 
+def answer_to(passed: Command) -> bytes:
+    """The leader's answer to a send, or to a run of sends."""
+    body = b""
+    if passed.code == SENDS:
+        sends = FrameParser().feed(bytes(passed.body))
+        body = b"".join(encode_response_head(send.opaque, 0, ANSWER, None, 0) for send in sends)
+    return encode_response_head(passed.opaque, 0, None if body else ANSWER, None, len(body)) + body
+
+
 async def passed_on(profile: cProfile.Profile | None) -> float:
     """Microseconds of processor time for each send."""
     follower = Follower()
@@ -108,7 +118,7 @@ async def passed_on(profile: cProfile.Profile | None) -> float:
             await asyncio.sleep(0)
         passed = FrameParser().feed(b"".join(to_leader.written))
         to_leader.written.clear()
-        answers = b"".join(encode_response_head(one.opaque, 0, ANSWER, None, 0) for one in passed)
+        answers = b"".join(map(answer_to, passed))
         with measured(spent, profile):
             link.data_received(answers)
             await asyncio.sleep(0)

@@ -19,19 +19,19 @@ from ledgermq.message.errors import InvalidHostError
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.addresses import split_address
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.repeated_headers import SAME_CLIENT, RepeatedSend
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.proof import NONCE_SIZE, Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.serving.frame_seal import FrameSeal
 from ledgermq.remoting.signature import SIGNATURE
 
-VERSION: Final = "2"
-"""Members of different versions refuse each other's greetings. 2: claims are sealed by AES-GCM."""
+VERSION: Final = "3"
+"""Members of different versions refuse each other's greetings. 2: claims are sealed by AES-GCM. 3: sends come in runs
+(`broker.passing.runs`)."""
 
 _SEALED_CLAIMS: Final = b"claims"
 _MARK: Final = "passed on for "
-_SAME: Final = SAME_CLIENT
+_SAME: Final = "passed on for the same"
 _NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
 
 
@@ -127,7 +127,7 @@ def read_nonce(text: str) -> bytes:
 
 
 def _is_signed(command: Command) -> bool:
-    return SIGNATURE in (command.pattern.ext if isinstance(command, RepeatedSend) else command.ext)
+    return SIGNATURE in command.ext
 
 
 def _head(command: Command, client: str) -> bytes:

@@ -1,16 +1,20 @@
 """The follower's end: one connection to the leader, on which all clients' requests are passed on."""
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from broker.passing.claims import VERSION, Claims, read_nonce
 from broker.passing.member_requests import GREETING
+from broker.passing.runs import RUN_MAX_BYTES, Run, Waiting
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import PREFIX_LENGTH, encode
-from ledgermq.remoting.codec.repeated_headers import PASSED_HEADER_MAX, RepeatedSend
+from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import ConnectError
+from ledgermq.remoting.errors import ConnectError, RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.outgoing_requests import Settle
 from ledgermq.remoting.proof import Secrets, make_nonce
@@ -31,6 +35,9 @@ _OTHERS_MAX_BYTES: Final = 2048
 """Most bytes of a header besides its texts, of `FIELDS_MAX` fields."""
 
 
+SettleRun = Callable[["LeaderLink", Run, Command | RemotingError | None], None]
+
+
 class UnknownGreetingError(ConnectError):
     """The node is none of ours: RocketMQ's broker answers that it does not know the request."""
 
@@ -42,6 +49,7 @@ class LeaderLink:
         address: where the leader serves clients.
         connection: the connection; it stays with this link.
         rests_until: when requests may be passed on again, seconds of the loop's clock.
+        takes_runs: whether the leader takes the frame of a run.
     """
 
     def __init__(self, address: str, connection: Connection, claims: Claims, limits: Limits) -> None:
@@ -50,8 +58,10 @@ class LeaderLink:
         self.rests_until = 0.0
         self._claims = claims
         self._limits = limits
-        self._largest = limits.frame_bytes if limits.header_bytes >= PASSED_HEADER_MAX else 0
-        connection.keep_answers()
+        self.takes_runs = limits.frame_bytes >= RUN_MAX_BYTES
+        self._loop = asyncio.get_running_loop()
+        self._run: Run | None = None
+        self._settle_run: SettleRun = lambda _link, _run, _outcome: None
 
     def pass_on(self, command: Command, client: str, settle: Settle, held_s: float = 0.0) -> None:
         """Pass a client's request on; `settle` gets the answer, or the error if none comes.
@@ -61,13 +71,32 @@ class LeaderLink:
         Raises:
             Refusal: MESSAGE_ILLEGAL, it is too long with its claim; nothing was sent.
         """
-        if isinstance(command, RepeatedSend) and command.pattern.can_be_passed_on:
-            size = PREFIX_LENGTH + PASSED_HEADER_MAX + len(command.body)
-            if size <= self._largest and self._claims.are_same(command, client):
-                header, body = command.passed_on, command.body
-                self.connection.call_encoded(command.code, header, body, ANSWER_TIMEOUT_S + held_s, settle)
-                return
         self.connection.call(self._passed(command, client), ANSWER_TIMEOUT_S + held_s, settle)
+
+    def pass_on_in_run(self, waiting: Waiting, send: RepeatedSend, settle: SettleRun) -> None:
+        """Pass a client's send on at the end of this turn, with others of the client; `settle` gets the run's answer.
+
+        It gets an error if none comes, or None if the connection ended before anything was sent.
+        """
+        run = self._run
+        if run is None or not run.takes(waiting):
+            self._end_run()
+            self._run = run = Run(waiting.connection)
+            self._settle_run = settle
+            self._loop.call_soon(self._end_run)
+        run.add(waiting, send)
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, None
+        if run is None:
+            return
+        settle = partial(self._settle_run, self, run)
+        if self.connection.is_closed:
+            settle(None)
+            return
+        command = run.command()
+        command.remark = self._claims.make(command, run.connection.address)
+        self.connection.call(command, ANSWER_TIMEOUT_S, settle)
 
     async def ask(self, command: Command) -> Command:
         """Ask that node something on this member's own behalf; return the answer, whatever its code.
@@ -91,6 +120,7 @@ class LeaderLink:
 
     def _passed(self, command: Command, client: str) -> Command:
         """The request with the same fields and body, so that the client's signature stays valid."""
+        self._end_run()  # which came before
         self._check_length(command)  # before the claim is made: the leader expects a request for every one
         claim = self._claims.make(command, client)
         language, version, header_type = command.language, command.version, command.header_type

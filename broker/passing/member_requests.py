@@ -15,6 +15,7 @@ from typing import Final
 from broker.passing.claims import VERSION, ClaimChecks, host_of, read_nonce
 from broker.passing.postponed import Postponed
 from broker.passing.relayed import RelayedClient
+from broker.passing.runs import SENDS, serve_run
 from broker.role import Role
 from broker.subsystem import Serve
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -156,7 +157,10 @@ class _PassedOn:
         if not (self._role.writable or self._role.is_elected):
             raise not_leader(self._role)
         if not client.is_throttled:
-            self._handler.on_request(client, command)
+            if command.code == SENDS:
+                serve_run(client, self._handler, command)
+            else:
+                self._handler.on_request(client, command)
         elif command.is_oneway:
             self._requests.postponed.add(client, command)
         else:  # the member reads on for its other clients

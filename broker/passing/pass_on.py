@@ -13,7 +13,7 @@ import heapq
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.append.answers import Answer
 from broker.groups.clients import HEARTBEAT, ClientTable
@@ -21,6 +21,7 @@ from broker.groups.shared_locks import LOCKS, SharedLocks
 from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
 from broker.passing.member_requests import CLIENT_GONE, GROUP, not_leader
+from broker.passing.runs import Run, Waiting, goes_in_a_run
 from broker.role import Role
 from broker.send.oneway import RECORD_BYTES, Unsettled
 from broker.subsystem import Serve
@@ -29,9 +30,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.fields import long
-from ledgermq.remoting.codec.frame import frame_of
-from ledgermq.remoting.codec.plain_answers import PlainAnswer
-from ledgermq.remoting.codec.repeated_headers import RepeatedSend
+from ledgermq.remoting.codec.frame import FrameParser
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.limits import Limits
@@ -142,15 +141,6 @@ _WAITED: Final = Refusal(Cause.NOT_LEADER, "the request waited for a leader for 
 """For what is given up in the moment in which this node begins to lead."""
 
 _log = logging.getLogger(__name__)
-
-
-class Waiting(NamedTuple):
-    """A request of a client, in the order of arrival; `deadline` is in seconds of the loop's clock."""
-
-    number: int
-    deadline: float
-    connection: Connection
-    command: Command
 
 
 class PassOn:
@@ -318,6 +308,9 @@ class PassOn:
                 link.pass_on(command, connection.address, partial(self._pop_answered, link, waiting), held_s)
                 self._pops += 1
                 connection.attributes[_POPS] = True
+            elif goes_in_a_run(command) and link.takes_runs:
+                link.pass_on_in_run(waiting, command, self._run_answered)
+                self._in_flight += 1
             else:
                 # a one-way message is answered all the same, which tells when its client may send more
                 link.pass_on(command, connection.address, partial(self._answered, link, waiting))
@@ -348,14 +341,34 @@ class PassOn:
         if self._held:
             self._release_soon()
 
+    def _run_answered(self, link: LeaderLink, run: Run, outcome: Command | RemotingError | None) -> None:
+        self._in_flight -= len(run.sends)
+        if isinstance(outcome, Command) and outcome.code == ResponseCode.SUCCESS and outcome.remark is None:
+            run.connection.answer(outcome.body, len(run.sends))  # nobody watches the times of sends
+        elif isinstance(outcome, Command):
+            self._serve_answers(link, run, outcome)
+        else:
+            for waiting in run.sends.values():
+                if outcome is None:
+                    self._hold(waiting)
+                else:
+                    self._lost(waiting, outcome)
+        if self._held:
+            self._release_soon()
+
+    def _serve_answers(self, link: LeaderLink, run: Run, outcome: Command) -> None:
+        """Answer the sends of a run one by one, since not all of them were accepted."""
+        answers = dict.fromkeys(run.sends, outcome)
+        if outcome.code == ResponseCode.SUCCESS:
+            answers = {answer.opaque: answer for answer in FrameParser().feed(bytes(outcome.body))}
+        for number, waiting in run.sends.items():
+            self._serve_answer(link, waiting, answers[number])
+
     def _serve_answer(self, link: LeaderLink, waiting: Waiting, outcome: Command) -> None:
         connection, command = waiting.connection, waiting.command
         if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE and outcome.ext.get("cause") == _NOT_LEADER:
             link.rests_until = self._loop.time() + _RETRY_S
             self._hold(waiting)
-        elif isinstance(outcome, PlainAnswer) and isinstance(command, RepeatedSend) and not command.is_oneway:
-            # nobody watches the times of sends
-            connection.answer(frame_of(outcome.header(command.opaque), outcome.body))
         else:
             connection.respond(command, outcome.code, outcome.ext, outcome.body, outcome.remark)
 

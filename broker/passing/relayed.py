@@ -86,6 +86,18 @@ class RelayedClient(Connection):
         command.flag |= ONEWAY_FLAG
         self._carrier.oneway(self._wrapped(command))
 
+    def frames_in(self, data: bytes | memoryview) -> list[Command]:
+        """Return the client's commands in a body of whole frames; their bodies are views of a copy.
+
+        Raises:
+            FrameError: it has others.
+        """
+        commands = self._parser.feed(bytes(data))
+        if rest := self._parser.held_bytes:
+            self._parser.forget()
+            raise FrameError(len(data) - rest, "the last frame is not whole")
+        return commands
+
     def _wrapped(self, command: Command) -> Command:
         return Command(FOR_CLIENT, ext={"to": self.address}, body=encode(command))
 

@@ -23,7 +23,7 @@ from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.addresses import plain_host
 from ledgermq.remoting.codec.codes import ResponseCode, request_name
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
-from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head, frame_of
+from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits, OutputBudget
 from ledgermq.remoting.outgoing_requests import OutgoingRequests, Settle
@@ -282,21 +282,6 @@ class Connection(asyncio.Protocol):
         frame = encode(command)
         self._outgoing.add(command.opaque, command.code, timeout_s, settle)
         self.send(frame)
-
-    def call_encoded(
-        self, code: int, header: Callable[[int], bytes], body: Buffer, timeout_s: float, settle: Settle
-    ) -> None:
-        """As `call`, unsigned, for an encoded JSON header: `header` returns it for the given opaque."""
-        if self._closed:
-            self._loop.call_soon(settle, self._lost())
-            return
-        opaque = self._outgoing.next_opaque()
-        self._outgoing.add(opaque, code, timeout_s, settle)
-        self.send(frame_of(header(opaque), body))
-
-    def keep_answers(self) -> None:
-        """Read answers of success only if somebody asks for their fields, since most are passed on as they are."""
-        self._parser.keeps_answers = True
 
     async def request(self, command: Command, timeout_s: float) -> Command:
         """Send a request; return the answer, whatever its code.

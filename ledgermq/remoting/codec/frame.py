@@ -27,7 +27,6 @@ from ledgermq.remoting.codec.command import (
     NoFields,
 )
 from ledgermq.remoting.codec.headers import decode_binary_header, decode_odd_json_header, encode_binary_header
-from ledgermq.remoting.codec.plain_answers import plain_answer
 from ledgermq.remoting.codec.repeated_headers import LEARN_AFTER, LEARN_EVERY, PATTERNS_MAX, HeaderPattern, pattern_of
 from ledgermq.remoting.errors import FrameError, JsonError
 
@@ -130,9 +129,6 @@ class FrameParser:
         limit: largest size of a whole frame in bytes.
         header_limit: largest size of a header in bytes.
         fields_limit: largest number of fields of a header.
-
-    Attributes:
-        keeps_answers: whether answers of success are kept as they came (`plain_answers`).
     """
 
     def __init__(
@@ -143,7 +139,6 @@ class FrameParser:
         self._fields_max = fields_limit
         self._fed = 0  # bytes of the connection so far
         self._held = bytearray()  # start of an unfinished frame
-        self.keeps_answers = False
         self._patterns: dict[int, HeaderPattern] = {}  # by the length of their headers
         self._learn_in = LEARN_AFTER
 
@@ -231,10 +226,6 @@ class FrameParser:
                     at = end
                     continue
             header = data[at + PREFIX_LENGTH : body_at]
-            if self.keeps_answers and (answer := plain_answer(header, body)) is not None:
-                commands.append(answer)
-                at = end
-                continue
             if word >> 24 == JSON_HEADER:
                 try:
                     fields = _loads(header)

@@ -18,9 +18,6 @@ import orjson
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 
-SAME_CLIENT: Final = "passed on for the same"
-"""Remark of a send that a member passes on, for the client of its send before that: such headers make patterns, too."""
-
 PATTERNS_MAX: Final = 8
 """Most patterns of one connection; each is for headers of another length."""
 LEARN_AFTER: Final = 8
@@ -28,11 +25,8 @@ LEARN_AFTER: Final = 8
 LEARN_EVERY: Final = 256
 """The same after one that could not be used or that replaced another, since making one costs as much as ten sends."""
 
-_REMARK: Final = b',"remark":"%b"}' % SAME_CLIENT.encode()
-_HEADER_MAX: Final = 1024 + len(_REMARK)
+_HEADER_MAX: Final = 1024
 """Largest header, in bytes, of which a pattern is kept: any connection, even unsigned, may have `PATTERNS_MAX`."""
-PASSED_HEADER_MAX: Final = _HEADER_MAX + len(_REMARK) + 10
-"""Largest header, in bytes, that `RepeatedSend.passed_on` returns."""
 _OPAQUE_MAX: Final = 2**31 - 1
 _ZERO: Final = ord("0")
 _NAMES: Final = ("opaque", "topic", "queue_id", "born", "key")
@@ -53,8 +47,7 @@ class HeaderPattern:
     Attributes:
         unpack_from: divides a header of this length into constant and changing parts, in turn.
         constants: the constant parts.
-        flag, language, version, remark, ext: of the header from which it was made.
-        can_be_passed_on: whether `RepeatedSend.passed_on` may be called for sends of this pattern.
+        flag, language, version, ext: of the header from which it was made.
         derived: for the server: what all sends of this pattern have in common; None at first.
     """
 
@@ -67,14 +60,12 @@ class HeaderPattern:
         "_topic",
         "_topic_at",
         "_topic_text",
-        "can_be_passed_on",
         "constants",
         "derived",
         "ext",
         "flag",
         "language",
         "opaque_at",
-        "remark",
         "unpack_from",
         "version",
     )
@@ -89,8 +80,7 @@ class HeaderPattern:
         self._topic = b""  # of the last command, and as text
         self._topic_text = ""
         self.flag, self.language, self.version = command.flag, command.language, command.version
-        self.remark, self.ext = command.remark, command.ext
-        self.can_be_passed_on = command.flag == 0 and command.remark is None and header.endswith(b"}")
+        self.ext = command.ext
         key = layout.unpack(header)[self._key_at].decode()
         self._before, _, self._after = command.ext.get("i", "").partition(f"UNIQ_KEY\x01{key}")
         self.derived: Any = None
@@ -145,7 +135,7 @@ class RepeatedSend(Command):
         self.opaque = opaque
         self.flag = pattern.flag
         self.body = body
-        self.remark = pattern.remark
+        self.remark = None
         self.language = pattern.language
         self.version = pattern.version
         self.header_type = 0
@@ -157,12 +147,10 @@ class RepeatedSend(Command):
         self._parts = parts
         self._ext: dict[str, str] | None = None
 
-    def passed_on(self, opaque: int) -> bytes:
-        """Return the header as it was received, with another number and the remark `SAME_CLIENT`, which counts last."""
-        parts = list(self._parts)
-        parts[self.pattern.opaque_at] = b"%d" % opaque
-        parts[-1] = parts[-1][:-1] + _REMARK
-        return b"".join(parts)
+    @property
+    def header(self) -> bytes:
+        """The header as it was received."""
+        return b"".join(self._parts)
 
     @property
     def ext(self) -> dict[str, str]:  # type: ignore[override]
@@ -174,7 +162,7 @@ class RepeatedSend(Command):
 
 def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:
     """Return a pattern of the header of a send, given as received and as parsed; None if a value is missing."""
-    if len(header) > _HEADER_MAX or command.remark not in (None, SAME_CLIENT):
+    if len(header) > _HEADER_MAX or command.remark is not None:
         return None
     found = list(_PLACES.finditer(header))
     names = [match.lastgroup or "" for match in found]

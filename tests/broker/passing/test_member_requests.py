@@ -8,10 +8,12 @@ import pytest
 from broker.passing import postponed
 from broker.passing.claims import VERSION, Claims, read_nonce
 from broker.passing.member_requests import GREETING, MemberRequests
+from broker.passing.relayed import RelayedClient
+from broker.passing.runs import MIXED, SENDS
 from broker.role import Role
 from ledgermq.remoting.client import NoRequests
-from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
-from ledgermq.remoting.codec.frame import encode
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import Secrets, make_nonce
@@ -46,6 +48,7 @@ class Carrier(Connection):
         self.last = b""
         self.nonces: list[bytes] = []
         self.refusals: list[Refusal] = []
+        self.answers: list[tuple[int, object, bytes]] = []
         self.connection_made(MemoryTransport(("10.0.0.2", 4000)))
         self.requests = requests
 
@@ -54,6 +57,8 @@ class Carrier(Connection):
     ) -> None:
         if isinstance(ext, dict) and "nonce" in ext:
             self.nonces.append(read_nonce(ext["nonce"]))
+        elif isinstance(body, list):
+            self.answers.append((command.opaque, remark, b"".join(body)))
 
     def refuse(self, command: Command, refusal: Refusal) -> None:
         self.refusals.append(refusal)
@@ -67,6 +72,12 @@ class Carrier(Connection):
         command = Command(310, flag=ONEWAY_FLAG if is_oneway else 0, ext={"b": "T"}, body=body)
         command.remark = claims.make(command, client)
         self.receive(command)
+
+    def pass_run_on(self, claims: Claims, client: str, frames: bytes) -> Command:
+        command = Command(SENDS, body=frames)
+        command.remark = claims.make(command, client)
+        self.receive(command)
+        return command
 
     def receive(self, command: Command) -> None:
         """Take the next request of the member; `last` is its frame."""
@@ -116,6 +127,63 @@ async def test_what_arrives_twice_is_served_once(tmp_path: Path, secrets: Secret
     assert served.bodies == [b"first", b"second"]
     assert not (carrier.is_closed or carrier.refusals)
     assert (len(carrier.nonces), carrier.in_flight) == (1, 1 if is_oneway else 3), "none is left to be answered"
+
+
+def send_frame(number: int, code: int = 310, flag: int = 0, **fields: str) -> bytes:
+    return encode(Command(code, number, flag, {"b": "T"} | fields, b"%d" % number))
+
+
+@pytest.mark.parametrize("secrets", [(), (SECRET,)])
+async def test_the_sends_of_a_run_are_served_in_order_as_the_clients_and_never_twice(
+    tmp_path: Path, secrets: Secrets
+) -> None:
+    served, carrier = made(tmp_path, secrets)
+    claims = carrier.greet()
+    carrier.pass_on(claims, "10.0.0.7:1", b"first")
+    for _ in range(2):
+        carrier.data_received(carrier.last)
+    run = carrier.pass_run_on(claims, "10.0.0.7:1", send_frame(8) + send_frame(9))
+    carrier.data_received(carrier.last)
+    assert served.bodies == [b"first", b"8", b"9"]
+    client, first, second = served.served
+    assert (first, first.address, first.attributes) == (second, "10.0.0.7:1", client.attributes)
+    assert isinstance(first, RelayedClient) and first.attributes is client.attributes
+    before = len(carrier.answers)
+    first.respond(Command(310, 9), 0, {})
+    assert len(carrier.answers) == before, "the run is answered at once"
+    first.refuse(Command(310, 8), Refusal(Cause.BUSY, "busy"))
+    ((opaque, remark, body),) = carrier.answers[before:]
+    assert (opaque, remark) == (run.opaque, MIXED)
+    assert [(one.opaque, one.code) for one in FrameParser().feed(body)] == [(9, 0), (8, 2)]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        b"",
+        send_frame(8)[:-1],
+        send_frame(8) + send_frame(9, code=320),
+        send_frame(8) + send_frame(9, flag=ONEWAY_FLAG),
+        send_frame(8) + send_frame(9, flag=RESPONSE_FLAG),
+        send_frame(8) + send_frame(9, Signature="s"),
+        send_frame(8) + b"\xff" * 12,
+    ],
+)
+async def test_nothing_is_served_of_a_run_that_has_other_things_than_sends(tmp_path: Path, frames: bytes) -> None:
+    served, carrier = made(tmp_path)
+    claims = carrier.greet()
+    carrier.pass_run_on(claims, "10.0.0.7:1", frames)
+    assert (served.bodies, [refusal.cause for refusal in carrier.refusals]) == ([], [Cause.MALFORMED_FIELD])
+    carrier.pass_run_on(claims, "10.0.0.7:1", send_frame(8))
+    assert served.bodies == [b"8"]
+
+
+async def test_a_run_of_a_client_whose_quota_is_used_up_is_refused(tmp_path: Path) -> None:
+    served, carrier = made(tmp_path)
+    claims = carrier.greet()
+    await throttled_client(served, carrier, claims)
+    carrier.pass_run_on(claims, "10.0.0.7:1", send_frame(8))
+    assert (served.bodies, [refusal.cause for refusal in carrier.refusals]) == ([b"first"], [Cause.BUSY])
 
 
 async def test_a_connection_ends_with_the_first_claim_that_is_not_valid(tmp_path: Path) -> None:

@@ -15,13 +15,16 @@ from broker.passing.claims import VERSION, Claims
 from broker.passing.leader_link import LeaderLink
 from broker.passing.member_requests import CLIENT_GONE, GREETING
 from broker.passing.pass_on import PassOn
+from broker.passing.relayed import RelayedClient
+from broker.passing.runs import SENDS, goes_in_a_run, serve_run
 from broker.role import Role
 from broker.send.oneway import UNSETTLED_MAX_BYTES
 from broker.timers import Timers
+from ledgermq.message.hosts import Host
 from ledgermq.remoting.client import NoRequests
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
-from ledgermq.remoting.codec.repeated_headers import RepeatedSend
+from ledgermq.remoting.codec.repeated_headers import LEARN_AFTER, RepeatedSend
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import make_nonce
@@ -39,6 +42,7 @@ class Leader(NoRequests):
         self._serve = serve
         self.server = RemotingServer(self)
         self.taken: list[bytes] = []
+        self.runs: list[int] = []
 
     async def start(self) -> str:
         await self.server.start("127.0.0.1", 0)
@@ -49,6 +53,10 @@ class Leader(NoRequests):
             connection.respond(command, 0, {"nonce": make_nonce().hex(), "version": VERSION})
         elif command.code == LOCKS:
             connection.respond(command, 0, {}, b"[]")
+        elif command.code == SENDS:
+            before = len(self.taken)
+            serve_run(RelayedClient(connection, self, Host("10.0.0.9", 4000)), self, command)
+            self.runs.append(len(self.taken) - before)
         else:
             self.taken.append(bytes(command.body))
             self._serve(connection, command)
@@ -106,6 +114,28 @@ async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
     yield made
     await made.pass_on.close()
     await made.timers.close()
+
+
+def repeated(*numbers: int, flag: int = 0, **ext: str) -> list[Command]:
+    """Sends with these numbers, which are their bodies, too; their headers are like others before."""
+    fields = {"b": "T", "e": "0", "g": "1700000000000", "i": "UNIQ_KEY\x01A\x02"} | ext
+    every = [*numbers[:1] * LEARN_AFTER, *numbers]
+    frames = b"".join(encode(Command(310, number, flag, fields, b"%d" % number)) for number in every)
+    sends = FrameParser().feed(frames)[LEARN_AFTER:]
+    assert all(isinstance(send, RepeatedSend) for send in sends)
+    return sends
+
+
+def client_at(port: int, in_flight: int = 0) -> tuple[Connection, MemoryTransport]:
+    client = Connection(NoRequests(), Limits(), lambda _: None, lambda _, _reason: None)
+    transport = MemoryTransport(("10.0.0.9", port))
+    client.connection_made(transport)
+    client.in_flight = in_flight
+    return client, transport
+
+
+def answers_on(transport: MemoryTransport) -> list[tuple[int, int]]:
+    return [(answer.opaque, answer.code) for answer in FrameParser().feed(b"".join(transport.writes))]
 
 
 def accept(connection: Connection, command: Command) -> None:
@@ -580,22 +610,100 @@ async def test_who_asks_for_no_answer_gets_none_whatever_headers_came_before(fol
     leader = Leader(accept)
     follower.leads(await leader.start())
     await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
-    client = Connection(NoRequests(), Limits(), lambda _: None, lambda _, _reason: None)
-    transport = MemoryTransport(("10.0.0.9", 4000))
-    client.connection_made(transport)
-    fields = {"b": "T", "e": "0", "g": "1700000000000", "i": "UNIQ_KEY\x01A\x02"}
-    frames = b"".join(encode(Command(310, 1000 + number, flag, fields, b"x")) for number in range(40))
-    sends = FrameParser().feed(frames)
-    assert isinstance(sends[-1], RepeatedSend)
-    client.in_flight = 0 if flag else len(sends)
+    sends = repeated(*range(1000, 1040), flag=flag)
+    client, transport = client_at(4000, 0 if flag else len(sends))
     for command in sends:
         follower.pass_on.take(client, command)
     await eventually(lambda: len(leader.taken) == len(sends) and not follower.pass_on.in_flight, "all are answered")
     await asyncio.sleep(0)
     assert client.in_flight == 0
-    answers = FrameParser().feed(b"".join(transport.writes))
-    assert [answer.opaque for answer in answers] == ([] if flag else [command.opaque for command in sends])
+    assert answers_on(transport) == ([] if flag else [(command.opaque, 0) for command in sends])
+    assert leader.runs == ([] if flag else [40])
     await leader.server.close()
+
+
+async def test_what_clients_send_in_one_turn_is_passed_on_in_a_run_of_each_in_order(follower: Follower) -> None:
+    leader = Leader(accept)
+    follower.leads(await leader.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    (one, to_one), (other, to_other) = client_at(4000, 5), client_at(4001, 4)
+    sends = [(one, send) for send in repeated(11, 12, 13)] + [(other, send) for send in repeated(11, 12)]
+    sends += [(other, Command(320, 21, body=b"21"))]  # a batch is none of a run, and stays where it was
+    sends += [(other, send) for send in repeated(22)] + [(one, send) for send in repeated(14, 14)]
+    for client, send in sends:
+        follower.pass_on.take(client, send)
+    await eventually(lambda: not follower.pass_on.in_flight, "all are answered")
+    await asyncio.sleep(0)
+    assert leader.taken == [b"%d" % send.opaque for _, send in sends]
+    assert leader.runs == [3, 2, 1, 1, 1], "two sends of one number could not be told apart"
+    assert answers_on(to_one) == [(11, 0), (12, 0), (13, 0), (14, 0), (14, 0)]
+    assert answers_on(to_other) == [(11, 0), (12, 0), (21, 0), (22, 0)]
+    assert (one.in_flight, other.in_flight, follower.pass_on.passed) == (0, 0, 9)
+    await leader.server.close()
+
+
+async def test_only_those_of_a_run_that_were_not_placed_go_to_the_next_leader(follower: Follower) -> None:
+    def take_two(connection: Connection, command: Command) -> None:
+        if len(first.taken) > 2:
+            raise Refusal(Cause.NOT_LEADER, "another one leads")
+        accept(connection, command)
+
+    first, second = Leader(take_two), Leader(accept)
+    follower.leads(await first.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    client, transport = client_at(4000, 4)
+    for send in repeated(11, 12, 13, 14):
+        follower.pass_on.take(client, send)
+    await eventually(lambda: len(first.taken) >= 4)
+    follower.leads(await second.start())
+    await eventually(lambda: len(answers_on(transport)) == 4, "all are answered")
+    assert answers_on(transport) == [(11, 0), (12, 0), (13, 0), (14, 0)]
+    assert second.taken == [b"13", b"14"]
+    assert client.in_flight == 0
+    for leader in (first, second):
+        await leader.server.close()
+
+
+async def test_a_run_whose_answer_is_lost_is_not_passed_on_again(follower: Follower) -> None:
+    first, second = Leader(lambda connection, _: connection.abort("killed")), Leader(accept)
+    follower.leads(await first.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    for send in repeated(11, 12):
+        follower.pass_on.take(follower.client, send)
+    assert await follower.answered(11, 12) == [(11, 14, "leader-changed"), (12, 14, "leader-changed")]
+    await first.server.close()
+    follower.leads(await second.start())
+    follower.send(3)
+    await follower.answered(3)
+    assert (second.taken, follower.pass_on.unanswered) == ([b"3"], 2)
+    await second.server.close()
+
+
+async def test_a_run_that_could_not_be_sent_waits_for_the_next_leader(follower: Follower) -> None:
+    first, second = Leader(accept), Leader(accept)
+    follower.leads(await first.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    link = follower.pass_on._link
+    assert link is not None
+    client, transport = client_at(4000, 2)
+    for send in repeated(11, 12):
+        follower.pass_on.take(client, send)
+    link.connection.abort("broken in the same turn")
+    follower.leads(await second.start())
+    await eventually(lambda: len(answers_on(transport)) == 2, "all are answered")
+    assert answers_on(transport) == [(11, 0), (12, 0)]
+    assert (first.taken, second.taken, follower.pass_on.unanswered) == ([], [b"11", b"12"], 0)
+    for leader in (first, second):
+        await leader.server.close()
+
+
+def test_signed_and_long_sends_are_passed_on_alone() -> None:
+    (send,) = repeated(11)
+    assert goes_in_a_run(send)
+    send.body = bytes(17 << 10)
+    assert not goes_in_a_run(send)
+    (signed,) = repeated(11, Signature="s")
+    assert not goes_in_a_run(signed)
 
 
 async def test_a_client_is_not_read_while_the_leader_has_too_many_of_its_oneway_messages(follower: Follower) -> None:
