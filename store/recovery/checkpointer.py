@@ -320,7 +320,8 @@ class StoreCheckpointer:
             index=found.index,
         )
         left, self._left = self._left, []
-        return _Captured(files, checkpoint, counted, list(dict.fromkeys((*left, *queues.held.queues))))
+        holding = list(queues.held.queues) if not left else list(dict.fromkeys((*left, *queues.held.queues)))
+        return _Captured(files, checkpoint, counted, holding)
 
     def _save(self, captured: _Captured) -> None:
         """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried.
