@@ -9,18 +9,16 @@ import contextlib
 import gc
 import logging
 import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Final
 
 from chaos.appointed.judge import Judge, Record
 from chaos.appointed.node import FILE_BYTES, LogDisk, Node, promised
 from chaos.appointed.plan import Plan
-from chaos.crash.campaign import memory_directory
 from chaos.sim.clock import SimClock
 from chaos.sim.network import Lines
+from chaos.sim.pool import new_folder
 from chaos.sim.process import ProcessDiesError
 from chaos.sim.stack.replacements import Replacements
 from chaos.sim.stack.sockets import Sockets
@@ -57,7 +55,7 @@ class World:
         self.replaced.begin()
         self._disabled = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
-        self._base = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
+        self._base = new_folder()
         self.disks: dict[str, list[LogDisk]] = {name: [] for name in plan.names}
         self._replaced_us = dict.fromkeys(plan.names, -1)
         for name in plan.names:

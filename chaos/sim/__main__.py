@@ -11,6 +11,7 @@ first failing seed is printed with everything that was drawn for it, and the com
 """
 
 import argparse
+import contextlib
 import itertools
 import math
 import os
@@ -18,13 +19,13 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from chaos.sim.corpus import corpus_seeds, seed_range
 from chaos.sim.coverage import GAP_EXIT_CODE, Coverage
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan, draw_stack_plan
+from chaos.sim.pool import run_beside
 from chaos.sim.run import RunResult, run_seed, run_stack_seed
 from chaos.sim.shrink import RUN_LIMIT, Shrinker
 
@@ -94,13 +95,13 @@ def _run_many(seeds: Sequence[int], jobs: int, end: float, *, is_stack: bool) ->
     began = time.monotonic()
     coverage = Coverage(is_stack=is_stack)
     ends = itertools.chain([math.inf], itertools.repeat(end))  # the first is run in any case
-    with ProcessPoolExecutor(jobs) as pool:
-        for result, report, exit_code in pool.map(partial(_run_guarded, is_stack=is_stack), seeds, ends, chunksize=8):
+    runs = run_beside(partial(_run_guarded, is_stack=is_stack), jobs, seeds, ends, chunk=8)
+    with contextlib.closing(runs):
+        for result, report, exit_code in runs:
             if result is None and not exit_code:
                 continue
             if result is None:
                 print(report)
-                pool.shutdown(wait=False, cancel_futures=True)
                 return exit_code
             coverage.add(result)
     seconds = time.monotonic() - began

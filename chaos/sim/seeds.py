@@ -14,13 +14,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from chaos.sim.coverage import GAP_EXIT_CODE, JUDGED_SEEDS
 from chaos.sim.nemesis import Script
+from chaos.sim.pool import run_beside
 from chaos.sim.shrink import fewest
 
 _CHUNK = 10
@@ -93,9 +93,7 @@ class Campaign:
         seeds = corpus_seeds(self.corpus) if options.corpus else range(options.first, options.first + options.seeds)
         chunks = [seeds[begin : begin + _CHUNK] for begin in range(0, len(seeds), _CHUNK)]
         run = functools.partial(self._run, first=next(iter(seeds), None), until_s=time.time() + options.seconds)
-        with ProcessPoolExecutor(options.jobs) as processes:
-            parts = list(processes.map(run, chunks))
-        return self.tell(parts, len(seeds))
+        return self.tell(list(run_beside(run, options.jobs, chunks)), len(seeds))
 
     def _shrink(self, seed: int) -> int:
         found = shrink(self.simulate, seed)

@@ -1,12 +1,20 @@
 """`python -m chaos.sim`: exit codes tell crash, safety and liveness apart; a failure says how to replay it."""
 
+import signal
+import subprocess
+import sys
+import time
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
 from chaos.sim.__main__ import main
 from dledger.core.leader import Leader
+from tests.limits import WAIT_S
 from tests.sim.mutants import MUTANTS
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def planted(name: str) -> AbstractContextManager[None]:
@@ -49,6 +57,25 @@ def test_a_crash_of_the_core_exits_12(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(Leader, "replicate", lambda self: 1 // 0)
     assert main(["--seed", "0"]) == 12
     assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_a_range_before_its_seeds_do_and_leaves_no_files(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from chaos.sim import pool; from chaos.sim.__main__ import main;"
+        f"pool.memory_directory = lambda: Path({str(tmp_path)!r});"
+        "main(['--stack', '--seeds', '1:1000', '--jobs', '2'])"
+    )
+    range_of_seeds = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    try:
+        deadline_s = time.monotonic() + WAIT_S
+        while not list(tmp_path.glob("*/*/*")):
+            assert time.monotonic() < deadline_s, "a run begins"
+            time.sleep(0.05)
+        range_of_seeds.send_signal(signal.SIGINT)
+        assert range_of_seeds.wait(WAIT_S) != 0
+    finally:
+        range_of_seeds.kill()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("arguments", [["--seed", "x"], ["--seeds", "5"], [], ["--seed", "1", "--seeds", "1:2"]])

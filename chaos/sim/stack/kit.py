@@ -4,17 +4,15 @@ import contextlib
 import gc
 import logging
 import shutil
-import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from chaos.crash.campaign import memory_directory
 from chaos.sim.observer import Accounts
+from chaos.sim.pool import new_folder
 from chaos.sim.process import ClusterContext
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.administrators import Administrator
@@ -51,7 +49,7 @@ class StackKit:
         self._log = log or CommittedLog()
         self._before_change = before_change
         self.accounts: Accounts[bytes] = self._log
-        self._base = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
+        self._base = new_folder()
         self._disks: list[StoreDisk] = []
         self._cluster: ClusterContext | None = None
         self._seed = seed

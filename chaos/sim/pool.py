@@ -1,0 +1,45 @@
+"""Processes that run seeds beside one another, and the folders of their runs, which are gone when all have ended."""
+
+import multiprocessing
+import signal
+import tempfile
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from chaos.crash.campaign import memory_directory
+
+_T = TypeVar("_T")
+_PREFIX: Final = "ledgermq-sim-"
+_parent: Path | None = None
+
+
+def new_folder() -> Path:
+    """Make a folder for the files of one run, in memory if the machine allows that."""
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent or memory_directory()))
+
+
+def run_beside(work: Callable[..., _T], jobs: int, *items: Iterable[Any], chunk: int = 1) -> Generator[_T, None, None]:
+    """What `work` returns for each item, in their order, from `jobs` processes.
+
+    They are killed when the caller stops early or is interrupted, since they would finish the items that they hold.
+    """
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=memory_directory()) as folder:
+        pool = ProcessPoolExecutor(jobs, initializer=_begin, initargs=(Path(folder),))
+        try:
+            yield from pool.map(work, *items, chunksize=chunk)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.kill()
+            raise
+        finally:
+            pool.shutdown()
+
+
+def _begin(folder: Path) -> None:
+    """Leave Ctrl-C to the parent."""
+    global _parent
+    _parent = folder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
