@@ -360,12 +360,20 @@ class SimBroker:
         confirmed = self._copies.promise_of(len(self.log), self._confirmed)
         if confirmed > self._confirmed:
             records = self.log[self._confirmed : confirmed]
+            self._check_counted()
             self._network.seen.acknowledged(self._epoch, self._confirmed, records, self._network.now_s)
             self._confirmed = confirmed
         if self._confirmed == len(self.log):
             self._is_open = self._successor is None
             if self._successor is not None:
                 self._resign(self._successor)
+
+    def _check_counted(self) -> None:
+        """Each member of the set of this moment counts, whether its master knows of the decision or not."""
+        group, counted = self._controllers.group, self._copies.counted
+        if group.master_epoch == self._epoch and not group.in_sync <= counted:
+            text = f"epoch {self._epoch} acknowledges by {sorted(counted)} while {sorted(group.in_sync)} are in sync"
+            self._network.seen.violations.append(f"{self._network.now_s:.3f}: {text}")
 
     def _resign(self, successor: int) -> None:
         epoch, name = self._epoch, self._chance("hand-overs").choice(self._controllers.names)

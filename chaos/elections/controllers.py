@@ -1,6 +1,7 @@
 """Three controllers: one agreed state, one that leads, and perhaps one that still believes that it leads."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from chaos.elections.network import Network
@@ -16,6 +17,9 @@ CONTROLLERS: Final = ("c1", "c2", "c3")
 LEASE_S: Final = 0.15  # the default of `masterLease`
 _SILENCE_S: Final = 0.6
 _LOOK_S: Final = 0.05
+_UNDECIDED: Final = 0.1
+"""How often a proposal is decided late, by whoever leads then, and nobody is told."""
+_UNDECIDED_S: Final = (0.1, 1.5)
 _CUT_OFF: Final = 0.1
 """How often a master is cut off from all others in the moment in which its in-sync set is decided."""
 
@@ -206,7 +210,12 @@ class SimControllers:
             if name == self._leader and term == self._term:
                 answered(self._apply(command))
 
-        if self._all[name].leads:
+        if not self._all[name].leads:
+            return
+        undecided = self._network.chance("undecided")
+        if isinstance(command, AlterSet) and undecided.random() < _UNDECIDED:
+            self._network.at(undecided.uniform(*_UNDECIDED_S), partial(self._apply, command))
+        else:
             self._network.at(self._network.chance("agreement").uniform(0.001, 0.01), commit)
 
     def _apply(self, command: StateCommand) -> CommandOutcome:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ha.controller.core.commands import Elect, StateCommand
+from ha.controller.core.commands import AlterSet, Elect, StateCommand
 from ha.controller.core.model import Group
 from ha.core.lease import DRIFT
 
@@ -101,6 +101,9 @@ class Seen:
             return
         if self.sets.setdefault(after.set_epoch, after.in_sync) != after.in_sync:
             self.violations.append(f"{now_s:.3f}: the epoch {after.set_epoch} of the in-sync set has two sets")
+        if isinstance(command, AlterSet) and command.set_epoch != before.set_epoch:
+            text = f"the set of epoch {before.set_epoch} gives way to one proposed in place of {command.set_epoch}"
+            self.violations.append(f"{now_s:.3f}: {text}")
         if isinstance(command, Elect) and not command.designated and not command.new_process:
             able = {one.broker_id for one in command.alive if one.doubt_epoch is None}
             if before.master_id in able & before.in_sync:
@@ -129,7 +132,7 @@ class Network:
         self.seen = Seen()
         self.names = names
         self.now_s = 0.0
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
         self._cut: set[frozenset[str]] = set()
         self._last_s: dict[tuple[str, str], float] = {}
@@ -140,14 +143,14 @@ class Network:
             self._streams[consumer] = random.Random(f"{consumer} {self._seed}")
         return self._streams[consumer]
 
-    def next_event(self) -> Callable[[], None] | None:
+    def next_event(self) -> Callable[[], object] | None:
         """Move the time to the next event, and return it; None when there is none."""
         if not self._events:
             return None
         self.now_s, _, action = heapq.heappop(self._events)
         return action
 
-    def at(self, delay_s: float, action: Callable[[], None]) -> None:
+    def at(self, delay_s: float, action: Callable[[], object]) -> None:
         """Run `action` after `delay_s` seconds."""
         self._count += 1
         heapq.heappush(self._events, (self.now_s + delay_s, self._count, action))

@@ -6,7 +6,8 @@
 
 Real are `ControllerMachine` and its commands, `Grants`, `Lease`, `ReplicaRole`, `ElectedCopies`, the rules of epochs,
 the nameservers' route tables, and how clients read a route. The agreement of the controllers is one machine that only
-the leading controller of the moment can reach; one that was deposed does not know it. Logs are lists of records, and an
+the leading controller of the moment can reach; one that was deposed does not know it. Some proposed in-sync sets are
+decided late, and nobody is told. Logs are lists of records, and an
 offset is the number of a record.
 
 A seed gives the same run each time. Times are seconds.
@@ -80,7 +81,7 @@ class ElectionSimulation:
             action()
         return network.seen
 
-    def _recover(self, action: Callable[[], None] | None) -> None:
+    def _recover(self, action: Callable[[], object] | None) -> None:
         """Go on without faults, with this event; what is not well in the end is noted."""
         network, seen = self._network, self._network.seen
         self._is_over, acked, until_s = True, len(seen.acked), network.now_s + _RECOVERY_S

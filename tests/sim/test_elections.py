@@ -21,7 +21,7 @@ from chaos.sim.nemesis import Script
 from chaos.sim.seeds import Part, corpus_seeds, shrink
 from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Elect
 from ha.controller.core.model import Group
-from ha.core.elected_copies import ElectedCopies
+from ha.core.elected_copies import ElectedCopies, Proposal
 from nameserver.core import election
 from nameserver.core.model import BrokerMember, Registration
 from tests.sim.ranked_seeds import first_that_finds
@@ -112,7 +112,17 @@ def _compare_no_terms(_claim: Registration, _holder: BrokerMember | None, _highe
     """A deposed leader takes its route back."""
 
 
-_apply, _learn = AlterSet.apply, ElectedCopies.learn
+def _replace_any_set(command: AlterSet, group: Group) -> Any:
+    """A set is changed by a proposal that was made for an earlier one, and not decided since."""
+    return _problem(replace(command, set_epoch=group.set_epoch), group)
+
+
+def _forget_the_undecided(copies: ElectedCopies, proposal: Proposal) -> None:
+    """A master goes on to another set as if the one whose answer was lost could not be decided any more."""
+    copies.refused(proposal)
+
+
+_apply, _learn, _problem = AlterSet.apply, ElectedCopies.learn, AlterSet._problem
 BUGS: dict[str, list[tuple[Any, str, Callable[..., Any]]]] = {
     "two sets of one epoch": [(AlterSet, "apply", _keep_the_epoch)],
     "a dead follower triggers an election": [
@@ -120,6 +130,8 @@ BUGS: dict[str, list[tuple[Any, str, Callable[..., Any]]]] = {
         (Elect, "_choose", _choose_the_best_of_all),
     ],
     "a deposed leader takes its route back": [(election, "_check_term", _compare_no_terms)],
+    "a set changes by a proposal that was made for an earlier one": [(AlterSet, "_problem", _replace_any_set)],
+    "an undecided set is forgotten": [(ElectedCopies, "doubt", _forget_the_undecided)],
     "no proposal follows one that was open while the set changed": [(ElectedCopies, "learn", _forget_to_go_on)],
 }
 """Wrong decisions, in shipping code but for one: whether anybody asks for the election is decided by the simulation."""
