@@ -17,15 +17,15 @@ import pytest
 from cli.cluster import control
 from ledgermq.testing.cluster import start_cluster, stop_cluster
 from node.errors import CommandError
-from tests.limits import WAIT_S
+from tests.limits import TEST_S, WAIT_S
 
 LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 SMALL_FILES = ("--conf", "mappedFileSizeCommitLog=16777216")
 
 
-def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """`ledgermq WORDS` to its end."""
-    return subprocess.run([*LEDGERMQ, *words], capture_output=True, text=True, timeout=WAIT_S, **options)
+def run(*words: str, limit_s: float = TEST_S, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`ledgermq WORDS` to its end: a drill takes half a minute of its own."""
+    return subprocess.run([*LEDGERMQ, *words], capture_output=True, text=True, timeout=limit_s, **options)
 
 
 def is_alive(pid: int) -> bool:

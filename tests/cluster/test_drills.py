@@ -14,7 +14,7 @@ import pytest
 
 from ledgermq.history import Op, parse_operation
 from tests.cluster.processes import LEDGERMQ, Cluster
-from tests.limits import WAIT_S
+from tests.limits import STRANGER_WAIT_S, WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -75,7 +75,8 @@ def test_the_java_client_sends_and_reads_and_its_history_is_judged(
     monkeypatch.setenv("ROCKETMQ_JARS", jars.stdout.strip())
     figures_path, history_path = tmp_path / "out.json", tmp_path / "history.jsonl"
     files = ("--json", str(figures_path), "--history", str(history_path))
-    done = command("drill", "kill-leader", "--client", "java", "--quiet", "5", *LIGHT, *files)
+    words = ("drill", "kill-leader", "--client", "java", "--quiet", "5", *LIGHT, *files)
+    done = command(*words, limit_s=STRANGER_WAIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(figures_path.read_text())
     assert (figures["lost"], figures["phantom"], figures["undelivered"]) == (0, 0, 0)

@@ -23,7 +23,7 @@ from tests.store.support import eventually
 T = TypeVar("T")
 
 SETTINGS = {
-    "spark.master": "local[2,2]",
+    "spark.master": "local[2,4]",  # a task may fail by a test, and by a Python worker for which Spark waits 10 s only
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {ARROW_OPTIONS}",
     "spark.sql.shuffle.partitions": "2",

@@ -23,6 +23,7 @@ from ledgermq.spark.topic_source import (
     TopicSource,
     TopicStreamReader,
 )
+from tests.limits import STRANGER_WAIT_S
 from tests.spark.conftest import RunningBroker
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import outgoing, reader, rows_of
@@ -126,7 +127,7 @@ def test_messages_of_a_topic_are_read_once(
             .options(path=output, checkpointLocation=str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
         )
-        assert patiently(lambda: query.start().awaitTermination(300))
+        assert patiently(lambda: query.start().awaitTermination(int(STRANGER_WAIT_S)))
     else:
         spark.read.format("dying").options(**options).load().write.parquet(output)
     assert marker.exists()

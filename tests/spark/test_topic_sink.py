@@ -23,7 +23,7 @@ from ledgermq.spark.session import patiently
 from ledgermq.spark.topic_client import Access
 from ledgermq.spark.topic_sink import Sent, TopicStreamWriter, TopicWriter
 from ledgermq.spark.topic_source import KNOWN_SINK, TopicSource
-from tests.limits import WAIT_S
+from tests.limits import STRANGER_WAIT_S, WAIT_S
 from tests.spark.conftest import RunningBroker
 from tests.spark.test_topic_source import outgoing, reader, rows_of
 
@@ -256,7 +256,7 @@ def test_a_batch_that_a_stream_repeats_is_stored_once(
     )
 
     def run() -> None:
-        patiently(lambda: query.trigger(availableNow=True).start().awaitTermination(300))
+        patiently(lambda: query.trigger(availableNow=True).start().awaitTermination(int(STRANGER_WAIT_S)))
 
     lines = tmp_path / "metrics.jsonl"
     lines.touch()
@@ -309,7 +309,7 @@ def test_a_batch_and_a_stream_from_topic_to_topic(
         .options(namesrv=broker.namesrv, topic=f"{topic}To", checkpointLocation=str(tmp_path / "checkpoint"))
     )
     broker.create(f"{topic}To", 1)
-    assert patiently(lambda: query.trigger(availableNow=True).start().awaitTermination(300))
+    assert patiently(lambda: query.trigger(availableNow=True).start().awaitTermination(int(STRANGER_WAIT_S)))
     before, after = read(broker, source), read(broker, f"{topic}To")
     assert [(row["body"], row["keys"], row["tags"]) for row in after] == [
         (row["body"], row["keys"], row["tags"]) for row in before

@@ -26,6 +26,7 @@ from ledgermq.spark.session import patiently
 from ledgermq.spark.topic_client import Access, TopicClient
 from ledgermq.spark.topic_source import KNOWN_BATCH, KNOWN_STREAM, TopicPart, TopicReader, TopicStreamReader
 from tests.cluster.processes import Cluster, raft_group
+from tests.limits import STRANGER_WAIT_S
 from tests.spark.conftest import RunningBroker
 
 pytestmark = pytest.mark.timeout(600)
@@ -338,7 +339,7 @@ def test_batch_and_stream_in_spark(spark: SparkSession, broker: RunningBroker, t
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(300)
+        assert query.awaitTermination(int(STRANGER_WAIT_S))
         return query
 
     query = patiently(run)

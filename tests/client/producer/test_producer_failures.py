@@ -7,7 +7,7 @@ import pytest
 
 from ledgermq.client import Action, Producer
 from ledgermq.client.core import calls
-from ledgermq.client.core.routes import Routes
+from ledgermq.client.core.routes import ASK_AGAIN_S, Routes
 from ledgermq.client.errors import (
     AnswerTimeoutError,
     BusyError,
@@ -298,14 +298,17 @@ async def test_a_send_without_a_leader_waits_for_a_change_while_one_of_all_asks(
     async with Producer(cluster.namesrv) as producer:
         await producer.send("T", b"warm")
         cluster.lead(None)
-        sends = [asyncio.ensure_future(producer.send("T", b"x")) for _ in range(100)]
-        await eventually(lambda: producer._session.routes.leader("b") is None)
-        await asyncio.sleep(0.1)
+        sends = [asyncio.ensure_future(producer.send("T", b"x", deadline_s=WAIT_S)) for _ in range(100)]
+        routes = producer._session.routes
+        await eventually(lambda: [*routes._waiters.values()] == ["T"] * len(sends))  # until then each waits after a try
         monkeypatch.setattr(Routes, "changed", counted)
-        asked = cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-        await asyncio.sleep(0.4)
-        assert waits < 10  # each waited anew every 50 ms: 800 times in all
-        assert 2 <= cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) - asked < 50
+        revision = routes.revision
+        asked, began_s = cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC), time.monotonic()
+        await eventually(lambda: cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) >= asked + 10)
+        asks = cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) - asked
+        changes = routes.revision - revision
+        assert waits <= len(sends) * changes and changes < 5  # each waits anew at a change, not whenever one asks
+        assert asks <= 10 + (time.monotonic() - began_s) / ASK_AGAIN_S
         cluster.lead(broker)
         assert {(await send).queue.broker for send in sends} == {"b"}
     assert waits < 120
