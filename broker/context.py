@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
+from broker.answer_room import AnswerRoom
 from broker.append.answers import SendAnswers
 from broker.append.appender import Appender
 from broker.append.drafts import DraftMaker
@@ -60,6 +61,7 @@ class BrokerContext:
         self.spawn = spawn
         self.clock_ms = wall_clock_ms
         self.turns = TurnQueue(loop)
+        self.room = AnswerRoom(loop.call_later)
         not_yet = replace(store.log.state, refusal=Refusal(Cause.RECOVERING, "the log is being recovered"))
         self.role = Role(config, not_yet)
         self.counting = Counting(config.cluster_name, config.metrics_label_sets_max, loop.time)

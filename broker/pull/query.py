@@ -9,8 +9,10 @@ Source: apache/rocketmq `broker/.../processor/QueryMessageProcessor.java`, `stor
 (queryMessage, 5.3.3).
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from broker.context import BrokerContext
 from ledgermq.message.index_unit import TAG_TYPE, index_keys
@@ -22,12 +24,25 @@ from ledgermq.remoting.codec.fields import boolean, integer, long, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
+from store.index.builder import QueryResult
 
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """A free field of the request: `true` if the key is a unique one; then the broker's own limit counts."""
 
 _HEADER_ROOM_BYTES: Final = 1 << 16
+_OF_CONNECTION_MAX: Final = 64
+_COUNT_MAX: Final = 1024
 _NOT_FOUND: Final = "can not find message, maybe time range not correct"
+
+
+class _Query(NamedTuple):
+    """Times in ms."""
+
+    topic: str
+    key: str
+    count_max: int
+    begin_ms: int
+    end_ms: int
 
 
 class QueryRequests:
@@ -42,36 +57,50 @@ class QueryRequests:
         self._config = context.config
         self._store = context.store
         self._spawn = context.spawn
+        self._room = context.room
+        self._searches: Counter[Connection] = Counter()
         self.found = 0
         self.missed = 0
 
     def query(self, connection: Connection, command: Command) -> None:
-        """12: look up a key; code 22 if no message has it. Answered later, when the index was searched."""
+        """12: look up a key; code 22 if no message has it. Answered later, when the index was searched.
+
+        Raises:
+            Refusal: BUSY, 64 searches of the connection, or 1024 in all, are under way.
+        """
         fields = command.ext
         topic, key = text(fields, "topic"), text(fields, "key")
         count_max = integer(fields, "maxNum")
         begin, end = long(fields, "beginTimestamp"), long(fields, "endTimestamp")
         if boolean(fields, UNIQUE_KEY_QUERY):
             count_max = self._config.default_query_max_count
-        self._spawn(self._answer(connection, command, topic, key, count_max, begin, end))
+        if self._searches[connection] >= _OF_CONNECTION_MAX or self._searches.total() >= _COUNT_MAX:
+            remark = f"[OVERLOAD]system busy: {self._searches.total()} searches by key are under way"
+            raise Refusal(Cause.BUSY, remark, retry_after_ms=1000)
+        self._searches[connection] += 1
+        self._spawn(self._search(connection, command, _Query(topic, key, count_max, begin, end)))
 
-    async def _answer(
-        self, connection: Connection, command: Command, topic: str, key: str, count_max: int, begin: int, end: int
-    ) -> None:
+    async def _search(self, connection: Connection, command: Command, query: _Query) -> None:
         index = self._store.index
-        index_type = command.ext.get("indexType")
-        records: list[memoryview] = []
-        last_update = (0, 0)
-        if index is not None:
-            try:
-                result = await index.query(topic, key, count_max, begin, end, index_type)
-                records = self._read(result.offsets, topic.encode(), key.encode(), begin, index_type)
-            except StoreError as error:
-                connection.refuse(command, Refusal(Cause.SYSTEM_ERROR, str(error)))
-                return
-            last_update = (result.index_last_update_timestamp, result.index_last_update_offset)
+        try:
+            result = QueryResult([], 0, 0) if index is None else await index.query(*query, command.ext.get("indexType"))
+            self._room.guard(partial(self._answer, query, result))(connection, command)
+        except StoreError as error:
+            connection.refuse(command, Refusal(Cause.SYSTEM_ERROR, str(error)))
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+        finally:
+            self._searches -= Counter((connection,))
+
+    def _answer(self, query: _Query, result: QueryResult, connection: Connection, command: Command) -> None:
+        topic, key = query.topic.encode(), query.key.encode()
+        try:
+            records = self._read(result.offsets, topic, key, query.begin_ms, command.ext.get("indexType"))
+        except StoreError as error:
+            raise Refusal(Cause.SYSTEM_ERROR, str(error)) from error
         if records:
             self.found += 1
+            last_update = result.index_last_update_timestamp, result.index_last_update_offset
             connection.respond(command, ResponseCode.SUCCESS, _header(*last_update), records)
         else:
             self.missed += 1

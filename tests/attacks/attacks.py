@@ -94,6 +94,26 @@ def _held_and_read(scene: Scene) -> None:
     _one_big_message(scene, 30, 10, reads=True)
 
 
+def _reads_at_once(scene: Scene) -> None:
+    """300 connections ask for large messages that are there: by queue, by position, by key; half of them read."""
+    sender = scene.stranger()
+    for _ in range(4):
+        assert sender.ask(310, send("big") | {"i": "KEYS\x01k\x02"}, bytes(_BIG)).code == 0
+    by_key = {"topic": "big", "key": "k", "maxNum": "64", "beginTimestamp": "0", "endTimestamp": str(2**62)}
+    while len(found := sender.ask(12, by_key).body) < 3 * _BIG:
+        time.sleep(0.1)  # the index is behind
+    position = {"topic": "big", "offset": str(int.from_bytes(found[28:36], "big"))}
+    requests = [(11, pull("big", 0)), (33, position), (12, by_key)]
+    readers = [scene.stranger() for _ in range(300)]
+    for number, one in enumerate(readers):
+        one.socket.sendall(b"".join(one.frame(*requests[number % 3]) for _ in range(3)))
+    for one in readers[::2]:
+        one.socket.settimeout(30)
+        with contextlib.suppress(ConnectionError):  # closed: all together leave too much unread
+            for _ in range(3):
+                assert one.hear().code == 0
+
+
 def _strangers_at_the_raft_port(scene: Scene) -> None:
     """Hellos with a made-up proof and an install of a far term, and connections that say nothing."""
     install = InstallRequest(1 << 40, "n1", 500, 1 << 20, 1 << 40, 1, 0, 0, b"", 0)
@@ -228,6 +248,13 @@ ATTACKS: Final[dict[str, Attack]] = {
         _held_and_read,
         "8 MiB a turn",
         leader_mib=400,
+    ),
+    "reads-at-once": Attack(
+        "3 pulls, look-ups or searches by key of each of 300 connections find up to 12 MiB; half of them read",
+        _reads_at_once,
+        "8 MiB a turn; 512 MiB unread by all, then those with most are closed",
+        leader_cpu_s=15,
+        leader_mib=900,
     ),
     "raft-port": Attack(
         "300 strangers at the Raft ports: an install of term 2^40, silence",

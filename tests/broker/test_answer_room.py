@@ -1,0 +1,100 @@
+"""Requests that read messages wait while there is no room for their answers, and are served when there is."""
+
+import asyncio
+
+import pytest
+
+from broker.answer_room import _COUNT_MAX, _OF_CONNECTION_MAX
+from broker.pull import query
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.connection import Connection
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
+from tests.broker.pop.support import pop_fields
+
+BY_KEY = {"topic": "T", "key": "k", "maxNum": "64", "beginTimestamp": "0", "endTimestamp": str(2**62)}
+READS = [
+    (RequestCode.PULL_MESSAGE, pull_fields()),
+    (RequestCode.LITE_PULL_MESSAGE, pull_fields()),
+    (RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "T"}),
+    (RequestCode.QUERY_MESSAGE, BY_KEY),
+    (RequestCode.PEEK_MESSAGE, pop_fields()),
+    (RequestCode.POP_MESSAGE, pop_fields()),
+]
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> set[Connection]:
+    """The connections without room."""
+    connections: set[Connection] = set()
+    monkeypatch.setattr(Connection, "is_full", property(lambda self: self in connections))
+    return connections
+
+
+async def with_a_message(client: MemoryClient) -> int:
+    """Returns the position of the message."""
+    await make_topic(client, "T", 1)
+    await send(client, b"the message", i="KEYS\x01k\x02")
+    found = await client.ask(RequestCode.QUERY_MESSAGE, BY_KEY)  # it is in the index, too
+    return decode_records(found.body)[0].physical_offset
+
+
+@pytest.mark.parametrize(("code", "fields"), READS)
+async def test_what_reads_messages_waits_for_room(
+    desk: Desk, client: MemoryClient, full: set[Connection], code: int, fields: dict[str, str]
+) -> None:
+    position = await with_a_message(client)
+    fields = fields | ({"offset": str(position)} if code == RequestCode.VIEW_MESSAGE_BY_ID else {})
+    full.add(client.connection)
+    waiting = client.start(code, fields)
+    room = desk.parts.context.room
+    await eventually(lambda: len(room) == 1)
+    other = desk.client()
+    assert (await other.ask(code, fields)).code == 0
+    await asyncio.sleep(0)
+    client.take()
+    assert waiting not in client.answers
+    full.clear()
+    answer = await client.answer_to(waiting)
+    assert len(room) == 0
+    assert b"the message" in bytes(answer.body) or code == RequestCode.POP_MESSAGE  # which the other has taken
+
+
+async def test_requests_that_wait_are_bounded_and_go_with_their_connection(
+    desk: Desk, client: MemoryClient, full: set[Connection]
+) -> None:
+    await with_a_message(client)
+    room = desk.parts.context.room
+    clients = [desk.client() for _ in range(_COUNT_MAX // _OF_CONNECTION_MAX)]
+    for one in clients:
+        full.add(one.connection)
+        for _ in range(_OF_CONNECTION_MAX):
+            one.start(*READS[0])
+    assert len(room) == _COUNT_MAX
+    assert (await clients[0].ask(*READS[0])).code == ResponseCode.SYSTEM_BUSY
+    full.add(client.connection)
+    assert (await client.ask(*READS[0])).code == ResponseCode.SYSTEM_BUSY
+    for one in clients[1:]:
+        one.close()
+    await eventually(lambda: len(room) == _OF_CONNECTION_MAX)
+    full.clear()
+    await eventually(lambda: len(room) == 0)
+
+
+async def test_a_request_that_fails_after_it_waited_is_answered(
+    desk: Desk, client: MemoryClient, full: set[Connection]
+) -> None:
+    await with_a_message(client)
+    full.add(client.connection)
+    waiting = client.start(RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "T", "offset": "12345"})
+    full.clear()
+    assert (await client.answer_to(waiting)).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_searches_by_key_are_bounded(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    await with_a_message(client)
+    monkeypatch.setattr(query, "_OF_CONNECTION_MAX", 2)
+    asked = [client.start(RequestCode.QUERY_MESSAGE, BY_KEY) for _ in range(3)]
+    codes = [(await client.answer_to(opaque)).code for opaque in asked]
+    assert codes == [0, 0, ResponseCode.SYSTEM_BUSY]
+    assert (await client.ask(RequestCode.QUERY_MESSAGE, BY_KEY)).code == 0
