@@ -152,9 +152,10 @@ class Caller(Diskless):
 
     async def _send(self, number: int | None = None) -> int:
         topic, queue_id = TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
-        body = b"%d " % self._cluster.next_message() + b"." * self._pick(200)
-        fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 0, "h": 0, "i": "", "j": 0}
-        fields |= {"k": "false", "m": "false"}
+        message = self._cluster.next_message()
+        body = b"%d " % message + b"." * self._pick(200)
+        fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 0, "h": 0, "j": 0}
+        fields |= {"i": f"UNIQ_KEY\x01{message:032X}\x02WAIT\x01true\x02", "k": "false", "m": "false"}
         answer, way = await self._request(RequestCode.SEND_MESSAGE_V2, fields, body, number)
         if answer.code != ResponseCode.SUCCESS:
             self._cluster.mark(f"send refused: {answer.ext.get('cause', answer.code)}")
