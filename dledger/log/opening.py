@@ -223,4 +223,5 @@ def _sync(queue: MappedFileQueue, offset: int) -> None:
         except OSError as error:
             raise DiskFailedError(file.path, f"sync failed at start: {error}") from error
         file.flush_position = file.write_position
+    queue.write_unwritten(offset)
     queue.flushed_offset = queue.max_offset

@@ -7,10 +7,14 @@ punch      blocks given back, zeros read                                   sync_
 
 import ctypes
 import errno
+import fcntl
 import logging
+import mmap
 import os
 import re
+import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from ledgermq.durable_files import NO_DESCRIPTORS
@@ -27,6 +31,12 @@ FULL_S = 10.0
 
 _SYNCFS_TELLS_ERRORS = (5, 8)
 """From this Linux on `syncfs` fails when a page could not be written; before, it reported nothing."""
+
+_MAP = 0xC020660B  # FS_IOC_FIEMAP
+_MAP_HEAD = struct.Struct("=QQIIII")  # start, length, flags, extents found, extents wanted, reserved
+_MAP_EXTENT = struct.Struct("=QQQQQIIII")  # logical, physical, length, reserved, reserved, flags, reserved
+_MAP_EXTENTS = 128
+_MAP_UNWRITTEN = 0x800
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _full: dict[int, tuple[float, DiskFullError]] = {}
@@ -154,6 +164,49 @@ def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> No
             written += os.pwrite(descriptor, data[written:], position + written)
     except OSError as error:
         raise refusal_of_disk(path, len(data), f"write of {len(data)} bytes at {position}", error) from error
+
+
+def write_past_cache(path: Path, data: bytes, position: int) -> bool:
+    """Write whole pages durably to the disk, past the page cache, which drops its copy; False if that is not possible.
+
+    Raises:
+        DiskFullError, DiskFailedError: the disk refused; a part of it may be written.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_DSYNC | os.O_CLOEXEC)
+        try:
+            with mmap.mmap(-1, len(data)) as aligned:
+                aligned[:] = data
+                return os.pwrite(descriptor, aligned, position) == len(data)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.EOPNOTSUPP}:
+            return False
+        raise refusal_of_disk(path, len(data), f"write of {len(data)} bytes at {position}", error) from error
+
+
+def unwritten_parts(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts `[start, end)` of a synced file whose blocks count as never written, so that they read as zeros.
+
+    None where the file system cannot tell.
+    """
+    while start < end:
+        request = bytearray(_MAP_HEAD.pack(start, end - start, 0, 0, _MAP_EXTENTS, 0))
+        request += bytes(_MAP_EXTENTS * _MAP_EXTENT.size)
+        try:
+            fcntl.ioctl(descriptor, _MAP, request)
+        except OSError:
+            return
+        count, behind = _MAP_HEAD.unpack_from(request)[3], start
+        for number in range(count):
+            fields = _MAP_EXTENT.unpack_from(request, _MAP_HEAD.size + number * _MAP_EXTENT.size)
+            behind = fields[0] + fields[2]
+            if fields[5] & _MAP_UNWRITTEN:
+                yield max(fields[0], start), min(behind, end)
+        if count < _MAP_EXTENTS:
+            return
+        start = behind
 
 
 def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> DiskFullError | DiskFailedError:

@@ -18,7 +18,7 @@ import mmap
 import os
 from pathlib import Path
 
-from store.errors import DiskReadError
+from store.errors import DiskFailedError, DiskReadError
 from store.files.disk import (
     FILE_NAME_DIGITS,
     allocate,
@@ -27,7 +27,9 @@ from store.files.disk import (
     find_file,
     punch,
     sync_directory,
+    unwritten_parts,
     write_at,
+    write_past_cache,
 )
 from store.files.file_mapping import CHUNK_BYTES, CHUNK_SHIFT, FileMapping
 
@@ -43,6 +45,9 @@ __all__ = [
 ]
 
 _CLEAR_BY_HAND_BYTES = 1 << 20
+REWRITE_BYTES = 1 << 20
+_FOLIO_BYTES_MAX = 8 << 20
+"""Linux keeps at most so many bytes of a file in its page cache as one folio, at a multiple of its size."""
 
 
 class MappedFile(FileMapping):
@@ -125,6 +130,28 @@ class MappedFile(FileMapping):
         self.write_over(start, memoryview(bytes(self.view[start:end])))
         return True
 
+    def write_unwritten(self, start: int) -> None:
+        """Write what a sync has left unwritten behind `start`, see `disk.unwritten_parts`, past the page cache.
+
+        What the disk has not is only in the page cache, which drops whole folios for such a write: so all of a folio is
+        read before.
+
+        Raises:
+            DiskFullError, DiskFailedError, DiskReadError: it is not on the disk.
+        """
+        parts = list(unwritten_parts(self._descriptor(), start & -mmap.PAGESIZE, self.write_position))
+        blocks = {at for begin, end in parts for at in range(begin // _FOLIO_BYTES_MAX, -(-end // _FOLIO_BYTES_MAX))}
+        limit = self.size_bytes & -mmap.PAGESIZE
+        for low in sorted(block * _FOLIO_BYTES_MAX for block in blocks):
+            high = min(low + _FOLIO_BYTES_MAX, limit)
+            self.ensure_readable(low, high)
+            content = bytes(self.view[low:high])
+            is_zero = not any(content[begin - low : end - low].strip(b"\0") for begin, end in _within(parts, low, high))
+            if not is_zero and not write_past_cache(self.path, content, low):
+                raise DiskFailedError(self.path, f"some bytes behind {low} are not written by a sync")
+        if blocks:
+            self.forget_known()
+
     def fill(self) -> None:
         """Set `write_position` to the end of the file, which takes no more records."""
         self.write_position = self.size_bytes
@@ -195,3 +222,8 @@ class MappedFile(FileMapping):
         zeros = memoryview(bytes(min(_CLEAR_BY_HAND_BYTES, max(end - start, 0))))
         for position in range(start, end, _CLEAR_BY_HAND_BYTES):
             write_at(self._descriptor(), self.path, zeros[: end - position], position)
+
+
+def _within(parts: list[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """Return what lies in `[low, high)` of the parts `[begin, end)`."""
+    return [(max(begin, low), min(end, high)) for begin, end in parts if begin < high and low < end]

@@ -23,10 +23,8 @@ from store.files.disk import file_name, sync_directory
 from store.files.folders import make_folder
 from store.files.log_files import find_log_files
 from store.files.log_span import LogSpan, Read
-from store.files.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
+from store.files.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, REWRITE_BYTES, MappedFile
 from store.files.mapping_limit import Mappings
-
-_REWRITE_BYTES = 1 << 20
 
 
 class MappedFileQueue:
@@ -240,11 +238,23 @@ class MappedFileQueue:
             DiskFullError, DiskFailedError: the disk refused.
         """
         for file in self.unflushed(durable_offset, self.max_offset):
-            for start in range(max(durable_offset - file.start_offset, 0), file.write_position, _REWRITE_BYTES):
-                end = min(start + _REWRITE_BYTES, file.write_position)
+            for start in range(max(durable_offset - file.start_offset, 0), file.write_position, REWRITE_BYTES):
+                end = min(start + REWRITE_BYTES, file.write_position)
                 if not file.rewrite(start, end):
                     for page in range(start, end, mmap.PAGESIZE):
                         file.rewrite(page, min(page + mmap.PAGESIZE, end))
+
+    def write_unwritten(self, durable_offset: int) -> None:
+        """Write what is not on the disk behind `durable_offset`, although it was rewritten and synced; for recovery.
+
+        Where a file system could not write into allocated blocks, they count as never written. ext4 does not correct
+        that when the pages are written again: as soon as they leave the page cache, zeros are read.
+
+        Raises:
+            DiskFullError, DiskFailedError, DiskReadError: the disk refused.
+        """
+        for file in self.unflushed(durable_offset, self.max_offset):
+            file.write_unwritten(max(durable_offset - file.start_offset, 0))
 
     def truncate_to(self, offset: int) -> None:
         """Drop all bytes from `offset` on; they read as zeros afterwards.

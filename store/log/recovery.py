@@ -93,6 +93,8 @@ def recover_log(queue: MappedFileQueue, checkpoint: StoreCheckpoint, *, clean: b
             file.sync()
         except OSError as error:
             raise DiskFailedError(file.path, f"sync failed, and is not tried again: {error}") from error
+    if not clean:
+        queue.write_unwritten(start)
     queue.flushed_offset = queue.max_offset
     return scan
 

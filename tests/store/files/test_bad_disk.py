@@ -119,6 +119,29 @@ async def test_the_first_write_back_that_fails_is_final(make_disk: MakeDisk, flu
     await store.close()
 
 
+async def test_what_a_failed_write_back_left_out_is_on_the_disk_after_the_next_start(make_disk: MakeDisk) -> None:
+    """ext4 counts such blocks as never written, also when the next process has written and synced the pages again."""
+    disk = make_disk(64 * MEBIBYTE, room_bytes=8 * MEBIBYTE)
+    mode = FlushMode.ASYNC
+    store = await open_classic(disk.mount / "store", flush_mode=mode, file_size=FILE_SIZE, queue_file_size=20_000)
+    log = store.store.log
+    assert isinstance(log, CommitLog)
+    assert log.local._flusher is not None
+    outcomes, body = Outcomes(), os.urandom(FILE_SIZE - MEBIBYTE)
+    store.store.put([queued(store.store.queues.get("T", 0), body)], outcomes)
+    await eventually(lambda: bool(outcomes.all))
+    log.local._flusher.flush_if_worth()
+    await eventually(lambda: not log.state.writable)
+    await store.close()
+    subprocess.run(["mount", "-o", "remount,size=80m", disk.image.parent], check=True)
+    again = await open_classic(disk.mount / "store", flush_mode=mode, file_size=FILE_SIZE, queue_file_size=20_000)
+    await again.close()
+    path = disk.mount / "store" / "commitlog" / f"{0:020d}"
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        assert body in file.read()
+
+
 @pytest.mark.skipif(not Path("/dev/mapper/control").exists(), reason="this kernel has no device mapper")
 def test_a_device_mapper_s_error_target_is_met_like_any_bad_disk(make_disk: MakeDisk) -> None:
     disk = make_disk(40 * MEBIBYTE)
