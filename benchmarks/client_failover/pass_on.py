@@ -105,7 +105,8 @@ async def passed_on(profile: cProfile.Profile | None) -> float:
     loop, unused = asyncio.get_running_loop(), cast(Any, None)
     follower.pass_on = PassOn(unused, unused, unused, unused, unused, loop)
     secret = (b"s" * 32,)
-    follower.pass_on._link = LeaderLink("10.0.0.2:10911", link, Claims(secret, make_nonce(), make_nonce()), Limits())
+    claims = Claims(secret, make_nonce(), make_nonce())
+    follower.pass_on._link = LeaderLink("10.0.0.2:10911", link, claims, Limits(), takes_runs=True)
     frames = [
         encode(Command(RequestCode.SEND_MESSAGE_V2, 1000 + number, 0, dict(SEND), b"x" * 1024))
         for number in range(TURN)

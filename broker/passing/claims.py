@@ -25,9 +25,8 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.serving.frame_seal import FrameSeal
 from ledgermq.remoting.signature import SIGNATURE
 
-VERSION: Final = "3"
-"""Members of different versions refuse each other's greetings. 2: claims are sealed by AES-GCM. 3: sends come in runs
-(`broker.passing.runs`)."""
+VERSION: Final = "2"
+"""Members of different versions refuse each other's greetings. 2: claims are sealed by AES-GCM."""
 
 _SEALED_CLAIMS: Final = b"claims"
 _MARK: Final = "passed on for "

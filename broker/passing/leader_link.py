@@ -52,13 +52,15 @@ class LeaderLink:
         takes_runs: whether the leader takes the frame of a run.
     """
 
-    def __init__(self, address: str, connection: Connection, claims: Claims, limits: Limits) -> None:
+    def __init__(
+        self, address: str, connection: Connection, claims: Claims, limits: Limits, *, takes_runs: bool
+    ) -> None:
         self.address = address
         self.connection = connection
         self.rests_until = 0.0
         self._claims = claims
         self._limits = limits
-        self.takes_runs = limits.frame_bytes >= RUN_MAX_BYTES
+        self.takes_runs = takes_runs and limits.frame_bytes >= RUN_MAX_BYTES
         self._loop = asyncio.get_running_loop()
         self._run: Run | None = None
         self._settle_run: SettleRun = lambda _link, _run, _outcome: None
@@ -166,4 +168,5 @@ async def open_link(client: RemotingClient, address: str, secrets: Secrets, limi
         raise ConnectError(
             address, f"the leader takes requests of version {version[:20]!r}, this member passes on version {VERSION!r}"
         )
-    return LeaderLink(address, connection, Claims(secrets, own, read_nonce(answer.ext.get("nonce", ""))), limits)
+    claims = Claims(secrets, own, read_nonce(answer.ext.get("nonce", "")))
+    return LeaderLink(address, connection, claims, limits, takes_runs="runs" in answer.ext)

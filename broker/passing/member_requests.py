@@ -26,7 +26,8 @@ from ledgermq.remoting.proof import Secrets, make_nonce
 from ledgermq.remoting.refusal import Cause, Refusal
 
 GREETING: Final = 53002
-"""`nonce`: 32 random bytes in hexadecimal; `version`: `claims.VERSION`. The answer has the leader's, both."""
+"""`nonce`: 32 random bytes in hexadecimal; `version`: `claims.VERSION`. The answer has the leader's, both, and `runs`
+if it takes `SENDS`: one of an earlier release does not."""
 
 CLIENT_GONE: Final = 53003
 """One-way: the connection of the client in the claim has ended."""
@@ -95,7 +96,7 @@ class MemberRequests:
         handler.on_closed(connection)  # ends what it was before as a client, which the new handler does not know
         self.members.add(connection)
         connection.serve_by(_PassedOn(self, checks, self._role, handler, command.opaque))
-        connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex(), "version": VERSION})
+        connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex(), "version": VERSION, "runs": "true"})
 
     def answer_member(self, connection: Connection, command: Command) -> None:
         """Answer a request that a member makes for itself.

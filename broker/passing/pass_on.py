@@ -132,8 +132,8 @@ _LOOK_S: Final = 0.01
 _ROUNDS_MAX: Final = 4
 """Rounds in which a leader is told of clients; the second and later ones are for what came meanwhile."""
 
-_POPS: Final = "pops"
-"""Attribute of a client's connection whose POP requests the leader may hold."""
+_KEPT: Final = "kept"
+"""Attribute of a client's connection for which the leader keeps something: POP requests, or patterns of headers."""
 
 _NOT_LEADER: Final = Cause.NOT_LEADER.slug
 
@@ -251,7 +251,7 @@ class PassOn:
 
     def client_closed(self, connection: Connection) -> None:
         """Tell the leader that the connection of a client to this node has ended."""
-        is_known = HEARTBEAT in connection.attributes or _POPS in connection.attributes
+        is_known = HEARTBEAT in connection.attributes or _KEPT in connection.attributes
         if self._link is not None and is_known and not connection.is_relayed:
             self._link.pass_on_oneway(Command(CLIENT_GONE), connection.address)
 
@@ -307,10 +307,11 @@ class PassOn:
                 held_s = min(max(0, long(command.ext, "pollTime", 0)) / 1000, _HELD_MAX_S)
                 link.pass_on(command, connection.address, partial(self._pop_answered, link, waiting), held_s)
                 self._pops += 1
-                connection.attributes[_POPS] = True
+                connection.attributes[_KEPT] = True
             elif goes_in_a_run(command) and link.takes_runs:
                 link.pass_on_in_run(waiting, command, self._run_answered)
                 self._in_flight += 1
+                connection.attributes[_KEPT] = True
             else:
                 # a one-way message is answered all the same, which tells when its client may send more
                 link.pass_on(command, connection.address, partial(self._answered, link, waiting))

@@ -38,8 +38,9 @@ from tests.ports import free_ports
 class Leader(NoRequests):
     """A node that answers the greeting and knows no locks; `serve` decides about what is passed on to it."""
 
-    def __init__(self, serve: Callable[[Connection, Command], None]) -> None:
+    def __init__(self, serve: Callable[[Connection, Command], None], *, takes_runs: bool = True) -> None:
         self._serve = serve
+        self._greeted = {"version": VERSION} | ({"runs": "true"} if takes_runs else {})
         self.server = RemotingServer(self)
         self.taken: list[bytes] = []
         self.runs: list[int] = []
@@ -50,7 +51,7 @@ class Leader(NoRequests):
 
     def on_request(self, connection: Connection, command: Command) -> None:
         if command.code == GREETING:
-            connection.respond(command, 0, {"nonce": make_nonce().hex(), "version": VERSION})
+            connection.respond(command, 0, {"nonce": make_nonce().hex()} | self._greeted)
         elif command.code == LOCKS:
             connection.respond(command, 0, {}, b"[]")
         elif command.code == SENDS:
@@ -163,7 +164,8 @@ async def test_what_comes_in_one_turn_is_passed_on_in_one_write(follower: Follow
     connection = Connection(NoRequests(), Limits(), lambda _: None, lambda _, _reason: None)
     transport = MemoryTransport(("10.0.0.2", 10911))
     connection.connection_made(transport)
-    follower.pass_on._link = LeaderLink("10.0.0.2:10911", connection, Claims((), make_nonce(), make_nonce()), Limits())
+    claims = Claims((), make_nonce(), make_nonce())
+    follower.pass_on._link = LeaderLink("10.0.0.2:10911", connection, claims, Limits(), takes_runs=True)
     for opaque in range(1, 65):
         follower.send(opaque)
     await asyncio.sleep(0)
@@ -639,6 +641,33 @@ async def test_what_clients_send_in_one_turn_is_passed_on_in_a_run_of_each_in_or
     assert answers_on(to_one) == [(11, 0), (12, 0), (13, 0), (14, 0), (14, 0)]
     assert answers_on(to_other) == [(11, 0), (12, 0), (21, 0), (22, 0)]
     assert (one.in_flight, other.in_flight, follower.pass_on.passed) == (0, 0, 9)
+    await leader.server.close()
+
+
+async def test_a_leader_of_an_earlier_release_gets_the_sends_of_a_turn_one_by_one(follower: Follower) -> None:
+    leader = Leader(accept, takes_runs=False)
+    follower.leads(await leader.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    client, transport = client_at(4000, 3)
+    for send in repeated(11, 12, 13):
+        follower.pass_on.take(client, send)
+    await eventually(lambda: len(answers_on(transport)) == 3, "all are answered")
+    assert answers_on(transport) == [(11, 0), (12, 0), (13, 0)]
+    assert (leader.taken, leader.runs) == ([b"11", b"12", b"13"], [])
+    await leader.server.close()
+
+
+async def test_the_leader_forgets_a_client_whose_sends_came_in_runs_when_it_closes(follower: Follower) -> None:
+    """Else it would keep the patterns of headers of every producer that ever sent without a heartbeat."""
+    codes: list[int] = []
+    leader = Leader(lambda _, command: codes.append(command.code))
+    follower.leads(await leader.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    client, _ = client_at(4000, 1)
+    (send,) = repeated(11)
+    follower.pass_on.take(client, send)
+    follower.pass_on.client_closed(client)
+    await eventually(lambda: codes == [310, CLIENT_GONE], "the leader is told behind the send")
     await leader.server.close()
 
 
