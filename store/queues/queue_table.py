@@ -198,10 +198,13 @@ class QueueTable:
         """Empty all queues; each continues with its queue offset in `starts`, or with 0 if it is not named there.
 
         Raises:
-            InvalidTopicError, DiskFullError, DiskFailedError: only some of the queues are restarted.
+            InvalidTopicError, StoreFormatError, DiskFullError, DiskFailedError: only some of the queues are restarted.
         """
         self.ends_file.invalidate()
         self.removed_offset = -1
+        for topic, queue_id in _folders(self.directory):
+            if self.find(topic, queue_id) is None:  # see `load_known`
+                self._trash.take(self.directory / topic / str(queue_id))
         for topic, queue_ids in starts.items():
             for queue_id in queue_ids:
                 self.get(topic, queue_id)
