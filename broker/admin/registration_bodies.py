@@ -34,13 +34,14 @@ class RegistrationBodies:
     async def whole(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
         """Return the body with all topics. The loop has its turns meanwhile, since there may be many."""
         async with self._encoding:
-            stamp = version, self._permission()
+            allowed = self._permission()
+            stamp = version, allowed
             if self._whole is not None and self._whole[1] == stamp and self._whole[0] == topics:
                 return self._whole[2]
             topics = dict(topics)
             entries, time_slice = [], TimeSlice(_SLICE_S)
             for topic in topics.values():
-                entries.append(self._entry(topic))
+                entries.append(self._entry(topic, allowed))
                 await time_slice.give_way()
             if len(self._entries) > len(topics):
                 self._entries = {name: entry for name, entry in self._entries.items() if name in topics}
@@ -50,10 +51,10 @@ class RegistrationBodies:
 
     def of_changed(self, topics: Mapping[str, TopicConfig], changed: Iterable[str], version: DataVersion) -> bytes:
         """Return the body with these topics, all of which exist; there may be none."""
-        return _body([self._entry(topics[name]) for name in changed], version)
-
-    def _entry(self, topic: TopicConfig) -> bytes:
         allowed = self._permission()
+        return _body([self._entry(topics[name], allowed) for name in changed], version)
+
+    def _entry(self, topic: TopicConfig, allowed: int) -> bytes:
         known = self._entries.get(topic.name)
         if known is not None and known[0] is topic and known[1] == allowed:
             return known[2]

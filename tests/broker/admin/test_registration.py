@@ -249,6 +249,21 @@ async def test_the_loop_has_its_turns_while_all_of_many_topics_are_written(monke
     assert told_topics(Command(103, body=left)).keys() == {"t1"}
 
 
+async def test_what_a_broker_allowed_while_its_topics_were_written_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration_bodies, "_SLICE_S", 0.0)
+    topics = {f"t{number}": topic(f"t{number}") for number in range(20)}
+    allowed = 6
+    bodies = registration_bodies.RegistrationBodies(lambda: allowed)
+    writing = asyncio.ensure_future(bodies.whole(topics, DataVersion(1, 5, 3)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    allowed = 4
+    await writing
+    allowed = 6
+    again = await bodies.whole(topics, DataVersion(1, 5, 3))
+    assert {row["perm"] for row in told_topics(Command(103, body=again)).values()} == {6}
+
+
 async def test_the_topics_are_written_once_for_all_nameservers_and_attempts(
     remoting: RemotingClient, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
