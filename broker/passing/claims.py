@@ -46,13 +46,9 @@ class Claims:
         self._seal = FrameSeal(_SEALED_CLAIMS, secrets[0], own_nonce, their_nonce) if secrets else None
         self._last = ""
 
-    def are_same(self, command: Command, client: str) -> bool:
-        """Whether the claim for the next request on the connection is that for the same client."""
-        return client == self._last and not _is_signed(command)
-
     def make(self, command: Command, client: str) -> str:
         """Return the claim for the next request on the connection; `client` is `host:port`."""
-        if self.are_same(command, client):
+        if client == self._last and not _is_signed(command):
             return _SAME
         self._last = client
         if self._seal is None:

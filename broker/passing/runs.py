@@ -22,8 +22,8 @@ from ledgermq.remoting.signature import SIGNATURE
 
 SENDS: Final = 53009
 """A member passes a run on; the body: the frames of the sends, of one client. The answer's body: the frames of their
-answers, with the client's own numbers; its remark is `MIXED` unless all of them are answers of success. An answer with
-another code than 0 is that of every send: nothing was served."""
+answers, with the client's own numbers; its remark is `MIXED` if refusals are among them: sends that were not
+placed are held. An answer with another code than 0 is that of every send: nothing was served."""
 
 MIXED: Final = "mixed"
 

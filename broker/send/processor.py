@@ -89,7 +89,6 @@ class PlainSend:
         is_plain: False: they are not, and the rest means nothing.
         before, after: properties in front of the key and behind it, as they are stored.
         size: bytes that host and properties add to a record.
-        host_size: bytes of the born host.
     """
 
     is_plain: bool
@@ -99,7 +98,6 @@ class PlainSend:
     sys_flag: int
     reconsume_times: int
     flag: int
-    host_size: int
     tags_code: int
 
 
@@ -371,8 +369,6 @@ class SendProcessor:
             return False
         if not 0 < len(body) <= self._body_max:
             return False
-        if len(connection.peer_host) != like.host_size:  # a member passes sends of several clients on
-            return False
         size = target.overhead + like.size + len(body)
         if size > self._record_max:
             return False
@@ -433,7 +429,6 @@ class SendProcessor:
             sys_flag=header[0],
             reconsume_times=header[2],
             flag=flag,
-            host_size=len(born.encoded),
             tags_code=tags_code_at(properties, at) if at >= 0 else 0,
         )
 

@@ -56,6 +56,7 @@ class HeaderPattern:
         "_before",
         "_born_at",
         "_key_at",
+        "_opaque_at",
         "_queue_id_at",
         "_topic",
         "_topic_at",
@@ -65,7 +66,6 @@ class HeaderPattern:
         "ext",
         "flag",
         "language",
-        "opaque_at",
         "unpack_from",
         "version",
     )
@@ -74,7 +74,7 @@ class HeaderPattern:
         layout = struct.Struct(">" + "".join(f"{size}s" for size in sizes))
         self.unpack_from = layout.unpack_from
         self.constants: tuple[bytes, ...] = layout.unpack(header)[::2]
-        self.opaque_at, self._topic_at, self._queue_id_at, self._born_at, self._key_at = (
+        self._opaque_at, self._topic_at, self._queue_id_at, self._born_at, self._key_at = (
             2 * names.index(name) + 1 for name in _NAMES
         )
         self._topic = b""  # of the last command, and as text
@@ -87,7 +87,7 @@ class HeaderPattern:
 
     def command(self, parts: tuple[bytes, ...], body: bytes | memoryview) -> "RepeatedSend | None":
         """Return the command of a header with these parts; None if it must be parsed as JSON."""
-        opaque, queue_id, born = parts[self.opaque_at], parts[self._queue_id_at], parts[self._born_at]
+        opaque, queue_id, born = parts[self._opaque_at], parts[self._queue_id_at], parts[self._born_at]
         key = parts[self._key_at]
         if not (opaque + queue_id + born).isdigit() or not key.isalnum() or opaque[0] == _ZERO:
             return None
