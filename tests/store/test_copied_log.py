@@ -63,6 +63,7 @@ async def test_a_log_is_dispatched_by_the_batch_as_record_by_record(
 ) -> None:
     store = await _filled(tmp_path / "a", random.Random(seed))
     monkeypatch.setattr(message_store, "_BATCH_RECORDS", count)
+    monkeypatch.setattr(message_store, "_BATCH_BYTES", 0)
     by_batch = await _dispatched(store, tmp_path / "b")
     monkeypatch.setattr(message_store, "_BATCH_BYTES", 1 << 40)
     one_by_one = await _dispatched(store, tmp_path / "c")
@@ -93,6 +94,7 @@ def _rows(entries: Entries) -> list[tuple[int, int, int]]:
 async def test_records_are_dispatched_in_each_slice_however_long_finding_them_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(message_store, "_BATCH_BYTES", 16 << 10)
     store = await open_classic(tmp_path / "a", file_size=100_000)
     await put_all(store, [queued(store.store.queues.get(_WATCHED, 0), bytes(300)) for _ in range(200)])
     log, turns, seen, clock = store.store.log, list[int](), list[int](), [0.0]
