@@ -517,7 +517,7 @@ BUGS = (
         "clock_jumps",
     ),
     StackBug("no other member tried", no_other_member_is_tried, ("R14",), 0, "programs"),
-    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28",), 129, "programs"),
+    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 1204, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
