@@ -32,7 +32,7 @@ from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.codec.frame import FrameParser
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.errors import FrameError, RemotingError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.outgoing_requests import Settle
 from ledgermq.remoting.proof import Secrets
@@ -359,11 +359,20 @@ class PassOn:
 
     def _serve_answers(self, link: LeaderLink, run: Run, outcome: Command) -> None:
         """Answer the sends of a run one by one, since not all of them were accepted."""
-        answers = dict.fromkeys(run.sends, outcome)
-        if outcome.code == ResponseCode.SUCCESS:
-            answers = {answer.opaque: answer for answer in FrameParser().feed(bytes(outcome.body))}
+        answers: dict[int, Command] = {}
+        lost = RemotingError("the answers to its run lack its own")
+        if outcome.code != ResponseCode.SUCCESS:
+            answers = dict.fromkeys(run.sends, outcome)
+        else:
+            try:
+                answers = {answer.opaque: answer for answer in FrameParser().feed(bytes(outcome.body))}
+            except FrameError as error:
+                lost = error
         for number, waiting in run.sends.items():
-            self._serve_answer(link, waiting, answers[number])
+            if number in answers:
+                self._serve_answer(link, waiting, answers[number])
+            else:
+                self._lost(waiting, lost)
 
     def _serve_answer(self, link: LeaderLink, waiting: Waiting, outcome: Command) -> None:
         connection, command = waiting.connection, waiting.command

@@ -16,13 +16,13 @@ from broker.passing.leader_link import LeaderLink
 from broker.passing.member_requests import CLIENT_GONE, GREETING
 from broker.passing.pass_on import PassOn
 from broker.passing.relayed import RelayedClient
-from broker.passing.runs import SENDS, goes_in_a_run, serve_run
+from broker.passing.runs import MIXED, SENDS, goes_in_a_run, serve_run
 from broker.role import Role
 from broker.send.oneway import UNSETTLED_MAX_BYTES
 from broker.timers import Timers
 from ledgermq.message.hosts import Host
 from ledgermq.remoting.client import NoRequests
-from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.codec.repeated_headers import LEARN_AFTER, RepeatedSend
 from ledgermq.remoting.connection import Connection
@@ -44,6 +44,7 @@ class Leader(NoRequests):
         self.server = RemotingServer(self)
         self.taken: list[bytes] = []
         self.runs: list[int] = []
+        self.answer_of_runs: bytes | None = None
 
     async def start(self) -> str:
         await self.server.start("127.0.0.1", 0)
@@ -54,6 +55,8 @@ class Leader(NoRequests):
             connection.respond(command, 0, {"nonce": make_nonce().hex()} | self._greeted)
         elif command.code == LOCKS:
             connection.respond(command, 0, {}, b"[]")
+        elif command.code == SENDS and self.answer_of_runs is not None:
+            connection.respond(command, 0, {}, self.answer_of_runs, MIXED)
         elif command.code == SENDS:
             before = len(self.taken)
             serve_run(RelayedClient(connection, self, Host("10.0.0.9", 4000)), self, command)
@@ -654,6 +657,25 @@ async def test_a_leader_of_an_earlier_release_gets_the_sends_of_a_turn_one_by_on
     await eventually(lambda: len(answers_on(transport)) == 3, "all are answered")
     assert answers_on(transport) == [(11, 0), (12, 0), (13, 0)]
     assert (leader.taken, leader.runs) == ([b"11", b"12", b"13"], [])
+    await leader.server.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "code_of_11"), [(encode(Command(0, 11, RESPONSE_FLAG)), 0), (b"\0\0\0\1x", 14), (b"", 14)]
+)
+async def test_a_send_that_the_answers_to_its_run_lack_counts_as_lost(
+    follower: Follower, body: bytes, code_of_11: int
+) -> None:
+    leader = Leader(accept)
+    leader.answer_of_runs = body
+    follower.leads(await leader.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    client, transport = client_at(4000, 2)
+    for send in repeated(11, 12):
+        follower.pass_on.take(client, send)
+    await eventually(lambda: len(answers_on(transport)) == 2, "all are answered")
+    assert dict(answers_on(transport)) == {11: code_of_11, 12: 14}
+    assert (client.in_flight, follower.pass_on.in_flight) == (0, 0)
     await leader.server.close()
 
 
