@@ -33,7 +33,7 @@ class Named(NamedTuple):
 def _tables() -> Iterator[Named]:
     for bug in stack_bugs.BUGS:
         if bug.seed is not None:
-            yield Named(bug.name, bug.seed, ranked_seeds.ranked(bug.needs), partial(test_stack.find, bug))
+            yield Named(bug.name, bug.seed, ranked_seeds.lazily(bug.needs), partial(test_stack.find, bug))
     for name, (seed, _) in test_appointed.BUGS.items():
         yield Named(f"appointed, {name}", seed, itertools.count(), partial(test_appointed.find, name))
     for rule, seed in test_elections.FOUND_BY.items():

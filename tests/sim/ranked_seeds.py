@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from chaos.sim.plan import RunPlan, draw_stack_plan
@@ -35,12 +35,21 @@ def ranked(needs: str = "") -> tuple[int, ...]:
         needs: kinds of faults, and fields of the plan or of its group that must not be empty; words.
     """
     by_size: dict[int, list[tuple[float, int]]] = {}
-    for seed in range(_DRAWN):
-        plan = draw_stack_plan(seed)
+    for plan in _plans():
         if promise := _promise(plan, needs.split()):
-            by_size.setdefault(len(plan.group.names), []).append((-promise, seed))
+            by_size.setdefault(len(plan.group.names), []).append((-promise, plan.seed))
     rows = itertools.zip_longest(*(sorted(seeds) for seeds in by_size.values()))
     return tuple(one[1] for row in rows for one in row if one is not None)
+
+
+@functools.cache
+def _plans() -> tuple[RunPlan, ...]:
+    return tuple(map(draw_stack_plan, range(_DRAWN)))
+
+
+def lazily(needs: str = "") -> Iterator[int]:
+    """Yield the seeds of `ranked`, whose plans are drawn only if they are needed: that takes some seconds."""
+    yield from ranked(needs)
 
 
 def _promise(plan: RunPlan, needs: list[str]) -> float:

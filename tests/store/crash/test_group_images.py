@@ -15,7 +15,7 @@ from chaos.crash.campaign import Effort, Tally
 from chaos.crash.group import run_group_seed
 from chaos.sim.errors import Violation
 from tests.sim import stack_bugs
-from tests.sim.ranked_seeds import first_that_finds, ranked
+from tests.sim.ranked_seeds import first_that_finds, lazily
 
 BUGS = [
     (stack_bugs.flush_is_not_awaited, 1, 1, "R6"),
@@ -50,7 +50,7 @@ def test_a_planted_bug_is_found_in_an_image(bug: Callable[[], Any], seed: int, i
 
 def candidates() -> Iterator[tuple[int, None]]:
     """Where the named image misses the bug: all images of the most promising seeds."""
-    return ((seed, None) for seed in ranked())
+    return ((seed, None) for seed in lazily())
 
 
 def find(bug: Callable[[], Any], code: str, where: tuple[int, int | None]) -> str:
