@@ -8,13 +8,16 @@ import asyncio
 import contextlib
 import time
 from functools import cache
+from random import Random
 from typing import Any, Final
 
 import orjson
 
 from chaos.sim.errors import SafetyViolation
+from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.callers import Caller
 from chaos.sim.stack.clients import QUEUES
+from chaos.sim.stack.sockets import Sockets
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
@@ -35,8 +38,11 @@ _MOVED: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_M
 class Administrator(Caller):
     """One of them. It asks the leader, as far as it knows one."""
 
-    _count = 0
     _has_set_a_policy = False
+
+    def __init__(self, cluster: Any, accounts: CommittedLog, sockets: Sockets, name: str, dice: Random) -> None:
+        super().__init__(cluster, accounts, sockets, name, dice)
+        self._count = cluster.clock.now_us  # of its groups: those of an image have some from the run before it
 
     def ask_each(self) -> dict[str, None]:
         """Move a group for each member, whose pulls that member must answer with the move, or send to the leader.

@@ -20,9 +20,9 @@ from tests.sim.ranked_seeds import first_that_finds, lazily
 BUGS = [
     (stack_bugs.flush_is_not_awaited, 1, 1, "R6"),
     (stack_bugs.sync_covers_what_came_while_it_ran, 1281, 11, "R6"),
-    (stack_bugs.folder_of_term_and_vote_is_not_synced, 0, 16, "R21"),  # entries above the term that is left are damage
-    (stack_bugs.undecided_removals_are_no_matter, 0, 1, "R16"),
-    (stack_bugs.units_of_removed_topics_stay, 0, 16, "R20"),
+    (stack_bugs.folder_of_term_and_vote_is_not_synced, 18, 6, "R3"),
+    (stack_bugs.undecided_removals_are_no_matter, 0, 10, "R16"),
+    (stack_bugs.units_of_removed_topics_stay, 37, 10, "R20"),
 ]
 
 SEARCHED = 8
@@ -39,6 +39,15 @@ def test_a_group_starts_from_every_image_of_one_moment_with_all_that_was_acknowl
     run_group_seed(1, Effort(torn_per_moment=1), tally, moments=2)
     assert not tally.verdicts, tally.verdicts[0]
     assert tally.per_chooser == {"killed": 2, "synced": 2, "names": 2, "mixed": 2}
+
+
+@pytest.mark.sim
+def test_administrators_of_a_group_that_goes_on_from_an_image_make_groups_of_their_own() -> None:
+    """Another group of a name that the run before had used was taken for the one that it had moved."""
+    tally = Tally()
+    run_group_seed(6299623, Effort(), tally, 9)
+    assert not tally.verdicts, tally.verdicts[0]
+    assert tally.images == 1
 
 
 @pytest.mark.sim
