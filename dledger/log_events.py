@@ -115,9 +115,9 @@ class LogEvents:
             listener.on_truncated(self._log.max_position)
 
     def on_reset(self, first_index: int, start_position: int) -> None:
-        """Handle an install: the log starts again behind everything that was confirmed here."""
+        """Handle an install: the log begins behind everything that was confirmed here."""
         _log.warning(
-            "this log ends before the leader's oldest file: it starts anew with entry %d at position %d",
+            "the leader has deleted entries that this log lacks: it now begins with entry %d at position %d",
             first_index,
             start_position,
         )

@@ -177,6 +177,10 @@ class RaftNode:
         """Handle the removal of the log's oldest entries. Call it right after the removal, before any other method."""
         self.raft.trimmed()
 
+    def on_no_copy(self, peer: str, index: int) -> None:
+        """Handle a member's answer that it has no sound copy of the entry `index`, which is damaged here."""
+        self.raft.no_copy(peer, index)
+
     def needed_index(self) -> int | None:
         """The first entry that a reachable member still has to be sent; None while this node does not lead."""
         return self.raft.needed_index()
@@ -314,7 +318,7 @@ class RaftNode:
             _InstallWaitsError: the disk has no room now.
         """
         try:
-            self._log.begin_install(write.first_index, write.start_position, write.prev_term)
+            self._log.begin_install(write.first_index, write.start_position, write.prev_term, keep=write.keep)
             self._machine.restore(write.state)
             self._log.finish_install()
         except (DiskFullError, AllocationPendingError) as error:
@@ -323,6 +327,8 @@ class RaftNode:
             if error.errno in NO_ROOM:
                 raise _InstallWaitsError from error
             raise
+        self.raft.durable(self._log.durable_index)
+        self._is_due = True
         self._listener.on_reset(write.first_index, write.start_position)
 
     def _retry(self, ready: Ready, now_ms: int) -> None:

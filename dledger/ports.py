@@ -49,6 +49,10 @@ class EntryStore(Protocol):
         """Last entry that a completed flush of this generation covers, in both flush modes; at most `last_index`."""
 
     @property
+    def damaged_index(self) -> int | None:
+        """First entry that was found damaged when the log was opened and is not repaired; `durable_index` is below."""
+
+    @property
     def generation(self) -> int:
         """Number of truncations and installs since the log was opened."""
 
@@ -80,8 +84,10 @@ class EntryStore(Protocol):
         same reason.
         """
 
-    def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
+    def begin_install(self, first_index: int, start_position: int, prev_term: int, *, keep: bool = False) -> None:
         """Drop everything; the next entry is `first_index` at `start_position`. Durable on return.
+
+        With `keep`, of a log that holds the entry before `first_index`, drop only the entries below `first_index`.
 
         If the process ends before `finish_install`, the next start finds an empty log and `HardStateStore.load` returns
         `recovering`. It may be called again after it, `StateMachine.restore` or `finish_install` has raised an error.

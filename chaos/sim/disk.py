@@ -175,6 +175,10 @@ class SimLog:
         return self._disk.durable_index
 
     @property
+    def damaged_index(self) -> int | None:
+        return None
+
+    @property
     def generation(self) -> int:
         return self._generation
 
@@ -228,7 +232,8 @@ class SimLog:
         self._generation += 1
         self._disk.truncate_after(last_index)
 
-    def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
+    def begin_install(self, first_index: int, start_position: int, prev_term: int, *, keep: bool = False) -> None:
+        assert not keep, "no entry is damaged here"
         assert start_position == position_of(first_index), (first_index, start_position)
         self._generation += 1
         self._disk.reset(first_index, prev_term, self.base_chain(first_index - 1))

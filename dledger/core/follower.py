@@ -34,16 +34,20 @@ class Follower:
         waited_ms: when its last notice arrived that its loop is busy and that this node has to wait for.
         recover_target: index up to which the log must be held and counted before this node is sound again; `NO_INDEX`
             before the leader has sent it. A node that forgot its votes must also have heard every other member.
+        missed_index: damaged entry of which the leader has no copy; as long as it is damaged, this log is told to end
+            before it, so that a leader that has deleted the entry sends an install. `NO_INDEX` for none.
     """
 
     __slots__ = (
         "_pending",
         "_state",
         "_state_in",
+        "_told_sequence",
         "heard_ms",
         "leader_commit",
         "leader_id",
         "matched_index",
+        "missed_index",
         "recover_target",
         "waited_ms",
     )
@@ -53,7 +57,8 @@ class Follower:
         self.leader_id = leader_id
         self.leader_commit = self.matched_index = NO_INDEX
         self.heard_ms = self.waited_ms = state.now_ms
-        self.recover_target = NO_INDEX
+        self.recover_target = self.missed_index = NO_INDEX
+        self._told_sequence = 0
         self._pending: AppendRequest | None = None
         self._state_in: StateIn | None = None
 
@@ -70,6 +75,9 @@ class Follower:
         self.leader_commit = max(self.leader_commit, request.commit_index)
         if not self._is_consistent(request):
             self._reject(request)
+            return
+        if self.missed_index != NO_INDEX and self.missed_index == state.source.damaged_index:
+            self._tell_missed(request)
             return
         matched = request.prev_index
         if request.span is not None:
@@ -97,7 +105,8 @@ class Follower:
         """Replace the log by one that starts where the leader's does, unless it already reaches that far.
 
         The state arrives in parts, which are collected; the log is replaced when the last one is there. A log that
-        reaches that far must be equal up to there to be kept.
+        reaches that far must be equal up to there to be kept. If it is, but has a damaged entry that the leader has
+        deleted, it drops the entries that the leader's log has no more, and keeps those that this node acknowledged.
 
         Returns:
             False: the log reaches that far, so the request is late, and only answered.
@@ -105,21 +114,32 @@ class Follower:
         state = self._state
         known = max(state.commit_index, self.matched_index)
         last_missing = request.first_index - 1
-        if last_missing > known and state.terms.holds(last_missing, request.prev_term):
+        reaches = state.terms.holds(last_missing, request.prev_term)
+        if last_missing > known and reaches:
             known = last_missing
-        is_needed = last_missing > known
+        damaged_index = state.source.damaged_index
+        is_damaged = reaches and damaged_index is not None and damaged_index <= last_missing
+        is_needed = is_damaged or last_missing > known
         if is_needed:
             whole = self._take_part(request)
             if whole is None:
                 return True
-            state.writes.append(ResetLog(request.first_index, request.start_position, request.prev_term, whole))
-            state.terms.reset(request.first_index, request.prev_term)
-            state.durable_index = known = last_missing
-            state.commit_to(known)
-            self._pending = None
+            self._begin_at(request, whole, keep=is_damaged and state.terms.last_index > last_missing)
+            known = last_missing
         self.matched_index = max(self.matched_index, known)
         state.send(request.leader_id, InstallResponse(state.term, is_needed, known, request.sequence, state.recovering))
         return is_needed
+
+    def _begin_at(self, request: InstallRequest, whole: bytes, *, keep: bool) -> None:
+        state, first_index, prev_term = self._state, request.first_index, request.prev_term
+        state.writes.append(ResetLog(first_index, request.start_position, prev_term, whole, keep))
+        if keep:
+            state.terms.trim(first_index, prev_term)
+        else:
+            state.terms.reset(first_index, prev_term)
+            self._pending = None
+        state.durable_index = first_index - 1
+        state.commit_to(first_index - 1)
 
     def _take_part(self, request: InstallRequest) -> bytes | None:
         """Add a part; return the whole state if it was the last one, else ask for the next part and return None."""
@@ -188,6 +208,12 @@ class Follower:
     def _reject(self, request: AppendRequest) -> None:
         state = self._state
         state.answer_append(request.leader_id, request, None, state.terms.runs_from(state.commit_index))
+
+    def _tell_missed(self, request: AppendRequest) -> None:
+        # once a round: a leader that has the entry, but cannot read it, would send it again at once
+        if request.sequence > self._told_sequence:
+            self._told_sequence = request.sequence
+            self._state.answer_append(request.leader_id, request, None, last_index=self.missed_index - 1)
 
     def _recover(self) -> None:
         state, target = self._state, self.recover_target

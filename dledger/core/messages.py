@@ -144,7 +144,8 @@ class AppendResponse:
 
     Not accepted: `prev_index` (echoed) did not match. `received_index` is then this log's last index, and `term_runs`
     its newest runs, at most `TERM_RUNS_MAX`, oldest first, down to the run that holds its commit index if they fit.
-    From these the leader finds where the logs part without another round trip.
+    From these the leader finds where the logs part without another round trip. Or this log has a damaged entry of which
+    the leader has no copy: `received_index` is then the one before it, and there are no runs.
     """
 
     term: int

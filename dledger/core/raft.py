@@ -207,6 +207,11 @@ class Raft:
             if len(self._joined) + 1 >= needed:
                 self.member.clock.hasten(self.settings.heartbeat_ms, without=None)
 
+    def no_copy(self, peer: str, index: int) -> None:
+        """A member has no sound copy of the entry `index`, which is damaged here."""
+        if self.member.role is RaftRole.FOLLOWER and self.member.follower.leader_id == peer:
+            self.member.follower.missed_index = index
+
     # -- inputs: the disk
 
     def persisted(self, hard_state: HardState) -> None:

@@ -38,12 +38,16 @@ class TruncateAfter:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Drop everything, start again at `first_index` and restore the state machine from `state`, as one step."""
+    """Start the log at `first_index` and restore the state machine from `state`, as one step.
+
+    Everything is dropped; with `keep` only the entries below `first_index`.
+    """
 
     first_index: int
     start_position: int
     prev_term: int
     state: bytes
+    keep: bool = False
 
 
 Write = TermStart | AppendSpan | TruncateAfter | ResetLog

@@ -27,6 +27,8 @@ class LogSource(Protocol):
     @property
     def durable_index(self) -> int: ...
     @property
+    def damaged_index(self) -> int | None: ...
+    @property
     def term_runs(self) -> Sequence[TermRun]: ...
     def read(self, first_index: int, size_limit_bytes: int) -> Span | None: ...
 
@@ -151,10 +153,19 @@ class NodeState:
         return not self.unheard
 
     def answer_append(
-        self, peer: str, request: AppendRequest, matched_index: int | None, runs: tuple[TermRun, ...] = ()
+        self,
+        peer: str,
+        request: AppendRequest,
+        matched_index: int | None,
+        runs: tuple[TermRun, ...] = (),
+        last_index: int | None = None,
     ) -> None:
-        """Accept an append request up to `matched_index`; None: reject it, with this log's newest `runs`."""
-        received_index = self.terms.last_index if matched_index is None else matched_index
+        """Accept an append request up to `matched_index`; None: reject it, with this log's newest `runs`.
+
+        `last_index`: where the rejecting log is to end for the leader; None: where it does end.
+        """
+        last_index = self.terms.last_index if last_index is None else last_index
+        received_index = last_index if matched_index is None else matched_index
         self.send(
             peer,
             AppendResponse(

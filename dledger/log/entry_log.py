@@ -113,8 +113,12 @@ class EntryLog:
     @property
     def durable_index(self) -> int:
         """Newest entry that a flush covers. A damaged entry, and all entries after it, do not count as held."""
-        damaged = self.integrity.first_blocking
+        damaged = self.damaged_index
         return self._flushed_index if damaged is None else min(self._flushed_index, damaged - 1)
+
+    @property
+    def damaged_index(self) -> int | None:
+        return self.integrity.first_blocking
 
     @property
     def flushed_index(self) -> int:
@@ -282,11 +286,12 @@ class EntryLog:
         if self._flushed_index < last_index:
             self._marks.append((end, last_index))
 
-    def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
+    def begin_install(self, first_index: int, start_position: int, prev_term: int, *, keep: bool = False) -> None:
         """Drop everything; the next entry is `first_index` at `start_position`. Durable on return.
 
-        Until `finish_install` a start of this directory drops what it finds and reports it in `OpenedLog`. May be
-        called again when it, or a step between the two, has failed.
+        With `keep` only the entries below `first_index` are dropped. Until `finish_install` a start of this directory
+        drops what it finds and reports it in `OpenedLog`. May be called again when it, or a step between the two, has
+        failed.
 
         Raises:
             DiskFullError, AllocationPendingError: no room yet.
@@ -295,6 +300,14 @@ class EntryLog:
         self._generation += 1
         self._start = LogStart(first_index, start_position, prev_term, installing=True)
         save_start(self._directory, self._start)
+        if keep:
+            self._term_runs = self._runs_from(first_index)
+            self._marks = deque(mark for mark in self._marks if mark[1] >= first_index)
+            self._flushed_index = max(self._flushed_index, first_index - 1)
+            self.integrity.forget_before(first_index)
+            self.data.delete_before(start_position)
+            self.units.delete_before(first_index)
+            return
         self.data.reset_to(start_position)
         self.units.reset(first_index)
         self.integrity.forget_after(-1)
@@ -330,14 +343,13 @@ class EntryLog:
         kept = self.data.files[len(doomed)]
         first = read_header(kept.view, 0).entry_index
         prev_term = self.term_at(first - 1)
-        run = self._run_of(first)
         start = LogStart(first, kept.start_offset, prev_term)
         try:
             save_start(self._directory, start)
         except DiskFullError as error:
             _log.warning("old files are deleted although the log's new start could not be saved: %s", error)
         self._start = start
-        self._term_runs = [TermRun(self._term_runs[run].term, first), *self._term_runs[run + 1 :]]
+        self._term_runs = self._runs_from(first)
         self.integrity.forget_before(first)
         return DroppedFiles(self.data.take_before(kept.start_offset), self.units.take_before(first))
 
@@ -350,6 +362,11 @@ class EntryLog:
         """Close the files without flushing them; the flusher does that."""
         self.data.close()
         self.units.close()
+
+    def _runs_from(self, first_index: int) -> list[TermRun]:
+        """Return the runs of the entries from `first_index` on, of which there is at least one."""
+        run = self._run_of(first_index)
+        return [TermRun(self._term_runs[run].term, first_index), *self._term_runs[run + 1 :]]
 
     def _run_of(self, index: int) -> int:
         """Return the index in `term_runs` of the run that holds the entry `index`."""

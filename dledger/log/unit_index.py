@@ -107,6 +107,10 @@ class UnitIndex:
         """Remove and return the files that hold only units below `first_index`, never the last one."""
         return self._queue.take_before(first_index * INDEX_UNIT_SIZE)
 
+    def delete_before(self, first_index: int) -> None:
+        """Delete the files that hold only units below `first_index`, never the last one."""
+        self._queue.delete_before(first_index * INDEX_UNIT_SIZE)
+
     def unsynced(self) -> list[MappedFile]:
         """Files with units that may not be durable."""
         return self._queue.unflushed(self._queue.flushed_offset, self._queue.max_offset)

@@ -60,7 +60,10 @@ class PeerInbox:
         if isinstance(message, CopyRequest):
             self._copies.on_request(peer_id, message)
         elif isinstance(message, CopyResponse):
-            self._copies.on_response(peer_id, message)
+            if message.entry:
+                self._copies.on_response(peer_id, message)
+            else:
+                self._node.on_no_copy(peer_id, message.index)
         else:
             if type(message) is AppendRequest and message.span is not None:
                 try:

@@ -315,6 +315,33 @@ def test_an_install_starts_anew_and_survives_a_restart(entry_log: LogOpener) -> 
     assert bodies_of(target) == bodies_of(source)
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_an_install_that_keeps_entries_drops_those_before_and_a_damage_among_them(
+    entry_log: LogOpener, tmp_path: Path, is_finished: bool
+) -> None:
+    source, log = entry_log("source"), entry_log("target")
+    fill(source, 40)
+    delete_before(source, 2 * 4096)
+    fill(log, 40)
+    position = log.units[3][0]
+    save_checkpoint(tmp_path / "target", CommitCheckpoint(30, 40, 0))
+    log.close()
+    path = tmp_path / "target" / "data" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[position + 200] ^= 1
+    path.write_bytes(content)
+    log = entry_log("target")
+    assert (log.damaged_index, log.durable_index) == (3, 2)
+    log.begin_install(source.first_index, source.first_position, source.prev_term, keep=True)
+    assert (log.damaged_index, log.durable_index, log.data.min_offset) == (None, 39, source.first_position)
+    if is_finished:
+        log.finish_install()
+    log.close()
+    log = entry_log("target")
+    assert (log.first_index, log.last_index) == ((source.first_index, 39) if is_finished else (0, -1))
+    assert bodies_of(log) == (bodies_of(source) if is_finished else [])
+
+
 @pytest.mark.parametrize("at", ["reset_to", "roll"])
 def test_an_unfinished_install_leaves_an_empty_log(
     entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch, at: str

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from dledger.errors import RaftConfigError, WrongDirectoryError
 from dledger.log.entry import HEADER_SIZE
 from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.raft_files import open_files
+from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError, StoreLockedError
 from store.files.mapped_file import MappedFile
@@ -456,3 +458,35 @@ def test_a_hard_state_is_read_as_it_was_written(tmp_path: Path, state: HardState
 def test_a_recovering_node_of_an_older_version_is_taken_to_have_forgotten_its_votes(tmp_path: Path) -> None:
     (tmp_path / "currterm").write_text("voteLeader=\ncurrTerm=2\nrecovering=true\n")
     assert read_hard_state(tmp_path) == HardState(2, "", recovering=True, forgot_votes=True)
+
+
+async def test_a_member_whose_damaged_entry_all_others_deleted_is_installed_anew(raft_cluster: Make) -> None:
+    cluster = raft_cluster(append_timeout_ms=60_000)
+    leader, (follower, other) = await filled(cluster)
+    offset, _ = list(cluster.logs[follower].walk(0, 10**9))[5]
+    for i in range(12):
+        await cluster.append(leader, b"%03d" % i + bytes(3000))
+    await cluster.caught_up()
+    await cluster.stop(follower)
+    damage(data_file(cluster, follower), offset + 10, lambda raw: raw.__setitem__(0, raw[0] ^ 1))
+    (cluster.root / follower / f"dledger-{follower}" / "checkpoint").unlink()
+    cluster.machines[leader].state = cluster.machines[other].state = b"topics"
+    for log in (cluster.logs[leader], cluster.logs[other]):
+        await until(partial(_trims, log), "a trim")
+    first_offset = cluster.logs[leader].min_offset
+    await cluster.start(follower)
+    log = cluster.logs[follower]
+    await until(lambda: log.min_offset == first_offset, "installed")
+    assert cluster.machines[follower].state == b"topics" and not log.damages
+    for _ in range(2):
+        await cluster.caught_up()
+        await cluster.sound()
+        leader = await cluster.elected()
+        assert cluster.data(follower) == cluster.data(leader) and cluster.bodies(follower) == cluster.bodies(leader)
+        if other in cluster.logs:
+            await cluster.stop(other)  # from here on each commit needs the one that was damaged
+            assert isinstance(await cluster.append(await cluster.elected(), b"goes on"), AppendReceipt)
+
+
+def _trims(log: RaftLog) -> bool:
+    return log.trim(log.confirm_offset) > 0

@@ -156,9 +156,11 @@ def writable_with_entries_undecided(self: Leader) -> None:
     """A hand-over given up makes the leader writable at once, whatever of its log still waits for a quorum."""
 
 
-def install_without_a_mark(self: SimLog, first_index: int, start_position: int, prev_term: int) -> None:
+def install_without_a_mark(
+    self: SimLog, first_index: int, start_position: int, prev_term: int, *, keep: bool = False
+) -> None:
     """The log is reset durably, the tables are not there yet, and a restart does not know."""
-    begin_install(self, first_index, start_position, prev_term)
+    begin_install(self, first_index, start_position, prev_term, keep=keep)
     self.finish_install()
 
 

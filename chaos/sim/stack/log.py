@@ -96,9 +96,13 @@ class WatchedLog(EntryLog):
             super().truncate_after(last_index)
             self._owner.files.truncate_after(last_index)
 
-    def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
-        super().begin_install(first_index, start_position, prev_term)
-        self._owner.was_reset(first_index, prev_term)
+    def begin_install(self, first_index: int, start_position: int, prev_term: int, *, keep: bool = False) -> None:
+        super().begin_install(first_index, start_position, prev_term, keep=keep)
+        if keep:
+            self._owner.files.trim(first_index)
+            self._owner.mark("damaged entry dropped by install")
+        else:
+            self._owner.was_reset(first_index, prev_term)
 
     def take_before(self, position: int) -> DroppedFiles | None:
         taken = super().take_before(position)

@@ -50,6 +50,7 @@ class MemorySource:
     first_index = 0
     first_position = 0
     prev_term = NO_TERM
+    damaged_index: int | None = None
 
     @property
     def last_index(self) -> int:

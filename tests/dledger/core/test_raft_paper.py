@@ -413,6 +413,50 @@ def test_an_install_of_what_is_held_already_changes_nothing() -> None:
     assert raft.state.terms.last_index == 2 and raft.member.ignored_count == 1
 
 
+@pytest.mark.parametrize(("damaged_index", "is_kept"), [(2, True), (4, False), (None, False)])
+def test_only_a_log_with_a_damaged_entry_below_drops_what_the_leader_deleted(
+    damaged_index: int | None, is_kept: bool
+) -> None:
+    """Section 5.1: what is deleted cannot be sent again; what was acknowledged behind it stays."""
+    raft = make_raft([1, 1, 1, 1, 1, 1], commit_index=5)
+    source = raft.state.source
+    assert isinstance(source, MemorySource)
+    source.damaged_index = damaged_index
+    if damaged_index is not None:
+        raft.state.durable_index = damaged_index - 1
+    raft.step("n2", InstallRequest(1, "n2", 4, 64, 1, 1, 5, 0, b"state", 1))
+    ready = raft.ready()
+    assert ready is not None and ready.writes == ([ResetLog(4, 64, 1, b"state", keep=True)] if is_kept else [])
+    terms = raft.state.terms
+    assert (terms.first_index, terms.last_index, raft.state.commit_index) == (4 if is_kept else 0, 5, 5)
+    assert raft.member.ignored_count == (not is_kept)
+
+
+def test_a_member_whose_leader_has_no_copy_of_its_damaged_entry_says_that_its_log_ends_before() -> None:
+    """Section 5.1: so the leader sees that it has deleted what comes next, and does not count what lies behind."""
+    raft = make_raft([1, 1, 1, 1], commit_index=3)
+    source = raft.state.source
+    assert isinstance(source, MemorySource)
+    source.damaged_index, raft.state.durable_index = 2, 1
+
+    def answer(sequence: int = 1) -> tuple[bool, int, int]:
+        raft.step("n2", AppendRequest(1, "n2", 3, 1, None, 3, NO_INDEX, sequence))
+        [found] = answers(save(raft), AppendResponse)
+        assert isinstance(found, AppendResponse)
+        return found.accepted, found.received_index, found.durable_index
+
+    assert answer() == (True, 3, 1)
+    raft.no_copy("n3", 2)
+    assert answer() == (True, 3, 1), "another member has no copy; the leader may have one"
+    raft.no_copy("n2", 2)
+    assert answer() == (False, 1, 1)
+    raft.step("n2", append(1, (1, 1), entries=(1, 2, 3)))
+    assert not answers(save(raft), AppendResponse), "once in a round"
+    assert answer(sequence=2) == (False, 1, 1)
+    source.damaged_index = None
+    assert answer() == (True, 3, 1), "repaired with a copy of the third member"
+
+
 def test_a_leader_without_a_quorum_steps_down() -> None:
     """Section 6.2: if an election time-out elapses without a round of heartbeats to a majority."""
     raft = make_raft()
