@@ -10,6 +10,7 @@ when that is dead.
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import math
 import weakref
 from asyncio import events
@@ -207,7 +208,14 @@ class SimLoop:
 
 
 def _unwind(main: Any) -> None:
-    """End a coroutine of a dead process now, rather than whenever the garbage collector comes to it."""
+    """End a coroutine of a dead process now, rather than whenever the garbage collector comes to it.
+
+    One that has not begun has not taken over the coroutines that it was given.
+    """
+    frame = getattr(main, "cr_frame", None)
+    if frame is not None and inspect.getcoroutinestate(main) == inspect.CORO_CREATED:
+        for given in [value for value in frame.f_locals.values() if inspect.iscoroutine(value)]:
+            _unwind(given)
     for _ in range(_UNWOUND_MAX):
         try:
             main.close()
