@@ -61,7 +61,8 @@ def test_a_crash_of_the_core_exits_12(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_ctrl_c_ends_a_range_before_its_seeds_do_and_leaves_no_files(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from chaos.sim import pool; from chaos.sim.__main__ import main;"
+        "import signal; from pathlib import Path; from chaos.sim import pool; from chaos.sim.__main__ import main;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a background job ignores it
         f"pool.memory_directory = lambda: Path({str(tmp_path)!r});"
         "main(['--stack', '--seeds', '1:1000', '--jobs', '2'])"
     )
