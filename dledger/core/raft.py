@@ -209,8 +209,9 @@ class Raft:
 
     def no_copy(self, peer: str, index: int) -> None:
         """A member has no sound copy of the entry `index`, which is damaged here."""
-        if self.member.role is RaftRole.FOLLOWER and self.member.follower.leader_id == peer:
-            self.member.follower.missed_index = index
+        follower, is_first = self.member.follower, index == self.state.source.damaged_index
+        if is_first and self.member.role is RaftRole.FOLLOWER and follower.leader_id == peer:
+            follower.missed_index = index
 
     # -- inputs: the disk
 

@@ -463,12 +463,14 @@ def test_a_recovering_node_of_an_older_version_is_taken_to_have_forgotten_its_vo
 async def test_a_member_whose_damaged_entry_all_others_deleted_is_installed_anew(raft_cluster: Make) -> None:
     cluster = raft_cluster(append_timeout_ms=60_000)
     leader, (follower, other) = await filled(cluster)
-    offset, _ = list(cluster.logs[follower].walk(0, 10**9))[5]
+    places = list(cluster.logs[follower].walk(0, 10**9))
+    offsets = [places[number][0] for number in (5, 7)]
     for i in range(12):
         await cluster.append(leader, b"%03d" % i + bytes(3000))
     await cluster.caught_up()
     await cluster.stop(follower)
-    damage(data_file(cluster, follower), offset + 10, lambda raw: raw.__setitem__(0, raw[0] ^ 1))
+    for offset in offsets:
+        damage(data_file(cluster, follower), offset + 10, lambda raw: raw.__setitem__(0, raw[0] ^ 1))
     (cluster.root / follower / f"dledger-{follower}" / "checkpoint").unlink()
     cluster.machines[leader].state = cluster.machines[other].state = b"topics"
     for log in (cluster.logs[leader], cluster.logs[other]):

@@ -449,6 +449,7 @@ def test_a_member_whose_leader_has_no_copy_of_its_damaged_entry_says_that_its_lo
     raft.no_copy("n3", 2)
     assert answer() == (True, 3, 1), "another member has no copy; the leader may have one"
     raft.no_copy("n2", 2)
+    raft.no_copy("n2", 3)  # damaged, too
     assert answer() == (False, 1, 1)
     raft.step("n2", append(1, (1, 1), entries=(1, 2, 3)))
     assert not answers(save(raft), AppendResponse), "once in a round"
