@@ -134,23 +134,28 @@ class MappedFile(FileMapping):
         """Write what a sync has left unwritten behind `start`, see `disk.unwritten_parts`, past the page cache.
 
         What the disk has not is only in the page cache, which drops whole folios for such a write: so all of a folio is
-        read before.
+        read before. Folios whose unwritten parts are zeros need no write, and what else they hold is not read.
 
         Raises:
             DiskFullError, DiskFailedError, DiskReadError: it is not on the disk.
         """
-        parts = list(unwritten_parts(self._descriptor(), start & -mmap.PAGESIZE, self.write_position))
-        blocks = {at for begin, end in parts for at in range(begin // _FOLIO_BYTES_MAX, -(-end // _FOLIO_BYTES_MAX))}
         limit = self.size_bytes & -mmap.PAGESIZE
-        for low in sorted(block * _FOLIO_BYTES_MAX for block in blocks):
+        parts = list(unwritten_parts(self._descriptor(), start & -mmap.PAGESIZE, min(self.write_position, limit)))
+        folios = {at for begin, end in parts for at in range(begin // _FOLIO_BYTES_MAX, -(-end // _FOLIO_BYTES_MAX))}
+        for low in sorted(folio * _FOLIO_BYTES_MAX for folio in folios):
             high = min(low + _FOLIO_BYTES_MAX, limit)
-            self.ensure_readable(low, high)
-            content = bytes(self.view[low:high])
-            is_zero = not any(content[begin - low : end - low].strip(b"\0") for begin, end in _within(parts, low, high))
-            if not is_zero and not write_past_cache(self.path, content, low):
-                raise DiskFailedError(self.path, f"some bytes behind {low} are not written by a sync")
-        if blocks:
+            if any(self._has_data(max(begin, low), min(end, high)) for begin, end in parts):
+                self.ensure_readable(low, high)
+                if not write_past_cache(self.path, bytes(self.view[low:high]), low):
+                    raise DiskFailedError(self.path, f"some bytes behind {low} are not written by a sync")
+        if folios:
             self.forget_known()
+
+    def _has_data(self, start: int, end: int) -> bool:
+        if start >= end:
+            return False
+        self.ensure_readable(start, end)
+        return bool(bytes(self.view[start:end]).strip(b"\0"))
 
     def fill(self) -> None:
         """Set `write_position` to the end of the file, which takes no more records."""
@@ -222,8 +227,3 @@ class MappedFile(FileMapping):
         zeros = memoryview(bytes(min(_CLEAR_BY_HAND_BYTES, max(end - start, 0))))
         for position in range(start, end, _CLEAR_BY_HAND_BYTES):
             write_at(self._descriptor(), self.path, zeros[: end - position], position)
-
-
-def _within(parts: list[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
-    """Return what lies in `[low, high)` of the parts `[begin, end)`."""
-    return [(max(begin, low), min(end, high)) for begin, end in parts if begin < high and low < end]

@@ -142,6 +142,18 @@ async def test_what_a_failed_write_back_left_out_is_on_the_disk_after_the_next_s
         assert body in file.read()
 
 
+def test_a_bad_page_beside_what_was_never_written_does_not_hinder_a_start(make_disk: MakeDisk) -> None:
+    """The end of a full file of a Raft log is never written: its filler is a few bytes."""
+    disk = make_disk(40 * MEBIBYTE)
+    file = MappedFile(disk.mount / file_name(0), 0, FILE_SIZE)
+    file.write(memoryview(os.urandom(MEBIBYTE)))
+    file.fill()
+    file.sync()
+    assert disk.lose_end_of(file.path) < MEBIBYTE
+    file.write_unwritten(0)
+    file.close()
+
+
 @pytest.mark.skipif(not Path("/dev/mapper/control").exists(), reason="this kernel has no device mapper")
 def test_a_device_mapper_s_error_target_is_met_like_any_bad_disk(make_disk: MakeDisk) -> None:
     disk = make_disk(40 * MEBIBYTE)
