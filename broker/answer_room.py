@@ -1,7 +1,8 @@
 """Requests that read messages wait while there is no room for their answers: each may have up to 16 MiB.
 
     request --- room -----> served now
-            '-- no room --> waits: a turn of its connection comes again and again, and it is served when there is room
+            '-- no room --> waits: a turn of its connection comes again and again, and it is served when there is room,
+                            or when a further request of the connection comes, which then waits instead
 
 There is none while enough was handed over in this turn of the loop, or while the peer, or all together, leave too much
 unread (`Connection.is_full`). Held pulls have the same rule of their own (`broker/pull/held_pulls.py`).
@@ -28,7 +29,12 @@ class AnswerRoom:
 
     Args:
         later: calls a function after a number of seconds.
+
+    Attributes:
+        serve_late: serves a request that has waited, and answers its errors: `BrokerRequestHandler.serve_late`.
     """
+
+    serve_late: Callable[[Serve, Connection, Command], None]
 
     def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:
         self._later = later
@@ -48,6 +54,10 @@ class AnswerRoom:
         def serve_in_room(connection: Connection, command: Command) -> None:
             if connection.is_full:
                 self._wait(connection, command, serve)
+            elif connection in self._waiting:
+                requests = self._waiting[connection]
+                requests.append((command, serve))
+                self._serve_first(connection, requests)
             else:
                 serve(connection, command)
 
@@ -74,7 +84,7 @@ class AnswerRoom:
             if not connection.is_full:
                 served += 1
                 self._count -= 1
-                _serve(connection, *requests.popleft())
+                self._serve_first(connection, requests)
             if requests:
                 self._waiting[connection] = requests
             if time_slice.is_over():
@@ -82,9 +92,6 @@ class AnswerRoom:
         if self._waiting:
             self._later(0.0 if served else _REST_S, self._serve_some)
 
-
-def _serve(connection: Connection, command: Command, serve: Serve) -> None:
-    try:
-        serve(connection, command)
-    except Exception as error:
-        connection.fail(command, error)
+    def _serve_first(self, connection: Connection, requests: deque[tuple[Command, Serve]]) -> None:
+        command, serve = requests.popleft()
+        self.serve_late(serve, connection, command)

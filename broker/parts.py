@@ -80,6 +80,7 @@ class Parts:
             context.appender,
             self.quotas,
         )
+        context.room.serve_late = self.handler.serve_late
         self.acting = acting = ActingSubsystem(context, delay.deliveries, self.transactions.service.first_left)
         self.passing = PassingSubsystem(
             context, groups.clients, groups.shared_locks, self.handler, groups.answer_group, acting.stand_back

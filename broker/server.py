@@ -99,10 +99,14 @@ class BrokerRequestHandler:
         self._table = self._served | self._diverted
 
     def serve_again(self, connection: Connection, command: Command) -> None:
-        """Serve a request that was diverted, now or later; a refusal is answered here. It was checked before."""
+        """Serve a request that was diverted, now or later; as `serve_late`."""
+        self.serve_late(self._served[command.code], connection, command)
+
+    def serve_late(self, serve: Serve, connection: Connection, command: Command) -> None:
+        """Serve a request that has waited. It was checked before; a refusal is answered here."""
         uncounted = self._metadata.uncounted
         try:
-            steps = self._served[command.code](connection, command)
+            steps = serve(connection, command)
             if steps is not None:
                 self._long.begin(connection, command, steps)
         except Exception as error:

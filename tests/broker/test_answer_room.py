@@ -85,10 +85,28 @@ async def test_a_request_that_fails_after_it_waited_is_answered(
     desk: Desk, client: MemoryClient, full: set[Connection]
 ) -> None:
     await with_a_message(client)
+    refusals, refused = desk.parts.handler.refusals, desk.parts.handler.refusals.total()
     full.add(client.connection)
     waiting = client.start(RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "T", "offset": "12345"})
     full.clear()
     assert (await client.answer_to(waiting)).code == ResponseCode.SYSTEM_ERROR
+    assert refusals.total() == refused + 1
+
+
+async def test_a_further_request_does_not_overtake_those_of_its_connection_that_wait(
+    desk: Desk, client: MemoryClient, full: set[Connection]
+) -> None:
+    """Otherwise a client that asks again as soon as it has read an answer starves its own requests."""
+    await with_a_message(client)
+    full.add(client.connection)
+    waiting = [client.start(*READS[0]) for _ in range(2)]
+    full.clear()
+    further = client.start(*READS[0])
+    client.take()
+    assert [opaque for opaque in (*waiting, further) if opaque in client.answers] == waiting[:1]
+    assert len(desk.parts.context.room) == 2
+    await client.answer_to(further)
+    assert waiting[1] in client.answers and len(desk.parts.context.room) == 0
 
 
 async def test_searches_by_key_are_bounded(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
