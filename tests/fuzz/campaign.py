@@ -23,11 +23,12 @@ from tests.fuzz.frames import Frames
 from tests.fuzz.nodes import NodePair, dial
 from tests.fuzz.values import Values
 from tests.java_store.wire import Wire
+from tests.limits import SLOWNESS
 
 _TRIES: Final = 3
 """A case that takes too long is run again: a node also saves its tables now and then, on nobody's request."""
 
-LIMIT_S: Final = 30.0
+LIMIT_S: Final = 30.0 * SLOWNESS
 BLOCK: Final = 50
 GROWTH_MAX_BYTES: Final[Mapping[int, int]] = {50: 48 << 20, 500: 96 << 20}
 """How much a node's own memory may grow behind that many cases, up to the next of these; tables of topics, groups and
