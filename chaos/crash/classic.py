@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import struct
 from collections import defaultdict
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -19,9 +19,8 @@ from unittest import mock
 
 from broker.state.files import write_files
 from chaos.crash.errors import DisagreeError, ImageRefusedError, InventedError, LostError
-from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, Replacing, Torn, Trimming
+from chaos.crash.ledger import Appended, Cut, Durable, Found, Item, Ledger, Replaced, Replacing, Trimming
 from chaos.crash.recorder import Recorder
-from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record
@@ -142,7 +141,9 @@ class ClassicRun:
     async def _open(self) -> None:
         self._store = await open_small(self._recorder.root, self._settings)
         self._recorder.note(Cut(self._log.max_offset))
-        self._recorder.note(Torn(frozenset(_damaged(self._log))))
+        self._recorder.note(
+            Found({at: bytes(data) for at, data in self._log.walk(self._log.min_offset, self._log.max_offset)})
+        )
         self._recorder.note(Durable(self._log.flushed_offset))
 
     async def _close(self) -> None:
@@ -234,15 +235,6 @@ class ClassicRun:
 
     def _expected(self) -> int:
         return self._log.max_offset
-
-
-def _damaged(log: CommitLog) -> Iterator[int]:
-    """Yield the offsets of the records whose body does not have its CRC."""
-    for offset, record in log.walk(log.min_offset, log.max_offset):
-        try:
-            decode_record(record)
-        except CorruptRecordError:
-            yield offset
 
 
 def _encoded(draft: QueuedDraft) -> bytes:

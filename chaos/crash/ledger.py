@@ -34,10 +34,10 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Torn:
-    """A start found these items damaged; those that need not have been durable by then may stay so."""
+class Found:
+    """A start found these records, by offset; items that need not have been durable by then may stay as they are."""
 
-    starts: frozenset[int]
+    records: dict[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Ledger:
         small: by name, what a small file may hold: durable first, None for absent.
         installs: where the log begins by each install begun so far.
         is_installing: the last of them may be unfinished.
-        torn: starts of items that a power cut has damaged, and that stay in the log.
+        torn: starts of items of which a power cut has changed any byte, and that stay in the log.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -127,8 +127,9 @@ class Ledger:
                 self.items += items
             case Durable(offset):
                 self.floor = max(self.floor, offset)
-            case Torn(starts):
-                self.torn |= {item.start for item in self.items if item.start in starts and item.end > self.floor}
+            case Found(records):
+                undecided = [item for item in self.items if item.end > self.floor and item.start in records]
+                self.torn |= {item.start for item in undecided if records[item.start] != item.data}
             case Cutting(offset):
                 self.floor = min(self.floor, offset)
             case Cut(offset):
