@@ -114,7 +114,8 @@ class Follower:
         state = self._state
         known = max(state.commit_index, self.matched_index)
         last_missing = request.first_index - 1
-        reaches = state.terms.holds(last_missing, request.prev_term)
+        is_committed = state.terms.first_index <= last_missing <= state.commit_index  # so it is the same everywhere
+        reaches = is_committed or state.terms.holds(last_missing, request.prev_term)
         if last_missing > known and reaches:
             known = last_missing
         damaged_index = state.source.damaged_index

@@ -413,20 +413,26 @@ def test_an_install_of_what_is_held_already_changes_nothing() -> None:
     assert raft.state.terms.last_index == 2 and raft.member.ignored_count == 1
 
 
-@pytest.mark.parametrize(("damaged_index", "is_kept"), [(2, True), (4, False), (None, False)])
+@pytest.mark.parametrize(
+    ("damaged_index", "prev_term", "is_kept"),
+    [(2, 1, True), (2, NO_TERM, True), (4, 1, False), (None, 1, False)],
+)
 def test_only_a_log_with_a_damaged_entry_below_drops_what_the_leader_deleted(
-    damaged_index: int | None, is_kept: bool
+    damaged_index: int | None, prev_term: int, is_kept: bool
 ) -> None:
-    """Section 5.1: what is deleted cannot be sent again; what was acknowledged behind it stays."""
+    """Section 5.1: what is deleted cannot be sent again; what was acknowledged behind it stays.
+
+    A leader whose start file was lost does not know the term before its first entry.
+    """
     raft = make_raft([1, 1, 1, 1, 1, 1], commit_index=5)
     source = raft.state.source
     assert isinstance(source, MemorySource)
     source.damaged_index = damaged_index
     if damaged_index is not None:
         raft.state.durable_index = damaged_index - 1
-    raft.step("n2", InstallRequest(1, "n2", 4, 64, 1, 1, 5, 0, b"state", 1))
+    raft.step("n2", InstallRequest(1, "n2", 4, 64, prev_term, 1, 5, 0, b"state", 1))
     ready = raft.ready()
-    assert ready is not None and ready.writes == ([ResetLog(4, 64, 1, b"state", keep=True)] if is_kept else [])
+    assert ready is not None and ready.writes == ([ResetLog(4, 64, prev_term, b"state", keep=True)] if is_kept else [])
     terms = raft.state.terms
     assert (terms.first_index, terms.last_index, raft.state.commit_index) == (4 if is_kept else 0, 5, 5)
     assert raft.member.ignored_count == (not is_kept)
