@@ -34,8 +34,9 @@ class Follower:
         waited_ms: when its last notice arrived that its loop is busy and that this node has to wait for.
         recover_target: index up to which the log must be held and counted before this node is sound again; `NO_INDEX`
             before the leader has sent it. A node that forgot its votes must also have heard every other member.
-        missed_index: damaged entry of which the leader has no copy; as long as it is damaged, this log is told to end
-            before it, so that a leader that has deleted the entry sends an install. `NO_INDEX` for none.
+        missed_index: damaged entry of which the leader has no copy; `NO_INDEX` for none. As long as it is damaged, and
+            known to be committed, this log is told to end before it, so that a leader that has deleted it sends an
+            install. If it is not committed, the leader may have another entry there, which replaces it.
     """
 
     __slots__ = (
@@ -76,7 +77,7 @@ class Follower:
         if not self._is_consistent(request):
             self._reject(request)
             return
-        if self.missed_index != NO_INDEX and self.missed_index == state.source.damaged_index:
+        if state.source.damaged_index == self.missed_index <= state.commit_index:
             self._tell_missed(request)
             return
         matched = request.prev_index

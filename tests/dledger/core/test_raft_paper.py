@@ -464,6 +464,21 @@ def test_a_member_whose_leader_has_no_copy_of_its_damaged_entry_says_that_its_lo
     assert answer() == (True, 3, 1), "repaired with a copy of the third member"
 
 
+def test_a_damaged_entry_that_the_leader_never_had_is_replaced() -> None:
+    """Section 5.1: it has no copy of it, but has deleted only what is committed."""
+    raft = make_raft([1, 1, 1, 1], commit_index=1)
+    source = raft.state.source
+    assert isinstance(source, MemorySource)
+    source.damaged_index, raft.state.durable_index = 2, 1
+    raft.step("n2", AppendRequest(2, "n2", 1, 1, None, 1, NO_INDEX, 1))
+    save(raft)
+    raft.no_copy("n2", 2)
+    raft.step("n2", append(2, (1, 1), entries=(2, 2, 2)))
+    ready = raft.ready()
+    assert ready is not None and ready.writes[0] == TruncateAfter(1)
+    assert raft.state.terms.last_term == 2
+
+
 def test_a_leader_without_a_quorum_steps_down() -> None:
     """Section 6.2: if an election time-out elapses without a round of heartbeats to a majority."""
     raft = make_raft()
