@@ -45,7 +45,6 @@ __all__ = [
 ]
 
 _CLEAR_BY_HAND_BYTES = 1 << 20
-REWRITE_BYTES = 1 << 20
 _FOLIO_BYTES_MAX = 8 << 20
 """Linux keeps at most so many bytes of a file in its page cache as one folio, at a multiple of its size."""
 

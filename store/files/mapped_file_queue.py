@@ -23,8 +23,10 @@ from store.files.disk import file_name, sync_directory
 from store.files.folders import make_folder
 from store.files.log_files import find_log_files
 from store.files.log_span import LogSpan, Read
-from store.files.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, REWRITE_BYTES, MappedFile
+from store.files.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
 from store.files.mapping_limit import Mappings
+
+_REWRITE_BYTES = 1 << 20
 
 
 class MappedFileQueue:
@@ -238,8 +240,8 @@ class MappedFileQueue:
             DiskFullError, DiskFailedError: the disk refused.
         """
         for file in self.unflushed(durable_offset, self.max_offset):
-            for start in range(max(durable_offset - file.start_offset, 0), file.write_position, REWRITE_BYTES):
-                end = min(start + REWRITE_BYTES, file.write_position)
+            for start in range(max(durable_offset - file.start_offset, 0), file.write_position, _REWRITE_BYTES):
+                end = min(start + _REWRITE_BYTES, file.write_position)
                 if not file.rewrite(start, end):
                     for page in range(start, end, mmap.PAGESIZE):
                         file.rewrite(page, min(page + mmap.PAGESIZE, end))

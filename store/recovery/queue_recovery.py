@@ -34,8 +34,9 @@ from store.replicated_log import ReplicatedLog
 log = logging.getLogger(__name__)
 
 _GATHERED_RECORDS = 1 << 18
-"""Records that are sorted by queue at once, at most a batch more, unless their topics and properties are more than"""
+"""Records that are sorted by queue at once; a batch more at most."""
 _GATHERED_BYTES = 32 << 20
+"""Topics and properties that are sorted at once, in bytes: fewer records are sorted where theirs are longer."""
 
 
 @dataclass(slots=True)
