@@ -62,8 +62,7 @@ class LeaderLink:
         self._limits = limits
         self.takes_runs = takes_runs and limits.frame_bytes >= RUN_MAX_BYTES
         self._loop = asyncio.get_running_loop()
-        self._run: Run | None = None
-        self._settle_run: SettleRun = lambda _link, _run, _outcome: None
+        self._run: tuple[Run, SettleRun] | None = None
 
     def pass_on(self, command: Command, client: str, settle: Settle, held_s: float = 0.0) -> None:
         """Pass a client's request on; `settle` gets the answer, or the error if none comes.
@@ -80,19 +79,17 @@ class LeaderLink:
 
         It gets an error if none comes, or None if the connection ended before anything was sent.
         """
-        run = self._run
-        if run is None or not run.takes(waiting):
+        if self._run is None or not self._run[0].takes(waiting):
             self._end_run()
-            self._run = run = Run(waiting.connection)
-            self._settle_run = settle
+            self._run = Run(waiting.connection), settle
             self._loop.call_soon(self._end_run)
-        run.add(waiting, send)
+        self._run[0].add(waiting, send)
 
     def _end_run(self) -> None:
-        run, self._run = self._run, None
-        if run is None:
+        if self._run is None:
             return
-        settle = partial(self._settle_run, self, run)
+        (run, settle_run), self._run = self._run, None
+        settle = partial(settle_run, self, run)
         if self.connection.is_closed:
             settle(None)
             return
