@@ -2,21 +2,23 @@
 
     python benchmarks/client_failover/drive.py                      every fault, 20 rounds each: about two hours
     python benchmarks/client_failover/drive.py --rounds 2           the same in about 14 minutes
+    python benchmarks/client_failover/drive.py --faults-a-start 20  every fault 20 times, same clients: 75 minutes
     python benchmarks/client_failover/drive.py --fault kill [--clients java,go,ours] [--groups 1]
 
     kill       the leader is killed, and started again after 2 s
     stop       the leader is stopped by SIGTERM, and started again after 2 s
     pause      the leader's process stands still for 20 s (SIGSTOP, `--paused`), with its connections open
     transfer   the leader hands over
-    consumer   one of two consumers is killed that read in order; a third one takes its place
+    consumer   one of two consumers is killed that read in order
     dead       a machine of three is killed, which leads one of three groups; it is started again after 40 s
 
 With `--dead-nameserver` the clients are given two nameservers, of which the first one is dead.
 
-Each round starts the clients anew, lets each producer send 100 messages a second, breaks something, watches, and mends
-it. Of each client it finds the longest time without an acknowledgement, the failed sends, the longest time from a send
-to its delivery, and the same of two thirds of the queues, the sends that were stored twice, the messages that were read
-again, and what was acknowledged and never delivered. A table is printed at the end; the last line is JSON.
+Each round starts the clients anew, or goes on with those of the round before (`--faults-a-start`), lets each producer
+send 100 messages a second, breaks something, watches, and mends it. Of each client it finds the longest time without
+an acknowledgement, the failed sends, the longest time from a send to its delivery, and the same of two thirds of the
+queues, the sends that were stored twice, the messages that were read again, and what was acknowledged and never
+delivered. A table is printed at the end; the last line is JSON.
 """
 
 import argparse
@@ -26,6 +28,7 @@ import importlib
 import json
 import math
 import os
+import random
 import shutil
 import signal
 import statistics
@@ -51,6 +54,7 @@ from ledgermq.testing.cluster import start_cluster, stop_cluster  # noqa: E402
 RATE = 100
 WARM_S = 36.0  # clients ask for routes every 30 s: a producer knows followers from the second time on
 BACK_AFTER_S = 2.0
+REST_S = 15.0
 SETTLE_S = 5.0
 DEAD_S = 40.0  # longer than clients wait between two questions for routes
 PAUSED_S = 20.0
@@ -76,6 +80,16 @@ class Client:
 
     def of_kind(self, kind: str) -> list[list[str]]:
         return [line for line in self.lines if line and line[0] == kind and len(line) > 2]
+
+    def latest(self, kind: str, since: float) -> list[list[str]]:
+        """The lines of a kind that were printed at or after `since` (seconds since the epoch)."""
+        found = []
+        for line in reversed(self.lines.copy()):
+            if line[0] == kind and len(line) > 3 - (kind == "A"):
+                if int(line[3 if kind == "G" else 2]) / 1e6 < since:
+                    break
+                found.append(line)
+        return found
 
 
 class Programs:
@@ -174,45 +188,65 @@ async def make_topic(namesrv: str, topic: str, queues: int) -> None:
         await admin.create_topic(topic, queue_count=queues)
 
 
-def run_round(
-    cluster: Cluster, programs: Programs, fault: str, number: int, options: argparse.Namespace
-) -> dict[str, dict[str, Any]]:
-    """One fault; figures by client."""
+def run_rounds(
+    cluster: Cluster, programs: Programs, fault: str, count: int, options: argparse.Namespace
+) -> list[dict[str, dict[str, Any]]]:
+    """`count` faults, one after the other, felt by the same clients; figures by client for each."""
     role = "orderly" if fault == "consumer" else "consume"
     with contextlib.ExitStack() as stack:
         producers: dict[str, Client] = {}
-        consumers: dict[str, list[Client]] = {}
+        consumers: dict[str, list[Client]] = {name: [] for name in programs.words}
+        series = f"{fault}-{{}}-{os.getpid()}-{time.time():.0f}"
+
+        def start_consumer(name: str) -> None:
+            words = cluster.namesrv, series.format(name), f"group-{series.format(name)}", role, "0"
+            consumers[name].append(stack.enter_context(programs.running(name, *words)))
+
         for name in programs.words:
-            topic, group = f"{fault}-{name}-{os.getpid()}-{number}", f"group-{fault}-{name}-{os.getpid()}-{number}"
+            topic = series.format(name)
             asyncio.run(make_topic(cluster.namesrv, topic, options.queues or QUEUES[cluster.groups > 1]))
-            count = 2 if fault == "consumer" else 1
-            running = programs.running
-            consumers[name] = [
-                stack.enter_context(running(name, cluster.namesrv, topic, group, role, "0")) for _ in range(count)
-            ]
-            words = (cluster.namesrv, topic, f"p{group}", "produce", str(options.rate))
-            producers[name] = stack.enter_context(running(name, *words))
+            for _ in range(2 if fault == "consumer" else 1):
+                start_consumer(name)
+            words = (cluster.namesrv, topic, f"producer-{topic}", "produce", str(options.rate))
+            producers[name] = stack.enter_context(programs.running(name, *words))
         wait_flowing(producers, consumers)
         time.sleep(options.warm)
-        if fault == "consumer":
-            began = time.time()
-            for name in programs.words:
-                consumers[name][0].process.kill()
-        else:
-            began = time.time()
-            cluster.break_and_mend(fault, options.paused)
-        ended = began + max(options.dead if fault == "dead" else SETTLE_S, time.time() - began)
-        if fault == "dead":
-            time.sleep(max(0.0, ended - time.time()))
-            cluster.ask("start", "dead")
-        watch(producers, consumers, began, ended, options.rate)
+        times = []
+        for number in range(count):
+            if number:
+                if fault == "consumer":
+                    for name in programs.words:
+                        start_consumer(name)
+                cluster.wait_whole()
+                time.sleep(options.rest * random.uniform(0.5, 1.5))  # at any moment between two polls of a client
+            times.append(time.time())
+            if fault == "consumer":
+                for name in programs.words:
+                    consumers[name][number].process.kill()
+            else:
+                cluster.break_and_mend(fault, options.paused)
+            ended = times[-1] + max(options.dead if fault == "dead" else SETTLE_S, time.time() - times[-1])
+            if fault == "dead":
+                time.sleep(max(0.0, ended - time.time()))
+                cluster.ask("start", "dead")
+            watch(producers, consumers, times[-1], ended, options.rate)
         for producer in producers.values():
             producer.process.kill()
         time.sleep(2)
-        return {
-            name: figures(producers[name], consumers[name], began, is_ordered=role == "orderly")
-            for name in programs.words
-        }
+        return [
+            {
+                name: figures(
+                    producers[name],
+                    consumers[name],
+                    began,
+                    began if number else 0.0,
+                    until,
+                    is_ordered=role == "orderly",
+                )
+                for name in programs.words
+            }
+            for number, (began, until) in enumerate(pairwise([*times, math.inf]))
+        ]
 
 
 def wait_flowing(producers: dict[str, Client], consumers: dict[str, list[Client]]) -> None:
@@ -233,81 +267,86 @@ def watch(
     """Return when every client works again, and nothing is behind; after 150 s at the latest."""
     while time.time() < began + 150:
         time.sleep(0.5)
-        if time.time() >= ended and all(is_well(producers[name], consumers[name], rate) for name in producers):
+        if time.time() >= ended and all(is_well(producers[name], consumers[name], began, rate) for name in producers):
             return
 
 
-def is_well(producer: Client, consumers: list[Client], rate: int) -> bool:
+def is_well(producer: Client, consumers: list[Client], began: float, rate: int) -> bool:
     now = time.time()
-    acked = [line for line in producer.of_kind("A") if int(line[2]) / 1e6 > now - 3]
-    if len(acked) < 2 * rate:
+    if len(producer.latest("A", now - 3)) < 2 * rate:
         return False
-    got = {line[1] for consumer in consumers for line in consumer.of_kind("G")}
-    return all(line[1] in got for line in producer.of_kind("A") if int(line[2]) / 1e6 < now - 1)
+    got = {line[1] for consumer in consumers for line in consumer.latest("G", began - 10)}
+    return all(line[1] in got for line in producer.latest("A", began - 5) if int(line[2]) / 1e6 < now - 1)
 
 
-def figures(producer: Client, consumers: list[Client], began: float, *, is_ordered: bool) -> dict[str, Any]:
-    """Return the figures of one client."""
+def figures(
+    producer: Client, consumers: list[Client], fault_at: float, since: float, until: float, *, is_ordered: bool
+) -> dict[str, Any]:
+    """Return what one client felt of a fault, from what happened at or after `since` and before `until` (seconds)."""
     acked = {int(line[1]): int(line[2]) / 1e6 for line in producer.of_kind("A")}
-    failed = [line for line in producer.of_kind("F") if int(line[2]) / 1e6 > began]
-    times = sorted(at for at in acked.values() if at > began - 0.5)
+    failed = [line for line in producer.of_kind("F") if fault_at < int(line[2]) / 1e6 < until]
+    times = sorted(at for at in acked.values() if fault_at - 0.5 < at < until)
     gap = max((later - earlier for earlier, later in pairwise(times)), default=float("nan"))
-    delivered = [line for consumer in consumers for line in consumer.of_kind("G") if len(line) > 5]
-    first: dict[int, tuple[float, float, str]] = {}  # number: delivered, sent, queue
-    for line in delivered:
-        n, sent, at = int(line[1]), int(line[2]) / 1e6, int(line[3]) / 1e6
-        if n not in first or at < first[n][0]:
-            first[n] = at, sent, line[4]
-    late: dict[str, float] = {}  # queue: longest time from a send's first attempt
-    late_once_acked: dict[str, float] = {}  # queue: longest time from an acknowledgement
-    for n, (at, sent, queue) in first.items():
-        if at > began:
-            late[queue] = max(late.get(queue, 0.0), at - sent)
-            late_once_acked[queue] = max(late_once_acked.get(queue, 0.0), at - acked.get(n, at))
-    by_queue = sorted(late.values()) or [float("nan")]
-    by_queue_once_acked = sorted(late_once_acked.values()) or [float("nan")]
-    two_thirds = math.ceil(len(by_queue) * 2 / 3) - 1
-    copies = {(int(line[1]), line[4], line[5]) for line in delivered}  # number, queue, offset
-    return {
-        "gap_s": round(gap, 3),
-        "failed": len(failed),
-        "failed_percent": round(100 * len(failed) / max(1, len(failed) + len(times)), 2),
-        "failed_at_s": [
-            round(int(line[2]) / 1e6 - began, 1) for line in (*failed[:1], *failed[1:][-1:])
-        ],  # first, last
-        "why": Counter(" ".join(line[3:])[:160] for line in failed).most_common(2),
-        "delivery_s": round(by_queue[-1], 3),
-        "two_thirds_s": round(by_queue[two_thirds], 3),
-        "two_thirds_once_acked_s": round(by_queue_once_acked[two_thirds], 3),
-        "late_queues": {
-            queue: [round(late[queue], 3), round(late_once_acked[queue], 3)]
-            for queue in sorted(late)
-            if late[queue] > LATE_S
-        },
-        "stored_twice": len(copies) - len(first),
-        "read_again": len(delivered) - len(copies),
-        "undelivered": len(acked.keys() - first.keys()),
-        "disordered": disordered(consumers) if is_ordered else 0,
-    }
-
-
-def disordered(consumers: list[Client]) -> int:
-    """Count messages whose first delivery came after that of a later message of their queue."""
-    events = sorted(
-        (int(line[3]), line[4], int(line[5]))
+    delivered = sorted(
+        (
+            int(line[3]) / 1e6,
+            int(line[1]),
+            int(line[2]) / 1e6,
+            line[4],
+            int(line[5]),
+        )  # when, number, sent, queue, offset
         for consumer in consumers
         for line in consumer.of_kind("G")
         if len(line) > 5
     )
+    numbers: set[int] = set()
+    copies: set[tuple[str, int]] = set()
     highest: dict[str, int] = {}
-    seen: set[tuple[str, int]] = set()
-    wrong = 0
-    for _, queue, offset in events:
-        if (queue, offset) not in seen:
-            seen.add((queue, offset))
-            wrong += offset < highest.get(queue, -1)
-            highest[queue] = max(highest.get(queue, -1), offset)
-    return wrong
+    late: dict[str, float] = {}  # queue: longest time from a send's first attempt
+    late_once_acked: dict[str, float] = {}  # queue: longest time from an acknowledgement
+    counts = dict.fromkeys(SUMS, 0)
+    for at, n, sent, queue, offset in delivered:
+        if (queue, offset) in copies:
+            what = "read_again"
+        elif n in numbers:
+            what = "stored_twice"
+        else:
+            what = ""
+            if fault_at < at < until:
+                late[queue] = max(late.get(queue, 0.0), at - sent)
+                late_once_acked[queue] = max(late_once_acked.get(queue, 0.0), at - acked.get(n, at))
+        if since <= at < until:
+            if what:
+                counts[what] += 1
+            if is_ordered and what != "read_again" and offset < highest.get(queue, -1):
+                counts["disordered"] += 1  # its first delivery came after that of a later message of its queue
+        numbers.add(n)
+        copies.add((queue, offset))
+        highest[queue] = max(highest.get(queue, -1), offset)
+    counts["undelivered"] = sum(since <= at < until for n, at in acked.items() if n not in numbers)
+    by_queue = sorted(late.values()) or [float("nan")]
+    by_queue_once_acked = sorted(late_once_acked.values()) or [float("nan")]
+    two_thirds = math.ceil(len(by_queue) * 2 / 3) - 1
+    return (
+        counts
+        | {
+            "gap_s": round(gap, 3),
+            "failed": len(failed),
+            "failed_percent": round(100 * len(failed) / max(1, len(failed) + len(times)), 2),
+            "failed_at_s": [
+                round(int(line[2]) / 1e6 - fault_at, 1) for line in (*failed[:1], *failed[1:][-1:])
+            ],  # first, last
+            "why": Counter(" ".join(line[3:])[:160] for line in failed).most_common(2),
+            "delivery_s": round(by_queue[-1], 3),
+            "two_thirds_s": round(by_queue[two_thirds], 3),
+            "two_thirds_once_acked_s": round(by_queue_once_acked[two_thirds], 3),
+            "late_queues": {
+                queue: [round(late[queue], 3), round(late_once_acked[queue], 3)]
+                for queue in sorted(late)
+                if late[queue] > LATE_S
+            },
+        }
+    )
 
 
 SPREADS = ("gap_s", "failed", "failed_percent", "delivery_s", "two_thirds_s", "two_thirds_once_acked_s")
@@ -354,11 +393,13 @@ def run_faults(
             cluster.wait_whole()
             cluster.ask("kill", cluster.ask("status")["nameservers"][0]["name"])
         for fault in faults:
-            rounds = []
-            for number in range(options.rounds):
+            rounds: list[dict[str, dict[str, Any]]] = []
+            while len(rounds) < options.rounds:
                 cluster.wait_whole()
-                rounds.append(run_round(cluster, programs, fault, number, options))
-                print(f"{fault} {number + 1}: {json.dumps(rounds[-1])}", file=sys.stderr, flush=True)
+                count = min(options.faults_a_start, options.rounds - len(rounds))
+                rounds += run_rounds(cluster, programs, fault, count, options)
+                for number, one in enumerate(rounds[-count:], len(rounds) - count + 1):
+                    print(f"{fault} {number}: {json.dumps(one)}", file=sys.stderr, flush=True)
             results[fault] = summary(rounds)
     finally:
         cluster.close()
@@ -375,6 +416,10 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--rate", type=int, default=RATE, help="sends a second of each client")
     parser.add_argument("--warm", type=float, default=WARM_S, help="seconds before the fault")
+    parser.add_argument(
+        "--faults-a-start", type=int, default=1, help="faults that the same clients feel, one after the other"
+    )
+    parser.add_argument("--rest", type=float, default=REST_S, help="seconds between two of these, on average")
     parser.add_argument("--dead", type=float, default=DEAD_S, help="seconds for which the machine is dead")
     parser.add_argument("--paused", type=float, default=PAUSED_S, help="seconds for which the process stands still")
     parser.add_argument("--queues", type=int, help="of each topic, on each broker name; else as many as a send makes")
