@@ -72,7 +72,7 @@ wheels: $(BIN)/.dev ## what users install: both wheels built, and tried in envir
 	$(BIN)/python -m pytest -m wheels tests/packaging
 
 strangers: $(BIN)/.dev ## programs of others with ours: Java and Go clients, mqadmin, Java brokers, nameservers, proxy, directories (Java 17, Maven, Go)
-	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n 2 --dist worksteal -m "java or go"
+	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "java or go"
 
 test-all: $(BIN)/.dev ## every test, the long ones too (Java 17, Maven, Go)
 	TESTS_WHOLE=1 FUZZ=all JAVA_STORE=all JAVA_CLIENT=1 MIXED=all $(BIN)/python -m pytest -n 2 --dist worksteal

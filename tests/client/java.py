@@ -113,13 +113,14 @@ def java_command(work: Path, *words: str) -> list[str]:
         "-XX:TieredStopAtLevel=1",
         *places,
         "-cp",
-        f"{work / 'conf'}:{_jars()}",
+        f"{work / 'conf'}:{jars()}",
         *words,
     ]
 
 
 @functools.cache
-def _jars() -> str:
+def jars() -> str:
+    """The class path of RocketMQ's client and tools, fetched by Maven on first use."""
     spec = "import peerlib; print(peerlib.maven_jars('rocketmq', '5.3.3', ["
     spec += ", ".join(f"'org.apache.rocketmq:rocketmq-{name}:5.3.3'" for name in ARTIFACTS) + "]))"
     words = [sys.executable, "-c", spec]

@@ -167,15 +167,18 @@ def test_a_stream_whose_worker_spark_did_not_wait_for_is_started_again(faults: l
 
 
 @pytest.mark.java
-def test_an_archive_of_another_log_is_told_in_one_line_with_exit_code_1(tmp_path: Path) -> None:
+def test_an_archive_of_another_log_is_told_in_one_line_with_exit_code_1(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "make_session", lambda _: Kept(spark))
     for name, body in (("one", b"1" * 99), ("two", b"2" * 99)):
         write_log(tmp_path / name, [record(n, body=body) for n in range(40)])
-    done = run("archive", tmp_path / "one", tmp_path / "archive")
-    assert (done.returncode, done.stdout[:16]) == (0, "2 files archived"), done.stderr
-    done = run("archive", tmp_path / "two", tmp_path / "archive")
-    assert done.returncode == 1, done.stderr
-    assert "an archive holds one log" in done.stderr
-    assert "Traceback" not in done.stdout
+    assert main(["pipeline", "archive", str(tmp_path / "one"), str(tmp_path / "archive")]) == 0
+    assert capsys.readouterr().out.startswith("2 files archived")
+    assert main(["pipeline", "archive", str(tmp_path / "two"), str(tmp_path / "archive")]) == 1
+    shown = capsys.readouterr()
+    assert "an archive holds one log" in shown.err
+    assert "Traceback" not in shown.out
 
 
 @pytest.mark.parametrize(

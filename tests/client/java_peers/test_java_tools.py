@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from tests.client.consumer.test_handling import handled
 from tests.client.fake import eventually
 from tests.client.reading import fresh
 from tests.limits import STRANGER_WAIT_S
+from tests.mqadmin.driver import Driver
 
 HERE = Path(__file__).parent
 
@@ -23,23 +24,24 @@ pytestmark = [
 ]
 
 
-async def mqadmin(work: Path, *words: str) -> str:
-    """What a sub-command prints."""
-    command = java.java_command(work, "org.apache.rocketmq.tools.command.MQAdminStartup", *words)
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
-    async with asyncio.timeout(STRANGER_WAIT_S):
-        printed, _ = await process.communicate()
-    return printed.decode(errors="replace")
+@pytest.fixture(scope="module")
+def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """RocketMQ's mqadmin, one JVM for all its commands."""
+    with contextlib.closing(Driver(java.jars(), "none", tmp_path_factory.mktemp("mqadmin"))) as driver:
+        yield driver
 
 
-async def look(namesrv: str, work: Path) -> None:
+async def look(namesrv: str, mqadmin: Driver) -> None:
     """consumerConnection, consumerProgress, consumerStatus and resetOffsetByTime of a group of Python consumers."""
     topic, group = fresh("T"), fresh("g")
     seen: list[bytes] = []
 
     async def handle(message: Message) -> None:
         seen.append(message.body)
+
+    async def printed(command: str, *words: str) -> str:
+        words = (command, "-n", namesrv, "-g", group, *words)
+        return await asyncio.to_thread(mqadmin.ask, words, int(STRANGER_WAIT_S * 1000))
 
     async with Admin(namesrv) as admin, Producer(namesrv) as producer:
         await admin.create_topic(topic, 2)
@@ -48,20 +50,19 @@ async def look(namesrv: str, work: Path) -> None:
         async with handled(Consumer(namesrv, group, topic, auto_commit_s=0.2), handle):
             await eventually(lambda: len(seen) == 10)
             (client_id,) = await admin.members(group)
-            where = ("-n", namesrv, "-g", group)
-            connection = await mqadmin(work, "consumerConnection", *where)
+            connection = await printed("consumerConnection")
             assert client_id in connection
             assert "CLUSTERING" in connection
-            progress = await mqadmin(work, "consumerProgress", *where, "-s", "true")
+            progress = await printed("consumerProgress", "-s", "true")
             mine = [line.split() for line in progress.splitlines() if line.startswith(topic)]
             assert [line[6] for line in mine] == ["0", "0"], progress  # Diff, by the columns of the heading
             assert "Consume Diff Total: 0" in progress
-            status = await mqadmin(work, "consumerStatus", *where, "-i", client_id)
+            status = await printed("consumerStatus", "-i", client_id)
             for expected in (topic, "PROP_CONSUME_TYPE", "CONSUME_PASSIVELY", "Consumer RT&TPS"):
                 assert expected in status, status
-            assert "task" in (await mqadmin(work, "consumerStatus", *where, "-i", client_id, "-s")).lower()
+            assert "task" in (await printed("consumerStatus", "-i", client_id, "-s")).lower()
             seen.clear()
-            reset = await mqadmin(work, "resetOffsetByTime", *where, "-t", topic, "-s", "0")
+            reset = await printed("resetOffsetByTime", "-t", topic, "-s", "0")
             assert topic in reset, reset
             await asyncio.gather(*(producer.send(topic, b"%d" % n) for n in range(10, 14)))
             async with asyncio.timeout(STRANGER_WAIT_S):
@@ -69,12 +70,13 @@ async def look(namesrv: str, work: Path) -> None:
                     await asyncio.sleep(0.05)
 
 
-async def test_mqadmin_looks_at_our_consumers_on_our_broker(namesrv: str, tmp_path: Path) -> None:
-    await look(namesrv, tmp_path)
+@pytest.mark.xdist_group("java_broker")
+async def test_mqadmin_looks_at_our_consumers_on_our_broker(namesrv: str, mqadmin: Driver) -> None:
+    await look(namesrv, mqadmin)
 
 
-async def test_mqadmin_looks_at_our_consumers_on_the_java_broker(java_broker: str, tmp_path: Path) -> None:
-    await look(java_broker, tmp_path)
+async def test_mqadmin_looks_at_our_consumers_on_the_java_broker(java_broker: str, mqadmin: Driver) -> None:
+    await look(java_broker, mqadmin)
 
 
 @contextlib.asynccontextmanager
