@@ -359,9 +359,9 @@ class Master:
         if not self.is_active:
             return
         now_s = self._loop.time()
-        self._judge()
         for link in list(self._links):
             link.beat(now_s)
+        self._judge()
         self._settle_log()
 
     def _settle_log(self) -> None:

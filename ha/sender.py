@@ -211,6 +211,7 @@ class SlaveLink(asyncio.Protocol):
         copy, transport, group = self.copy, self._transport, self._owner.config.group
         if copy is None or transport is None or self._phase is not _Phase.STREAMING:
             return
+        copy.look(durable=self._owner.config.rules.counts_durable)
         if now_s - copy.reported_s > group.idle_limit_s:
             self.close(HaProtocolError(f"no report for {group.idle_limit_s:g} s"))
         elif (

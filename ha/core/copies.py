@@ -72,6 +72,7 @@ class Copy:
         in_sync: it counts.
         caught_up_s: when its counted end last reached the master's end.
         moved_s: when its counted end last rose, or was the end of everything sent.
+        stuck_looks: calls of `look` since then, at which it lacked something that was sent to it.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Copy:
         self.sent = self.received = start
         self.durable = 0
         self.reported_s = self.caught_up_s = self.moved_s = now_s
+        self.stuck_looks = 0
         self.in_sync = False
         self.is_learner = is_learner
         self.serves_at = serves_at
@@ -132,9 +134,14 @@ class Copy:
         acked = self.acked(durable=durable)
         if acked > before or acked == self.sent:
             self.moved_s = now_s
+            self.stuck_looks = 0
         if acked >= self._mark[0]:  # reports that come faster than new records do not move the mark
             self.caught_up_s = now_s if acked >= end else self._mark[1]
             self._mark = (end, now_s)
+
+    def look(self, *, durable: bool) -> None:
+        """Count whether it is stuck; call it regularly. Looks are counted, and not time: the master may stand still."""
+        self.stuck_looks += self.acked(durable=durable) < self.sent
 
     def acked(self, *, durable: bool) -> int:
         """End of what counts."""

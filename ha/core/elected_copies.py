@@ -4,7 +4,7 @@ The master proposes a set, the controllers decide. They may have decided before 
 the members of both sets count:
 
     near the end --> joining: counts already --has everything confirmed--> asked --controllers agree--> agreed
-    agreed       --disconnected, or behind for too long--> asked without it --controllers agree--> not a member
+    agreed       --disconnected, stuck, or behind for too long--> asked without it --controllers agree--> not a member
 
 If an answer was lost, its set may have been decided. Its members count until the agreed set has another epoch: a
 proposal names the epoch of the set that it replaces, so it cannot be decided after that.
@@ -20,6 +20,8 @@ _NEAR_BYTES: Final = 1 << 20
 """A slave that lacks at most this many bytes may join; nothing more is confirmed until it has the rest."""
 _JOINING_SILENCE_S: Final = 1.0
 """Seconds without a report after which confirming no longer waits for a slave that is to join."""
+STUCK_LOOKS_MAX: Final = 4
+"""A member that has made no progress for so many looks of the master, though something waits for it, is left out."""
 _NOBODY: Final = frozenset[int]()
 
 
@@ -159,11 +161,12 @@ class ElectedCopies(Copies):
     def _keeps_up(self, copy: Copy, end: int, now_s: float) -> bool:
         acked = self._acked(copy)
         is_well = acked >= end or now_s - copy.caught_up_s <= self.rules.catch_up_s
-        return is_well and end - acked <= self.rules.gap_max_bytes
+        return is_well and end - acked <= self.rules.gap_max_bytes and copy.stuck_looks < STUCK_LOOKS_MAX
 
     def _may_join(self, copy: Copy, end: int, now_s: float) -> bool:
         is_near = end - self._acked(copy) <= _NEAR_BYTES
-        return is_near and not copy.is_learner and now_s - copy.reported_s <= _JOINING_SILENCE_S
+        is_alive = now_s - copy.reported_s <= _JOINING_SILENCE_S and copy.stuck_looks < STUCK_LOOKS_MAX
+        return is_near and is_alive and not copy.is_learner
 
 
 def id_of(copy: Copy) -> int:

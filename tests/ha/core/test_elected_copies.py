@@ -1,7 +1,7 @@
 """The in-sync set of an elected master: who counts, before and after the controllers have agreed."""
 
 from ha.core.copies import Copy, CopyRules
-from ha.core.elected_copies import ElectedCopies, Proposal
+from ha.core.elected_copies import STUCK_LOOKS_MAX, ElectedCopies, Proposal
 from ha.core.stream import Report
 
 RULES = CopyRules(catch_up_s=15.0)
@@ -144,6 +144,27 @@ def test_a_member_that_hangs_or_falls_far_behind_is_proposed_without() -> None:
     copies = master(2)
     slave = connect(copies, 2, 100, 100)
     assert judged(copies, slave.received + RULES.gap_max_bytes + 1, 100) == Proposal(frozenset({1}), 5, renews=False)
+
+
+def test_a_member_that_is_stuck_leaves_and_joins_again_when_it_goes_on() -> None:
+    copies = master(2)
+    slave = connect(copies, 2, 100, 200)
+    slave.on_sent(100)
+    for _ in range(STUCK_LOOKS_MAX - 1):
+        slave.look(durable=False)
+        assert judged(copies, 200, 100) is None
+    report(slave, 150, 200)
+    slave.look(durable=False)
+    assert judged(copies, 200, 100) is None, "it goes on"
+    for _ in range(STUCK_LOOKS_MAX - 1):
+        report(slave, 150, 200)
+        slave.look(durable=False)
+    assert judged(copies, 200, 100) == Proposal(frozenset({1}), 5, renews=False), "it reports, and no progress"
+    copies.learn(frozenset({1}), 6)
+    copies.update_in_sync(200, 100, 0.0)
+    assert copies.counted == {1}
+    report(slave, 200, 200)
+    assert judged(copies, 200, 200) == Proposal(frozenset({1, 2}), 6, renews=False)
 
 
 def test_a_slave_that_is_to_join_and_says_nothing_holds_nobody_up() -> None:

@@ -173,6 +173,24 @@ async def test_a_lost_slave_leaves_the_set_and_holds_nobody_up(tmp_path: Path) -
         assert court.group.master_epoch == 1, "dead slaves change no master"
 
 
+async def test_a_slave_that_stands_still_leaves_the_set_and_returns(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1, catch_up_s=1000.0) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            stream = second.member.slave.receiver._stream
+            assert stream is not None and stream._transport is not None
+            stream._transport.pause_reading()
+            first.put(100)
+            await in_sync(court, 1)
+            await eventually(lambda: first.log.confirm_offset == first.log.max_offset)
+            assert first.log.replicas(), "its connection is not closed"
+            stream._transport.resume_reading()
+            await in_sync(court, 1, 2)
+            await same(first, second)
+
+
 async def test_a_set_whose_answer_was_lost_is_settled(tmp_path: Path) -> None:
     court = Court(2)
     async with replica(tmp_path, court, 1) as first:
