@@ -138,6 +138,9 @@ crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times i
 interop: $(BIN)/.runtime ## the real Java clients, both versions, all groups, on clusters of ours, beside the real broker's score (Java 17, Maven)
 	scripts/interop usual
 
+interop-slaves: $(BIN)/.runtime ## groups send, consume, cluster, admin, admin5 on sync, async and controller clusters, with both clients (not in CI)
+	scripts/interop slaves
+
 interop-all: $(BIN)/.runtime ## the same, with ACL and TLS in every mode and with both clients
 	scripts/interop whole
 
@@ -163,4 +166,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections appointed fuzz attack crash-images crash-loop interop interop-all failover race bench bench-store clean
+.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections appointed fuzz attack crash-images crash-loop interop interop-slaves interop-all failover race bench bench-store clean

@@ -1,7 +1,7 @@
 """Run the conformance suite on clusters of LedgerMQ, and show its scores beside the real broker's.
 
     scripts/interop CLUSTER [--client VERSION] [--cases P,..] [options of tests/interop/run]
-    scripts/interop usual | whole                        what `make interop` and `make interop-all` run
+    scripts/interop usual | slaves | whole               what `make interop`, `interop-slaves` and `interop-all` run
     scripts/interop record [COLUMN...] [--cases P,..]    run the real RocketMQ 5.3.3, and keep its scores in real.tsv
 
 CLUSTER is standalone, raft, standalone-acl, raft-acl, standalone-tls, raft-tls, standalone-tls-enforcing, sync, async,
@@ -22,7 +22,7 @@ import time
 from tests.interop.scoring import ours, real
 from tests.interop.scoring.outcomes import Results
 from tests.interop.scoring.reference import Reference
-from tests.interop.scoring.runs import CLIENTS, COUNTERPARTS, Run, cases_for, recorded, usual, whole
+from tests.interop.scoring.runs import CLIENTS, COUNTERPARTS, Run, cases_for, recorded, usual, whole, with_slaves
 from tests.interop.scoring.suite import NotRunError, run_fairly
 from tests.interop.scoring.table import Row, again, owed, side_by_side, summary, with_missing
 
@@ -40,14 +40,14 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/interop", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=[*COUNTERPARTS, "usual", "whole", "record"], metavar="WHAT")
+    parser.add_argument("what", choices=[*COUNTERPARTS, "usual", "slaves", "whole", "record"], metavar="WHAT")
     parser.add_argument("--client", choices=CLIENTS, default=CLIENTS[0])
     parser.add_argument("--cases", help="patterns of cases, as tests/interop/run takes them")
     args, rest = parser.parse_known_args(words)
     try:
         if args.what == "record":
             return record(rest, args.cases)
-        plans = {"usual": usual, "whole": whole}
+        plans = {"usual": usual, "slaves": with_slaves, "whole": whole}
         one = [Run(args.what, args.client, args.cases or cases_for(args.what))] if args.what in COUNTERPARTS else []
         return judge(one or plans[args.what](), rest)
     except NotRunError as error:

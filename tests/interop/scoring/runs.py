@@ -7,8 +7,8 @@
 | standalone-acl, raft-acl | single-acl | acl, and a choice of others with every request signed |
 | standalone-tls, raft-tls | single-tls | tls, and a choice of others on TLS |
 | standalone-tls-enforcing | none: what fails is owed | tls, and what needs no frames made by hand |
-| sync, async | single | send, consume, cluster, admin, on a master with two slaves (async: one), which die and return |
-| controller | dledger | the same and admin5, on three brokers and three controllers |
+| sync, async | single | send, consume, cluster, admin, admin5; master, two slaves (async: one) that die and return |
+| controller | dledger | the same, on three brokers and three controllers |
 | two-brokers | two-brokers | what needs two broker names, or a node to kill and no replica |
 """
 
@@ -21,9 +21,8 @@ WITH_TLS = "tls,send,pull,lite,query,requestreply,transaction,trace"
 TLS_ONLY = "tls,requestreply,transaction,trace"
 TWO_BROKERS = "cluster/nodes,cluster/latency-fault-tolerance"
 ORDINARY = "-acl,-tls"
-WITH_SLAVES = "send,consume,cluster,admin"
-APPOINTED = WITH_SLAVES + ",-cluster/master-dies"
-ELECTED = WITH_SLAVES + ",admin5"
+ELECTED = "send,consume,cluster,admin,admin5"
+APPOINTED = ELECTED + ",-cluster/master-dies"
 
 COUNTERPARTS = {
     "standalone": "single",
@@ -94,6 +93,12 @@ def usual() -> list[Run]:
     ]
     clusters.append(("two-brokers", CLIENTS[:1]))
     return [Run(cluster, client, cases_for(cluster)) for cluster, clients in clusters for client in clients]
+
+
+def with_slaves() -> list[Run]:
+    """`make interop-slaves`: clusters of masters and slaves with both client versions."""
+    clusters = ("sync", "async", "controller")
+    return [Run(cluster, client, cases_for(cluster)) for cluster in clusters for client in CLIENTS]
 
 
 def whole() -> list[Run]:
