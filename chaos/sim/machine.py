@@ -39,9 +39,14 @@ class Machine(LogImage[Payload]):
         """How long the flush that starts now will take."""
         return int(self.flush_us * self.slow_factor * (0.5 + self.rng.random()))
 
-    def rot(self) -> bool:
-        """Change a byte of an entry that a quorum has; False: there is no such entry, or no byte to change."""
-        return False
+    def place_to_rot(self, *, behind_checkpoint: bool) -> tuple[int, int, int] | None:
+        """Index, position and size of an entry of the running process that a byte may be changed of; None: of none.
+
+        It is one that the durable checkpoint calls committed, or one behind it that is durable.
+        """
+
+    def rot(self, place: tuple[int, int, int]) -> None:
+        """Change a byte of that entry, on the disk and in the page cache."""
 
     def process_died(self) -> None:
         """The process has ended; the page cache stays."""

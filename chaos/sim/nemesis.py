@@ -101,7 +101,8 @@ class Nemesis:
             "leave_behind": self._leave_behind,
             "cut_after_trim": self._cut_after_trim,
             "leave_a_topic_behind": self._leave_a_topic_behind,
-            "rotten_entry": self._rot,
+            "rotten_entry": lambda: self._rot(behind_checkpoint=False),
+            "rotten_tail": lambda: self._rot(behind_checkpoint=True),
         }
 
     def start(self) -> None:
@@ -226,11 +227,18 @@ class Nemesis:
         name = self._any()
         return self._down(self._cluster.wipe, name) if self._may_forget(name) else ""
 
-    def _rot(self) -> str:
-        """Change a byte of an entry that a quorum of others has, and kill its process."""
+    def _rot(self, *, behind_checkpoint: bool) -> str:
+        """Change a byte of an entry that a quorum of others has; kill its process, or cut the power of its machine."""
         names, first = self._plan.group.names, self._cluster.jitter(len(self._plan.group.names))
         for name in (*names[first:], *names[:first]):
-            if self._may_forget(name) and self._cluster.disks[name].rot():
+            disk = self._cluster.disks[name]
+            place = disk.place_to_rot(behind_checkpoint=behind_checkpoint) if self._may_forget(name) else None
+            if place is not None and behind_checkpoint:
+                whom = self._down(self._cluster.power_cut, name)
+                disk.rot(place)
+                return whom
+            if place is not None:
+                disk.rot(place)
                 return self._down(self._cluster.kill, name)
         return ""
 

@@ -33,6 +33,8 @@ LATE_FAULTS = ("lost_vote", "busy_leader")
 STACK_FAULTS = ("die_soon", "cut_soon")
 LATE_STACK_FAULTS = ("failed_sync",)
 ROT_FAULTS = ("rotten_entry",)
+TAIL_FAULTS = ("rotten_tail",)
+"""Where members flush before they count; others doubt all that a power cut leaves."""
 RARE_STACK_FAULTS = ("leave_behind",)
 CLEANING_FAULTS = ("cut_after_trim", "leave_a_topic_behind")
 FAULTS_OF_FIVE = ("other_peers",)
@@ -185,6 +187,9 @@ def draw_stack_plan(seed: int) -> RunPlan:
         late += 3 * RARE_STACK_FAULTS
     if len(names) > 2 and plan.group.recoverable and Random(f"rotten_entry {seed}").random() < 0.2:
         late += 3 * ROT_FAULTS
+    is_doubted = plan.group.recoverable and plan.group.durable_quorum
+    if len(names) > 2 and is_doubted and Random(f"rotten_tail {seed}").random() < 0.15:
+        late += 3 * TAIL_FAULTS
     chance = Random(f"after trim {seed}").random()
     if len(names) > 2 and chance < 0.1:  # alone, since they take long
         is_cut = chance >= 0.05

@@ -71,6 +71,17 @@ def write_hard_state(directory: Path, state: HardState) -> None:
     write_durably(directory / FILE_NAME, ("\n".join(lines) + "\n").encode())
 
 
+def make_recovering(directory: Path) -> None:
+    """Have `directory/currterm`, if there is one, say `recovering`. Durable on return.
+
+    Raises:
+        StoreFormatError, DiskFullError, DiskFailedError: it cannot be read or written.
+    """
+    state = read_hard_state(directory)
+    if state is not None and not state.recovering:
+        write_hard_state(directory, replace(state, recovering=True))
+
+
 def settle_hard_state(directory: Path, *, last_term: int, doubt: str | None) -> None:
     """Make sure that `directory/currterm` exists, and says `recovering` if there is a doubt. Durable on return.
 

@@ -7,10 +7,9 @@ Java has no such file.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
-from dledger.log.hard_state import read_hard_state, write_hard_state
+from dledger.log.hard_state import make_recovering
 from dledger.log.small_file import write_durably
 
 FILE_NAME = "members"
@@ -36,8 +35,7 @@ def note_members(directory: Path, node_ids: Iterable[str]) -> str | None:
     before = path.read_bytes().decode("utf-8", "replace").strip() if path.exists() else None
     if before == members:
         return None
-    state = read_hard_state(directory)
-    if before is not None and state is not None:
-        write_hard_state(directory, replace(state, recovering=True))
+    if before is not None:
+        make_recovering(directory)
     write_durably(path, f"{members}\n".encode())
     return None if before is None else f"dLegerPeers was {before} when this directory was last opened, and is {members}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from dledger.core.messages import NO_TERM, TermRun
 from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry import HEADER_SIZE, INDEX_UNIT_SIZE, EntryHeader, body_fault, header_fault, read_header
+from dledger.log.hard_state import make_recovering
 from dledger.log.recovery import EntryScan, RecoveredEntries
 from dledger.log.start_file import EMPTY_LOG, LogStart, load_start
 from dledger.log.unit_index import UnitIndex
@@ -55,6 +56,8 @@ def open_log(
 ) -> OpenedLog:
     """Open `directory/data` and `directory/index`. On return the entries found are durable, and a bad tail is cut.
 
+    Before that the hard state is made recovering if the tail may have counted.
+
     Args:
         directory: made if missing.
         data_file_size: bytes of each data file, as configured.
@@ -76,8 +79,7 @@ def open_log(
     index.load()
     units = UnitIndex(index)
     start = _settle_start(directory, data, units)
-    install_unfinished = start.installing
-    start = replace(start, installing=False)
+    start, install_unfinished = replace(start, installing=False), start.installing
     begin = _Begin(start.start_position, start.first_index, NO_TERM)
     if units.covers(start.first_index):
         begin = _choose_begin(data, units, start, checkpoint)
@@ -86,10 +88,11 @@ def open_log(
     older = _term_runs(units, start.first_index, begin.entry_index)
     if older is None:
         begin, older = _Begin(start.start_position, start.first_index, NO_TERM), []
-    committed_index = checkpoint.committed_index
-    scan = EntryScan(data, units, committed_index=committed_index, intact=intact, records=records, term_max=term_max)
-    known_runs = _term_runs(units, begin.entry_index, committed_index + 1) or []
+    scan = EntryScan(data, units, checkpoint.committed_index, intact=intact, records=records, term_max=term_max)
+    known_runs = _term_runs(units, begin.entry_index, checkpoint.committed_index + 1) or []
     found = scan.run(begin.position, begin.entry_index, begin.prev_term, known_runs)
+    if found.lost is not None:
+        make_recovering(directory)
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)
     undurable = _undurable_from(units, start, begin, checkpoint)

@@ -103,7 +103,7 @@ def _doubt(marker: RunningMarker, opened: OpenedLog, *, is_foreign: bool) -> str
         return "a leader's state was being installed and was not finished"
     lost = opened.found.lost
     if lost is not None:
-        return f"committed entries {lost[0]} to {lost[1]} are not in the log"
+        return f"entries {lost[0]} to {lost[1]}, which this node may have acknowledged, are not in the log"
     if marker.was_async and marker.previous_stop is PreviousStop.MACHINE_CRASH:
         return "the machine crashed while entries were acknowledged before they were flushed"
     if marker.was_async and marker.previous_stop is PreviousStop.DISK_FAILURE:

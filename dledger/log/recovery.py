@@ -6,10 +6,10 @@
                                    still says what lay there: kept,
                                    to be fetched from a peer
 
-A bad entry *behind* what may be committed is a torn write and is cut, with everything after it. A bad entry *before*
-that is never cut if its index, term and size can be found out: it stays as a `Damage`. If they cannot, the log ends
-before it and `RecoveredEntries.lost` names the entries; the node must then neither vote nor count until a leader has
-brought it up to date.
+A bad entry that is known to be committed is never cut if its index, term and size can be found out: it stays as a
+`Damage`. Any other one is cut, with everything after it. If it is torn, a sector of it was never written, so no sync
+returned, and nobody counted it. If it is not, or was committed, this node may have acknowledged it:
+`RecoveredEntries.lost` says so, and the node must neither vote nor count until a leader has brought it up to date.
 
 Source: openmessaging/dledger 0.3.1.2 `DLedgerMmapFileStore.java` (recover), which checks no body and cuts everything.
 """
@@ -37,11 +37,15 @@ from dledger.log.entry import (
 from dledger.log.term_start import opened_term
 from dledger.log.unit_index import UnitIndex
 from ledgermq.message.crc import crc32
+from ledgermq.message.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from store.errors import DiskReadError, StoreFormatError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 
 _WINDOW_BYTES = 4 << 20
+_SECTOR_BYTES = 512
+_TYPE_PLACE = HEADER_SIZE + 39
+"""Where the bits are that make a record one that opens a term: see `dledger.log.term_start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class RecoveredEntries:
         term_runs: of the scanned entries.
         damages: in rising order of index.
         cut: the bad place at which the log was ended, or None when it ends in zeros.
-        lost: entries `[first, last]` that were committed or acknowledged and are lost on this node, or None.
+        lost: entries `[first, last]` that are lost on this node, and that it has, or may have, acknowledged; or None.
     """
 
     last_index: int
@@ -99,8 +103,8 @@ class EntryScan:
         self,
         data: MappedFileQueue,
         units: UnitIndex,
-        *,
         committed_index: int,
+        *,
         intact: bool,
         records: bool,
         term_max: int | None,
@@ -152,7 +156,7 @@ class EntryScan:
             fault = self._fault(file, offset, header, found.last_index + 1)
             term = None if fault else self._wrong_term(file, offset, header, found.last_index + 1)
             if term is not None:
-                fault = f"term is {header.term}, its index unit says {term}"
+                fault = f"term is {header.term}, it was written as {term}"
                 header = header._replace(term=term)
             if fault is None:
                 self._take(found, header.term, file.start_offset + offset, header.size)
@@ -189,20 +193,28 @@ class EntryScan:
         """Return the true term of an entry that is sound but for the term in its header, which no CRC covers.
 
         A bit that changed in it would make later entries look like those of an older term, and end the log, or give the
-        entry another term than it has on the peers. The index unit alone proves nothing: it may be older than the
-        entry, or damaged itself. The record that opens a term says which one.
+        entry another term than it has on the peers. The first record of each term of our leaders says which one it
+        opens, so the term of each of their entries is known without the header. Java's leaders open terms with any
+        message (their entries have no CRC): there the index unit tells, but it proves nothing alone, since it may be
+        older than the entry, or damaged itself.
         """
+        start = offset + HEADER_SIZE
+        opened = opened_term(file.view[start : offset + header.size]) if self._records else None
+        is_ours = self._records and header.body_crc != 0
+        if opened is not None or (is_ours and self._term != NO_TERM):
+            term = self._term if opened is None else opened
+            return None if term == header.term else term
         unit = self._units.find(index)
         if unit is None or unit[:2] != (header.position, header.size) or unit[2] in (header.term, NO_TERM):
             return None
         term, term_max = unit[2], self._term_max
         if term < self._term or (term_max is not None and term > term_max):
             return None
-        start = offset + HEADER_SIZE
-        opened = opened_term(file.view[start : offset + header.size]) if self._records else None
-        goes_on = opened is None and term == self._term and index <= self._committed_index
+        goes_on = term == self._term and (
+            index <= self._committed_index or self._is_followed_by(file, offset + header.size, index + 1, term)
+        )
         is_too_high = term_max is not None and header.term > term_max
-        return term if opened == term or goes_on or is_too_high else None
+        return term if goes_on or is_too_high else None
 
     def _take(self, found: RecoveredEntries, term: int, position: int, size: int) -> None:
         index = found.last_index + 1
@@ -225,19 +237,22 @@ class EntryScan:
         if units is None or not _is_readable(file, offset, window_end):
             return offset
         view, base, term, limit = file.view, file.start_offset, self._term, window_end - FILLER_SIZE
+        last_offset = min(window_end, file.size_bytes - _TYPE_PLACE) - HEADER_SIZE
         at, at_end, buffer = index * INDEX_UNIT_SIZE - units.start_offset, units.size_bytes, units.buffer
         run = bisect_left(self._run_starts, index)
         if run < len(self._run_starts):
             at_end = min(at_end, self._run_starts[run] * INDEX_UNIT_SIZE - units.start_offset)
         unpack, pack, crc_of = HEADER.unpack_from, INDEX_UNIT.pack_into, crc32
-        while offset + HEADER_SIZE <= limit and at < at_end:
+        while offset <= last_offset and at < at_end:
             magic, size, entry_index, entry_term, position, channel, chain_crc, crc, body_size = unpack(view, offset)
             end = offset + size
             if magic != MAGIC or entry_index != index or entry_term != term or position != base + offset:
                 break
             if body_size <= 0 or size != body_size + HEADER_SIZE or end > limit:
                 break
-            if channel or chain_crc or not crc or crc_of(view[offset + HEADER_SIZE : end]) != crc:
+            if channel or chain_crc or not crc or view[offset + _TYPE_PLACE] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+                break
+            if crc_of(view[offset + HEADER_SIZE : end]) != crc:
                 break
             pack(buffer, at, MAGIC, position, size, index, term)
             index, at, offset = index + 1, at + INDEX_UNIT_SIZE, end
@@ -252,7 +267,8 @@ class EntryScan:
         position = file.start_offset + offset
         guess = self._guess(file, offset, header, index)
         keep = guess is not None and (
-            index <= self._committed_index or (self._intact and self._goes_on(file, offset + guess[1], index + 1))
+            index <= self._committed_index
+            or (self._intact and self._is_followed_by(file, offset + guess[1], index + 1))
         )
         if keep and guess is not None:
             term, size = guess
@@ -261,7 +277,32 @@ class EntryScan:
             return size
         if header.magic or header.size:
             found.cut = Damage(index, max(header.term, 0), position, 0, file.path, offset, fault)
+            if not self._is_torn(file, offset, header):
+                found.lost = (index, max(index, self._committed_index))
         return 0
+
+    def _is_torn(self, file: MappedFile, offset: int, header: EntryHeader) -> bool:
+        """Whether the bad entry at `offset` is one that a crash cut short: from one of its sectors nothing was written.
+
+        An entry is written by one call, into zeros. So what of it lies in such a sector reads as zeros, and so does all
+        behind it in the sector. A sector that the disk cannot read, or that has other bytes, was damaged.
+        """
+        view, left = file.view, file.size_bytes - offset
+        is_plausible = header_fault(header, file.start_offset + offset, left) is None
+        end = offset + (header.size if is_plausible else HEADER_SIZE)
+        try:
+            file.ensure_readable(offset, end)
+        except DiskReadError:
+            return False
+        if is_plausible and body_fault(view, offset, header, records=self._records) is None:
+            return False
+        start = offset + 3  # the first bytes of the magic are zeros in any case
+        while start < end:
+            sector_end = start - start % _SECTOR_BYTES + _SECTOR_BYTES
+            if not any(view[start:sector_end]):
+                return True
+            start = sector_end
+        return False
 
     def _guess(self, file: MappedFile, offset: int, header: EntryHeader, index: int) -> tuple[int, int] | None:
         """Return term and size of the bad entry at `offset`, by its own header, its index unit or the next unit."""
@@ -279,8 +320,8 @@ class EntryScan:
             return self._term, following[0] - position
         return None
 
-    def _goes_on(self, file: MappedFile, offset: int, index: int) -> bool:
-        """Whether a good header of entry `index` is at `offset`."""
+    def _is_followed_by(self, file: MappedFile, offset: int, index: int, term: int | None = None) -> bool:
+        """Whether a good header of entry `index`, and of `term` if one is given, is at `offset`."""
         if offset + HEADER_SIZE > file.size_bytes:
             return False
         file.ensure_readable(offset, offset + HEADER_SIZE)
@@ -288,6 +329,7 @@ class EntryScan:
         return (
             header_fault(header, file.start_offset + offset, file.size_bytes - offset) is None
             and header.entry_index == index
+            and term in (None, header.term)
         )
 
 

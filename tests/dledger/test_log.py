@@ -29,7 +29,10 @@ Draft = Callable[..., RecordDraft]
 def fill(log: EntryLog, count: int, *, term: int = 1, size: int = 300, batch: int = 4) -> None:
     for start in range(0, count, batch):
         bodies = [b"%05d" % (start + i) + b"x" * size for i in range(min(batch, count - start))]
-        log.append_drafts([make_draft(body) for body in bodies], term, 1000 + start)
+        drafts = [make_draft(body) for body in bodies]
+        if log.last_index >= 0 and log.term_at(log.last_index) != term:
+            drafts[0] = term_start_draft(term, "n1", STORE_HOST, 1000)
+        log.append_drafts(drafts, term, 1000 + start)
 
 
 def copied(log: EntryLog, first: int, limit: int = 10**6) -> Span:
@@ -146,7 +149,7 @@ def test_a_cut_lowers_what_is_durable_and_is_a_new_generation(entry_log: LogOpen
     log.truncate_after(4)
     assert (log.last_index, log.durable_index, log.generation) == (4, 4, 1)
     fill(log, 4, term=3)
-    assert bodies_of(log)[5:] == [b"00000", b"00001", b"00002", b"00003"]
+    assert bodies_of(log)[6:] == [b"00001", b"00002", b"00003"]
     assert log.term_runs == (TermRun(1, 0), TermRun(3, 5))
     log.truncate_after(-1)
     assert (log.last_index, list(log.term_runs), log.max_position) == (-1, [], 0)

@@ -36,7 +36,7 @@ def test_a_filler_without_an_entry_behind_it_does_not_count(entry_log: LogOpener
     (data / f"{FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))  # the filler reached the disk, what follows did not
     assert (data / f"{0:020d}").read_bytes()[end : end + FILLER_SIZE] == FILLER.pack(FILLER_MAGIC, FILE_SIZE - end)
 
-    leader.append_drafts([make_draft(b"small")], 2, 2000)  # another leader goes on in the first file
+    fill(leader, 1, term=2, size=0)  # another leader goes on in the first file
     again = entry_log("crashed", intact=False)
     assert (again.last_index, again.max_position) == (last, end)
     again.append_span(copied(leader, last + 1))
@@ -123,7 +123,7 @@ def test_units_of_entries_dropped_behind_the_checkpoint_are_not_believed(
     durable_units = index.read_bytes()
     log.truncate_after(3)
     while log.max_position < 4 * FILE_SIZE:
-        log.append_drafts([make_draft(b"%05d" % log.last_index + bytes(200))], 2, 1000)
+        fill(log, 1, term=2, size=200)
     expected = bodies_of(log)
     log.close()
     index.write_bytes(durable_units)  # the data was synced since, the index was not

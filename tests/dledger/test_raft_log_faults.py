@@ -167,7 +167,7 @@ async def test_with_async_flush_a_crash_of_the_machine_makes_a_node_recover_firs
     assert "recovering in term" not in caplog.text, "a crash of the process loses nothing"
     await cluster.kill(follower)
     await cluster.start(follower, boot="second boot")
-    assert "recovering in term 1: the machine crashed" in caplog.text
+    assert ": the machine crashed while entries were acknowledged" in caplog.text
     await cluster.sound(follower)
     await cluster.stop(follower)
     caplog.clear()

@@ -379,6 +379,10 @@ def damage_ends_the_log() -> Planted:
     return patch.object(EntryScan, "_judge", lambda *_: 0)
 
 
+def damage_behind_the_checkpoint_looks_torn() -> Planted:
+    return patch.object(EntryScan, "_is_torn", lambda *_: True)
+
+
 def damaged_entries_stay() -> Planted:
     return patch.object(CopyFetcher, "ask", lambda *_: None)
 
@@ -502,6 +506,13 @@ BUGS = (
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 48, "callers"),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 48, "callers"),
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 945, "rotten_entry"),
+    StackBug(
+        "damage behind the checkpoint looks torn",
+        damage_behind_the_checkpoint_looks_torn,
+        ("R21",),
+        4082,
+        "rotten_tail",
+    ),
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 945, "rotten_entry"),
     StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 4221, "rotten_entry"),
     StackBug("offsets lost at a failover", followers_keep_no_offsets, ("R19",), 66),

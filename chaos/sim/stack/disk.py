@@ -180,30 +180,45 @@ class StoreDisk(Machine[bytes]):
         self.boot += 1
         self.amnesiac = self.amnesiac or forgets
 
-    def rot(self) -> bool:
-        """Change a byte of an entry that is committed by the durable checkpoint; see `Machine.rot`."""
-        checkpoint = self.shadow.durable_file(f"dledger-{self.name}/{CHECKPOINT}")
-        if self.log is None or checkpoint is None or self.rotten:
-            return False
-        committed = int(parse_properties(checkpoint.decode()).get("committedIndex", -1))
+    def place_to_rot(self, *, behind_checkpoint: bool) -> tuple[int, int, int] | None:
+        committed = self._checkpointed_index()
+        if self.log is None or self.rotten:
+            return None
         first, last = self.log.first_index, min(committed, self.log.last_index - 1)
+        if behind_checkpoint:
+            first, last = max(first, committed + 1), self.durable_index
         if last < first:
-            return False
+            return None
         index = first + int(self.rng.random() * (last - first + 1))
         position, size, _ = self.log.units[index]
-        with self.in_process():
-            file = self.log.data.file_at(position)
-        if file is None:
-            return False
+        return index, position, size
+
+    def rot(self, place: tuple[int, int, int]) -> None:
+        index, position, size = place
         self.rotten[index] = self.payload_at(index)
-        with file.path.open("r+b") as content:
+        folder = self.root / f"dledger-{self.name}" / "data"
+        path = max(path for path in folder.iterdir() if int(path.name) <= position)
+        with path.open("r+b") as content:
             part = HEADER_SIZE if self.rng.random() < 0.5 else size
-            place = position - file.start_offset + int(self.rng.random() * part)
-            content.seek(place)
+            at = position - int(path.name) + int(self.rng.random() * part)
+            content.seek(at)
             changed = content.read(1)[0] ^ 1 << int(self.rng.random() * 8)
-            content.seek(place)
+            content.seek(at)
             content.write(bytes([changed]))
-        return True
+        if self.log is None:
+            self.shadow = Shadow(self.root)  # which takes what is there for durable
+
+    def forget_rotten_tail(self, last_index: int) -> None:
+        """A node that knows of it cut a rotten entry behind the checkpoint, and what follows: the log ends before."""
+        committed = self._checkpointed_index()
+        for index in [index for index in self.rotten if index > max(last_index, committed)]:
+            self._durable_index = min(self._durable_index, index - 1)
+            del self.rotten[index]
+
+    def _checkpointed_index(self) -> int:
+        """The last entry that the durable checkpoint calls committed; -1 without one."""
+        checkpoint = self.shadow.durable_file(f"dledger-{self.name}/{CHECKPOINT}") or b""
+        return int(parse_properties(checkpoint.decode()).get("committedIndex", -1))
 
     def repaired(self) -> int:
         """Forget the rotten entries that are gone, or whole again on the disk; return how many became whole."""

@@ -341,6 +341,8 @@ class StoreProcess(Process, Machinery):
     def opened(self, log: EntryLog) -> None:
         assert isinstance(log, WatchedLog)
         self.log, files = log, self.files
+        if files.hard_state is not None and files.hard_state.recovering:
+            files.forget_rotten_tail(log.last_index)
         chain = files.chain_at(log.first_index - 1)
         kept = max(files.first_index, log.first_index)
         owed = -1 if files.amnesiac or log.is_install_unfinished else files.durable_index
