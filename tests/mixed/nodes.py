@@ -209,7 +209,7 @@ class Street:
 
     def mqadmin(self, namesrv: Node, *words: str) -> str:
         """What RocketMQ's mqadmin prints."""
-        return self._mqadmin.ask([*words, "-n", namesrv.address], int(STRANGER_WAIT_S * 1000))
+        return self._mqadmin.ask_until_answered(*words, "-n", namesrv.address)
 
     def check(self) -> None:
         """Fails the test when a node has ended by itself."""

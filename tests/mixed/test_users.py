@@ -51,18 +51,19 @@ async def test_copy_user_and_copy_acl_bring_a_java_brokers_users_and_policies_he
         return {"broker-j", "broker-o"} <= set(await brokers(namesrv))
 
     def ask(*words: str) -> str:
-        return signing_mqadmin.ask([*words, "-n", namesrv.address], int(STRANGER_WAIT_S * 1000))
+        return signing_mqadmin.ask_until_answered(*words, "-n", namesrv.address)
 
     await eventually(are_there, "both brokers are registered")
     for user in ("alice", "bob"):
-        assert "success" in ask("createUser", "-b", java.address, "-u", user, "-p", f"{user}-secret", "-t", "Normal")
+        ask("createUser", "-b", java.address, "-u", user, "-p", f"{user}-secret", "-t", "Normal")
     ask("createAcl", "-b", java.address, "-s", "User:alice", "-r", "Topic:Alices", "-a", "Pub", "-d", "Allow")
     assert "User:alice" in ask("listAcl", "-b", java.address)
     java.stop()
     java.start()  # so they come out of its database
 
     async def are_kept() -> bool:
-        return "alice-secret" in ask("listUser", "-b", java.address)
+        listed = ask("listUser", "-b", java.address)
+        return "alice-secret" in listed and "bob-secret" in listed
 
     await eventually(are_kept, "the Java broker has read its users")
     route = ("-f", java.address, "-t", ours.address)
@@ -94,14 +95,16 @@ async def test_acl_import_takes_the_users_of_a_java_brokers_store_on_which_ours_
         return set(await brokers(namesrv)) == {"broker-j"}
 
     def ask(*words: str) -> str:
-        return signing_mqadmin.ask([*words, "-b", java.address, "-n", namesrv.address], int(STRANGER_WAIT_S * 1000))
+        return signing_mqadmin.ask_until_answered(*words, "-b", java.address, "-n", namesrv.address)
 
     await eventually(is_there, "the Java broker is registered")
     for user in ("alice", "bob"):
-        assert "success" in ask("createUser", "-u", user, "-p", f"{user}-secret", "-t", "Normal")
+        ask("createUser", "-u", user, "-p", f"{user}-secret", "-t", "Normal")
     for action in (("Topic:Alices", "Pub"), ("Group:*", "Sub"), ("Topic:Al*", "Get,List")):
         ask("createAcl", "-s", "User:alice", "-r", action[0], "-a", action[1], "-d", "Allow", "-i", "127.0.0.0/8")
     assert "User:alice" in ask("listAcl")
+    listed = ask("listUser")
+    assert all(f"{user}-secret" in listed for user in ("alice", "bob")), listed
     java.kill()  # so users are in the database's log only
     (key := tmp_path / "password-key").write_text("k" * 64)
     key.chmod(0o600)

@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.limits import WAIT_S
+from tests.limits import STRANGER_WAIT_S, WAIT_S
 from tests.mqadmin.cases import Case
 
 _HERE = Path(__file__).parent
 _JVM = ("-Djava.security.manager=allow", "-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _NETWORK = "-Djava.net.preferIPv4Stack=true"  # message ids are short then
 _AGAIN_S = 0.5
+_LATE = re.compile(r"Remoting(Timeout|SendRequest|Connect)Exception")
 _MASKS = (
     (r"(?m)^\s+(at |\.\.\. \d+ more|Suppressed:).*\n?", ""),
     (r"(?m)^WARNING: .*\n?", ""),
@@ -89,6 +90,18 @@ class Driver:
         line = self._process.stdout.readline()
         assert line, f"the JVM ended at {words}"
         return base64.b64decode(line).decode()
+
+    def ask_until_answered(self, *words: str) -> str:
+        """As `ask`, once more when a node answered too late: mqadmin waits for 3 to 5 s only.
+
+        The command may take effect twice.
+        """
+        deadline = time.monotonic() + STRANGER_WAIT_S
+        while True:
+            printed = self.ask(words, int(STRANGER_WAIT_S * 1000))
+            if not _LATE.search(printed) or time.monotonic() > deadline:
+                return printed
+            time.sleep(_AGAIN_S)
 
     def close(self) -> None:
         """End the JVM."""
