@@ -65,6 +65,8 @@ _TIMES: Final = {"born_ts": "born", "store_ts": "stored"}
 _NAMED: Final = {"keys": "KEYS", "tags": "TAGS"}
 _HEX: Final = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint8).reshape(256, 2)
 _ONE, _TWO = 1, 2
+_COUNTED_MAX: Final = 8
+"""How many times as long as the list of properties a table of (record, name) may be, which is cheaper than a sort."""
 
 
 def record_batch(block: Block, names: Sequence[str], broker: str | None, rows: Ints | None = None) -> pa.RecordBatch:
@@ -303,9 +305,9 @@ class _Properties:
         fits = (middles > self._starts) & (middles + 1 < self._ends)
         starts, middles, ends = self._starts[fits], middles[fits], self._ends[fits]
         rows, names = self._rows(starts), _slices(self._data, starts, middles).dictionary_encode()
-        kept = _last_of_each(rows, names)
-        rows, names = rows[kept], names.take(pa.array(kept))
-        values = _slices(self._data, middles[kept] + 1, ends[kept])
+        if (kept := _last_of_each(rows, names)) is not None:
+            rows, names, middles, ends = rows[kept], names.take(pa.array(kept)), middles[kept], ends[kept]
+        values = _slices(self._data, middles + 1, ends)
         counts = np.bincount(rows, minlength=self._count)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))).astype(np.int32)
         texts = _text(names.dictionary).take(names.indices)
@@ -315,9 +317,11 @@ class _Properties:
         return np.searchsorted(self._offsets, starts, "right") - 1
 
 
-def _last_of_each(rows: Ints, names: pa.DictionaryArray) -> Ints:
-    """Return which properties stay where a record has a name twice, in order."""
+def _last_of_each(rows: Ints, names: pa.DictionaryArray) -> Ints | None:
+    """Return which properties stay, in order, where a record has a name twice; None if no record has."""
     numbers = rows * max(len(names.dictionary), 1) + names.indices.to_numpy().astype(np.int64)
+    if not len(numbers) or (numbers[-1] < _COUNTED_MAX * len(numbers) and np.bincount(numbers).max() == 1):
+        return None
     last = np.unique(numbers[::-1], return_index=True)[1]
     return np.sort(len(numbers) - 1 - last)
 

@@ -38,7 +38,7 @@ _PLAIN_STRIDE: Final = 32
 _BULK_STRIDE_MAX: Final = 2048
 _STRIDES_MAX: Final = 32
 _PULL_BYTES: Final = 900 << 10  # a bulk pull's 1 MiB, with room for records that are larger than the mean
-_WINDOW_BYTES: Final = 2 << 20
+_WINDOW_BYTES: Final = 4 << 20
 _STRIDE_BYTES_MAX: Final = 4 << 20
 _QUESTIONS_MAX: Final = 64
 
