@@ -17,6 +17,8 @@ STRANGER_WAIT_S: Final = 400.0 * SLOWNESS
 """For programs of others (Java, Go): a JVM starts in 3 s here, and took 60 s on a machine with much else to do."""
 STRANGER_TEST_S: Final = 2400.0 * SLOWNESS
 """For a whole test with such programs."""
+COMPILE_LITTLE: Final = "-XX:TieredStopAtLevel=1"
+"""For Java programs that run for seconds: code that would have been faster later is not compiled a second time."""
 
 IS_WHOLE: Final = "TESTS_WHOLE" in os.environ
 """`make test-all`: further seeds, rounds and examples of what `make test` proves with few."""

@@ -1,6 +1,7 @@
 """Failovers as RocketMQ's unmodified Java and Go clients feel them: counts and an order; the driver shows the times."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.limits import SLOWNESS
+from tests.limits import COMPILE_LITTLE, SLOWNESS
 
 DRIVER = Path(__file__).resolve().parents[2] / "benchmarks" / "client_failover" / "drive.py"
 TAKEN_OVER_S = 40.0 * SLOWNESS
@@ -32,7 +33,8 @@ def drive(clients: str, *words: str) -> dict[str, dict[str, Any]]:
     """What the clients felt, by fault and client. They are told of followers at once, not after 30 s."""
     words = (*words, "--rounds", "1", "--warm", "4", "--rate", str(RATE))
     words += ("--conf", "spreadSendsAfter=0", "--clients", clients)
-    done = subprocess.run([sys.executable, str(DRIVER), *words], capture_output=True, text=True)
+    environment = {**os.environ, "JDK_JAVA_OPTIONS": COMPILE_LITTLE}
+    done = subprocess.run([sys.executable, str(DRIVER), *words], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])["faults"]
     return found

@@ -14,7 +14,7 @@ import pytest
 
 from ledgermq.history import Op, parse_operation
 from tests.cluster.processes import LEDGERMQ, Cluster
-from tests.limits import STRANGER_WAIT_S, WAIT_S
+from tests.limits import COMPILE_LITTLE, STRANGER_WAIT_S, WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -73,6 +73,7 @@ def test_the_java_client_sends_and_reads_and_its_history_is_judged(
     launcher = Path(__file__).resolve().parents[2] / "benchmarks" / "peers" / "rocketmq"
     jars = subprocess.run([sys.executable, str(launcher), "jars"], stdout=subprocess.PIPE, text=True, check=True)
     monkeypatch.setenv("ROCKETMQ_JARS", jars.stdout.strip())
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", COMPILE_LITTLE)
     figures_path, history_path = tmp_path / "out.json", tmp_path / "history.jsonl"
     files = ("--json", str(figures_path), "--history", str(history_path))
     words = ("drill", "kill-leader", "--client", "java", "--quiet", "5", *LIGHT, *files)
