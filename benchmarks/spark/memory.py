@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,15 +34,18 @@ from ledgermq.spark.session import make_session
 from ledgermq.spark.statistics import statistics
 
 RESET_PEAK = "5"
+LOOK_S = 1.0
+"""Workers that are idle for a minute end, and their peaks with them."""
 
 
-def peaks_mb() -> tuple[float, float]:
-    """The largest peak of a Python worker and of the JVM since the last call; begins anew."""
+def peaks_mb(*, anew: bool = False) -> tuple[float, float]:
+    """The largest peak of a Python worker and of the JVM; `anew` begins new ones."""
     workers = jvm = 0.0
     for pid, command in descendants().items():
         try:
             status = Path(f"/proc/{pid}/status").read_text()
-            Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK)
+            if anew:
+                Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK)
         except OSError:
             continue
         peak = next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0)
@@ -50,6 +54,27 @@ def peaks_mb() -> tuple[float, float]:
         elif "pyspark" in command:
             workers = max(workers, peak)
     return workers, jvm
+
+
+def peaks_of(act: Callable[[], object]) -> tuple[float, float]:
+    """Run something; the peaks of `peaks_mb` meanwhile."""
+    ended, found = threading.Event(), [(0.0, 0.0)]
+
+    def look() -> None:
+        while not ended.wait(LOOK_S):
+            found.append(peaks_mb())
+
+    peaks_mb(anew=True)
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        act()
+    finally:
+        ended.set()
+        looker.join()
+    found.append(peaks_mb())
+    workers, jvms = zip(*found, strict=True)
+    return max(workers), max(jvms)
 
 
 MADE = {
@@ -114,10 +139,9 @@ def main() -> None:
                 if name == "topics":
                     asyncio.run(fill(namesrv, "Memory", QUEUES, store.files * store.records - sent))
                     sent = store.files * store.records
-                peaks_mb()
                 began = time.perf_counter()
-                jobs[name]()
-                seconds, (worker, jvm) = time.perf_counter() - began, peaks_mb()
+                worker, jvm = peaks_of(jobs[name])
+                seconds = time.perf_counter() - began
                 print(f"{gigabytes:>3} {name:<12} {seconds:>8.1f} {worker:>10.0f} {jvm:>8.0f}", flush=True)
         spark.stop()
 

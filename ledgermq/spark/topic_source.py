@@ -239,11 +239,11 @@ class TopicSource(DataSource):
 
     def reader(self, schema: StructType) -> "TopicReader":
         """Return the reader of a batch."""
-        return TopicReader(Options(self.options, KNOWN_BATCH), schema.fieldNames())
+        return TopicReader(self._reading(KNOWN_BATCH, "batch"), schema.fieldNames())
 
     def streamReader(self, schema: StructType) -> "TopicStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
-        return TopicStreamReader(Options(self.options, KNOWN_STREAM), schema.fieldNames(), self.fetch_sums)
+        return TopicStreamReader(self._reading(KNOWN_STREAM, "stream"), schema.fieldNames(), self.fetch_sums)
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
         """Return the writer of a batch."""
@@ -252,6 +252,13 @@ class TopicSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802 - Spark's name
         """Return the writer of a stream."""
         return TopicStreamWriter(*self._sink(overwrite), schema)
+
+    def _reading(self, known: Sequence[str], kind: str) -> Options:
+        options = Options(self.options, KNOWN)
+        for name in KNOWN:
+            if options.has(name) and name not in known:
+                raise OptionError(f"{name} has no meaning in a {kind}")
+        return options
 
     def _sink(self, overwrite: bool) -> tuple[Options, Access]:
         if overwrite:

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
 
 from broker.pull import processor
 from ledgermq.client import Admin, MessageQueue, Outgoing, Producer
@@ -24,7 +25,14 @@ from ledgermq.spark.errors import ClusterError, DataLossError, OptionError
 from ledgermq.spark.options import Options
 from ledgermq.spark.session import patiently
 from ledgermq.spark.topic_client import Access, TopicClient
-from ledgermq.spark.topic_source import KNOWN_BATCH, KNOWN_STREAM, TopicPart, TopicReader, TopicStreamReader
+from ledgermq.spark.topic_source import (
+    KNOWN_BATCH,
+    KNOWN_STREAM,
+    TopicPart,
+    TopicReader,
+    TopicSource,
+    TopicStreamReader,
+)
 from tests.cluster.processes import Cluster, raft_group
 from tests.limits import STRANGER_WAIT_S
 from tests.spark.conftest import RunningBroker
@@ -295,6 +303,13 @@ def test_the_limits_of_a_batch_hold(broker: RunningBroker, topic: str) -> None:
 def test_options_of_a_stream_that_are_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         TopicStreamReader(Options({"namesrv": "127.0.0.1:1", **options}, KNOWN_STREAM), NAMES)
+
+
+def test_options_of_the_other_kind_of_query_are_named() -> None:
+    with pytest.raises(OptionError, match="maxOffsetsPerTrigger has no meaning in a batch"):
+        TopicSource({"subscribe": "T", "maxoffsetspertrigger": "3"}).reader(StructType())
+    with pytest.raises(OptionError, match="endingOffsets has no meaning in a stream"):
+        TopicSource({"subscribe": "T", "endingoffsets": "latest"}).streamReader(StructType())
 
 
 def test_sources_in_python_have_no_real_time_mode_yet() -> None:
