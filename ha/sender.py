@@ -9,10 +9,8 @@ are bounded by the window of its `Copy` and the socket's buffer; a slave that do
 """
 
 import asyncio
-import contextlib
 import enum
 import logging
-import os
 from collections import deque
 from typing import Final, Protocol, cast
 
@@ -22,6 +20,7 @@ from ha.core.copies import Copy
 from ha.core.epochs import Epochs, part_at
 from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
 from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header, Report, SealedOurs
+from ha.direct_writer import DirectWriter
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
 from ha.log_ends import record_start_at, whole_records_end
 from ledgermq.message.crc import crc32
@@ -107,7 +106,7 @@ class SlaveLink(asyncio.Protocol):
         self._nonce = make_nonce()
         self._input = bytearray()
         self._transport: asyncio.Transport | None = None
-        self._descriptor = -1  # of the socket
+        self._writer: DirectWriter | None = None
         self._is_writable = True
         self._is_going_on = False
         self._is_restoring = False  # the slave has not reported yet that it has restored the snapshot
@@ -127,8 +126,7 @@ class SlaveLink(asyncio.Protocol):
         if name:
             self.host, self.address = str(name[0]), f"{name[0]}:{name[1]}"
         transport.set_write_buffer_limits(high=_SOCKET_BUFFER_BYTES)
-        connected = transport.get_extra_info("socket")
-        self._descriptor = -1 if connected is None else connected.fileno()
+        self._writer = DirectWriter(transport)
         watch(transport)
         config = self._owner.config
         # RocketMQ's slave may wait for its heartbeat's time before it reports anything
@@ -156,8 +154,7 @@ class SlaveLink(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone."""
         self._phase = _Phase.CLOSED
-        self._transport = None
-        self._descriptor = -1
+        self._transport = self._writer = None
         if self._timer is not None:
             self._timer.cancel()
         self._owner.closed(self)
@@ -194,7 +191,7 @@ class SlaveLink(asyncio.Protocol):
         self.mark()
         try:
             while self._is_writable and budget > 0 and (size := copy.next_size(self._part_end(end), queue.file_size)):
-                self._write(transport, copy, queue.slice(copy.sent, size))
+                self._write(copy, queue.slice(copy.sent, size))
                 budget -= size
         except DiskReadError as error:
             self.close(error)
@@ -203,7 +200,7 @@ class SlaveLink(asyncio.Protocol):
             self._is_going_on = True
             self._loop.call_soon(self._go_on)
         if copy.sent == end and self._dialect.tells_confirmed and self._owner.confirm_offset > self._sent_confirm:
-            self._write(transport, copy, memoryview(b""))
+            self._write(copy, memoryview(b""))
         return budget < _TURN_BYTES
 
     def beat(self, now_s: float) -> None:
@@ -219,7 +216,7 @@ class SlaveLink(asyncio.Protocol):
         ) > 0 and now_s - copy.moved_s > group.idle_limit_s:
             self.close(HaProtocolError(f"it has taken none of {waiting} bytes for {group.idle_limit_s:g} s"))
         elif now_s - self._sent_s >= group.heartbeat_s and self._is_writable:
-            self._write(transport, copy, memoryview(b""))
+            self._write(copy, memoryview(b""))
 
     # ---- inside
 
@@ -227,28 +224,18 @@ class SlaveLink(asyncio.Protocol):
         self._is_going_on = False
         self.send()
 
-    def _write(self, transport: asyncio.Transport, copy: Copy, data: memoryview) -> None:
+    def _write(self, copy: Copy, data: memoryview) -> None:
         dialect = self._dialect
+        assert self._writer is not None, "the connection is made"
         confirm = self._sent_confirm = self._owner.confirm_offset
         crc = crc32(data) if dialect.has_crc else None
         header = Header(copy.sent, len(data), self._owner.epoch, confirm, crc)
         if dialect is AUTO_SWITCH:
             (epoch, start), _ = part_at(self._owner.epochs, copy.sent)
             header = header._replace(epoch=epoch, epoch_start=start)
-        self._write_now(transport, (dialect.header(header), data, dialect.seal(data)))
+        self._writer.write(dialect.header(header), data, dialect.seal(data))
         self._sent_s = self._loop.time()
         copy.on_sent(len(data))
-
-    def _write_now(self, transport: asyncio.Transport, pieces: tuple[bytes | memoryview, ...]) -> None:
-        """Write now and not at the end of this turn, as uvloop would: the slave can copy at the same time."""
-        sent = 0
-        if self._descriptor >= 0 and not (transport.is_closing() or transport.get_write_buffer_size()):
-            with contextlib.suppress(OSError):  # it is full or broken; the transport finds out which
-                sent = os.writev(self._descriptor, pieces)
-        for piece in pieces:
-            if sent < len(piece):
-                transport.write(piece[sent:])
-            sent = max(sent - len(piece), 0)
 
     def _take(self) -> None:
         if self._phase is _Phase.CONNECTED and len(self._input) >= OPENER_SIZE:
