@@ -11,7 +11,6 @@ So a job that was killed is simply run again: a segment without a manifest is wr
 
 import fcntl
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -350,10 +349,10 @@ def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bo
     target = parquet_path(directory, file.start)
     temporary, tally, length, digest = target.with_name(f"_{target.name}.tmp"), _Tally(), 0, hashlib.sha256()
     with (
-        _HashedFile(temporary) as opened,
+        pa.OSFile(str(temporary), "wb") as opened,
         pq.ParquetWriter(
-            pa.PythonFile(opened, "w"), SCHEMA, compression="zstd", compression_level=1,
-            use_dictionary=["topic", "tags"], write_statistics=_NARROW, store_schema=False,
+            opened, SCHEMA, compression="zstd", compression_level=1, use_dictionary=["topic", "tags"],
+            write_statistics=_NARROW, store_schema=False,
         ) as writer,
         ThreadPoolExecutor(2) as threads,
     ):  # fmt: skip
@@ -368,29 +367,13 @@ def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bo
     if length != file.length:
         raise PipelineError(f"{file.path}: {length} bytes were read, not {file.length}")
     sync(temporary)
+    size, parquet_digest = temporary.stat().st_size, sha256_of(temporary)
     temporary.replace(target)
     sync(directory)
     low, high = tally.times or (0, 0)
     return Manifest(
-        file.start, length, digest.hexdigest(), kind, tally.records, low, high, opened.length,
-        opened.digest.hexdigest(), tally.ranges(),
-    )  # fmt: skip
-
-
-class _HashedFile(io.FileIO):
-    """A new file that knows length and SHA-256 of what was written to it, so that nobody needs to read it again."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "w")
-        self.length, self.digest = 0, hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        """Write all of it."""
-        piece = memoryview(data)
-        _write_all(self.fileno(), piece)
-        self.digest.update(piece)
-        self.length += len(piece)
-        return len(piece)
+        file.start, length, digest.hexdigest(), kind, tally.records, low, high, size, parquet_digest, tally.ranges()
+    )
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

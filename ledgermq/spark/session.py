@@ -37,10 +37,6 @@ ARROW_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_
 """Options of the JVM: it need not check bounds and nulls again at each value that it takes from Arrow's memory."""
 
 
-_KEPT_MEMORY_MS: Final = "1000"
-"""How long a worker's allocator keeps what Arrow has freed; after its own 10 ms each block needs fresh pages."""
-
-
 def make_session(name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
     """Return a session of this machine with the formats registered; under spark-submit, that of the submitted job.
 
@@ -57,7 +53,6 @@ def make_session(name: str, settings: Mapping[str, str] | None = None) -> "Spark
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", _KEPT_MEMORY_MS)
     builder = SparkSession.builder.appName(name)
     if "SPARK_ENV_LOADED" not in os.environ:
         cores = os.cpu_count() or 1
