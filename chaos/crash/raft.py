@@ -122,7 +122,7 @@ class RaftRun:
         self._recorder.note(Cut(opened.found.end_position))
         self._recorder.note(Durable(opened.found.end_position))
         self._term = max(found.term if found else 0, self._log.term_at(self._log.last_index))
-        if found is None or found.recovering:
+        if found is None or found.recovering or self._log.term_at(self._log.last_index) != self._term:
             await self._new_term()
 
     async def _close(self) -> None:
@@ -190,6 +190,8 @@ class RaftRun:
         self._recorder.note(Cutting(end))
         self._log.truncate_after(last)
         self._recorder.note(Cut(end))
+        if self._log.term_at(last) != self._term:  # no leader goes on in a term whose first entry it lacks
+            await self._new_term()
 
     async def _trim(self) -> None:
         await self._settle()
