@@ -1,9 +1,14 @@
 """Machine: what outlives a process of one node: what is on its disk, and how that disk behaves at present."""
 
 from random import Random
+from typing import Literal
 
 from chaos.sim.clock import SimClock
 from chaos.sim.log_image import LogImage, Payload
+
+Where = Literal["committed", "last committed", "behind"]
+"""Which entry rots: one that the durable checkpoint calls committed, or the last of these if another file of the log
+follows, or a durable one behind them."""
 
 
 class Machine(LogImage[Payload]):
@@ -39,11 +44,8 @@ class Machine(LogImage[Payload]):
         """How long the flush that starts now will take."""
         return int(self.flush_us * self.slow_factor * (0.5 + self.rng.random()))
 
-    def place_to_rot(self, *, behind_checkpoint: bool) -> tuple[int, int, int] | None:
-        """Index, position and size of an entry of the running process that a byte may be changed of; None: of none.
-
-        It is one that the durable checkpoint calls committed, or one behind it that is durable.
-        """
+    def place_to_rot(self, where: Where) -> tuple[int, int, int] | None:
+        """Index, position and size of an entry of the running process that a byte may be changed of; None: of none."""
 
     def rot(self, place: tuple[int, int, int]) -> None:
         """Change a byte of that entry, on the disk and in the page cache."""

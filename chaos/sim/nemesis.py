@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from chaos.sim.cluster import Cluster
+from chaos.sim.machine import Where
 from chaos.sim.plan import RunPlan
 
 _CUTS = frozenset({"isolate", "isolate_leader", "cut_one_way", "split"})
@@ -101,8 +102,9 @@ class Nemesis:
             "leave_behind": self._leave_behind,
             "cut_after_trim": self._cut_after_trim,
             "leave_a_topic_behind": self._leave_a_topic_behind,
-            "rotten_entry": lambda: self._rot(behind_checkpoint=False),
-            "rotten_tail": lambda: self._rot(behind_checkpoint=True),
+            "rotten_entry": lambda: self._rot("committed", cluster.kill),
+            "rotten_tail": lambda: self._rot("behind", cluster.power_cut),
+            "rotten_and_left_behind": self._rot_and_leave_behind,
         }
 
     def start(self) -> None:
@@ -227,20 +229,46 @@ class Nemesis:
         name = self._any()
         return self._down(self._cluster.wipe, name) if self._may_forget(name) else ""
 
-    def _rot(self, *, behind_checkpoint: bool) -> str:
-        """Change a byte of an entry that a quorum of others has; kill its process, or cut the power of its machine."""
+    def _rot(self, where: Where, end: Callable[[str], None]) -> str:
+        """Change a byte of an entry that a quorum of others has, and end its process."""
+        name, place = self._to_rot(where)
+        if place is None:
+            return ""
+        disk = self._cluster.disks[name]
+        if where == "behind":  # what was not synced is lost or torn before that
+            whom = self._down(end, name)
+            disk.rot(place)
+            return whom
+        disk.rot(place)
+        return self._down(end, name)
+
+    def _to_rot(self, where: Where) -> tuple[str, tuple[int, int, int] | None]:
         names, first = self._plan.group.names, self._cluster.jitter(len(self._plan.group.names))
         for name in (*names[first:], *names[:first]):
-            disk = self._cluster.disks[name]
-            place = disk.place_to_rot(behind_checkpoint=behind_checkpoint) if self._may_forget(name) else None
-            if place is not None and behind_checkpoint:
-                whom = self._down(self._cluster.power_cut, name)
-                disk.rot(place)
-                return whom
-            if place is not None:
-                disk.rot(place)
-                return self._down(self._cluster.kill, name)
-        return ""
+            if self._may_forget(name) and (place := self._cluster.disks[name].place_to_rot(where)) is not None:
+                return name, place
+        return "", None
+
+    def _rot_and_leave_behind(self) -> str:
+        """A member whose last entry known to be committed rots comes back when all others have deleted that entry."""
+        cluster = self._cluster
+        name, place = self._to_rot("last committed")
+        if place is None:
+            return ""
+        cluster.disks[name].rot(place)
+        cluster.kill(name)
+
+        def look() -> None:
+            others = list(cluster.processes.values())
+            if self._is_over or (others and all(other.begin_of_log > place[1] for other in others)):
+                cluster.boot(name)
+                return
+            for other in others:
+                cluster.run(other, "trim all", other.trim_all)
+            cluster.clock.call_in(_LOOK_US, look)
+
+        look()
+        return name
 
     def _lose_vote(self) -> str:
         """The leader stands still; the next one is cut off as it is elected, a voter of it loses its disk."""

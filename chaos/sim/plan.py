@@ -33,6 +33,7 @@ LATE_FAULTS = ("lost_vote", "busy_leader")
 STACK_FAULTS = ("die_soon", "cut_soon")
 LATE_STACK_FAULTS = ("failed_sync",)
 ROT_FAULTS = ("rotten_entry",)
+RARE_ROT_FAULTS = ("rotten_and_left_behind",)
 TAIL_FAULTS = ("rotten_tail",)
 """Where members flush before they count; others doubt all that a power cut leaves."""
 RARE_STACK_FAULTS = ("leave_behind",)
@@ -190,6 +191,8 @@ def draw_stack_plan(seed: int) -> RunPlan:
     is_doubted = plan.group.recoverable and plan.group.durable_quorum
     if len(names) > 2 and is_doubted and Random(f"rotten_tail {seed}").random() < 0.15:
         late += 3 * TAIL_FAULTS
+    if len(names) > 2 and plan.group.recoverable and Random(f"rotten_and_left_behind {seed}").random() < 0.1:
+        late += 3 * RARE_ROT_FAULTS
     chance = Random(f"after trim {seed}").random()
     if len(names) > 2 and chance < 0.1:  # alone, since they take long
         is_cut = chance >= 0.05

@@ -27,6 +27,7 @@ from broker.state.tables import StateChange
 from dledger.background import Checkpointer as RaftCheckpointer
 from dledger.background import CopyFetcher
 from dledger.core.ballot import Ballot
+from dledger.core.follower import Follower
 from dledger.core.leader import Leader
 from dledger.core.messages import InstallRequest
 from dledger.core.state import NodeState
@@ -383,6 +384,15 @@ def damage_behind_the_checkpoint_looks_torn() -> Planted:
     return patch.object(EntryScan, "_is_torn", lambda *_: True)
 
 
+def installs_keep_nothing() -> Planted:
+    begin = Follower._begin_at
+
+    def begins(follower: Follower, request: InstallRequest, whole: bytes, **_: bool) -> None:
+        begin(follower, request, whole, keep=False)
+
+    return patch.object(Follower, "_begin_at", begins)
+
+
 def damaged_entries_stay() -> Planted:
     return patch.object(CopyFetcher, "ask", lambda *_: None)
 
@@ -513,6 +523,7 @@ BUGS = (
         4082,
         "rotten_tail",
     ),
+    StackBug("installs keep nothing", installs_keep_nothing, ("R3/R4/R10",), 2503, "rotten_and_left_behind"),
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 945, "rotten_entry"),
     StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 4221, "rotten_entry"),
     StackBug("offsets lost at a failover", followers_keep_no_offsets, ("R19",), 66),

@@ -25,7 +25,7 @@ from typing import Any
 from chaos.crash.disk import Chooser, Moment, TornSectors, WholeFiles, image_of, write_image
 from chaos.crash.shadow import Shadow, content_of
 from chaos.sim.clock import SimClock
-from chaos.sim.machine import Machine
+from chaos.sim.machine import Machine, Where
 from chaos.sim.process import ProcessDiesError
 from dledger.core.messages import HardState
 from dledger.log.commit_checkpoint import FILE_NAME as CHECKPOINT
@@ -180,17 +180,21 @@ class StoreDisk(Machine[bytes]):
         self.boot += 1
         self.amnesiac = self.amnesiac or forgets
 
-    def place_to_rot(self, *, behind_checkpoint: bool) -> tuple[int, int, int] | None:
+    def place_to_rot(self, where: Where) -> tuple[int, int, int] | None:
         committed = self._checkpointed_index()
         if self.log is None or self.rotten:
             return None
         first, last = self.log.first_index, min(committed, self.log.last_index - 1)
-        if behind_checkpoint:
+        if where == "last committed":
+            first = max(first, committed)
+        elif where == "behind":
             first, last = max(first, committed + 1), self.durable_index
         if last < first:
             return None
         index = first + int(self.rng.random() * (last - first + 1))
         position, size, _ = self.log.units[index]
+        if where == "last committed" and position >= self.log.data.files[-1].start_offset:
+            return None
         return index, position, size
 
     def rot(self, place: tuple[int, int, int]) -> None:
