@@ -4,8 +4,7 @@
        '---> RocketMQ's: a report -----------------------------------------------^      after 50 ms, 100 ms, ... 1 s
        '---> RocketMQ's elected one: handshake, answer, a report ----------------^
 
-One report answers everything that arrived in a turn of the loop, and leaves before dispatching begins. Bytes go from
-the receive buffer into the file.
+One report answers everything that arrived in a turn of the loop. Bytes go from the receive buffer into the file.
 """
 
 import asyncio
@@ -19,7 +18,6 @@ from ha.config import SlaveConfig
 from ha.core.auto_switch import AUTO_SWITCH, MasterAnswer, SlaveHandshake, encode_handshake, read_answer
 from ha.core.handshake import MasterWelcome, seal, unseal
 from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Dialect, Header, Report, SealedOurs
-from ha.direct_writer import DirectWriter
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
 from ha.sender import HANDSHAKE_S
 from ledgermq.message.crc import crc32
@@ -204,7 +202,6 @@ class _Stream(asyncio.BufferedProtocol):
         self._header: Header | None = None  # of the frame that has arrived in part
         self._is_checked = False  # its bytes are
         self._transport: asyncio.Transport | None = None
-        self._writer: DirectWriter | None = None
         self._reported: Report | None = None
         self._heard_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -216,7 +213,6 @@ class _Stream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the first bytes."""
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-        self._writer = DirectWriter(transport)
         watch(transport)
         self._heard_s = self._loop.time()
         if self._phase is _Phase.STREAM:
@@ -280,7 +276,7 @@ class _Stream(asyncio.BufferedProtocol):
 
     def report(self) -> None:
         """Tell the master how far the log is, if that has changed."""
-        if self._transport is None or self._writer is None:
+        if self._transport is None:
             return
         if self._phase is _Phase.SNAPSHOT and self._welcome is not None:
             start = self._welcome.start
@@ -292,7 +288,7 @@ class _Stream(asyncio.BufferedProtocol):
             return
         if report != self._reported:
             self._reported = report
-            self._writer.write(self._dialect.report(report))
+            self._transport.write(self._dialect.report(report))
 
     # ---- inside
 

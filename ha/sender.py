@@ -20,7 +20,6 @@ from ha.core.copies import Copy
 from ha.core.epochs import Epochs, part_at
 from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
 from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header, Report, SealedOurs
-from ha.direct_writer import DirectWriter
 from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
 from ha.log_ends import record_start_at, whole_records_end
 from ledgermq.message.crc import crc32
@@ -106,7 +105,6 @@ class SlaveLink(asyncio.Protocol):
         self._nonce = make_nonce()
         self._input = bytearray()
         self._transport: asyncio.Transport | None = None
-        self._writer: DirectWriter | None = None
         self._is_writable = True
         self._is_going_on = False
         self._is_restoring = False  # the slave has not reported yet that it has restored the snapshot
@@ -126,7 +124,6 @@ class SlaveLink(asyncio.Protocol):
         if name:
             self.host, self.address = str(name[0]), f"{name[0]}:{name[1]}"
         transport.set_write_buffer_limits(high=_SOCKET_BUFFER_BYTES)
-        self._writer = DirectWriter(transport)
         watch(transport)
         config = self._owner.config
         # RocketMQ's slave may wait for its heartbeat's time before it reports anything
@@ -154,7 +151,7 @@ class SlaveLink(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone."""
         self._phase = _Phase.CLOSED
-        self._transport = self._writer = None
+        self._transport = None
         if self._timer is not None:
             self._timer.cancel()
         self._owner.closed(self)
@@ -191,7 +188,7 @@ class SlaveLink(asyncio.Protocol):
         self.mark()
         try:
             while self._is_writable and budget > 0 and (size := copy.next_size(self._part_end(end), queue.file_size)):
-                self._write(copy, queue.slice(copy.sent, size))
+                self._write(transport, copy, queue.slice(copy.sent, size))
                 budget -= size
         except DiskReadError as error:
             self.close(error)
@@ -200,7 +197,7 @@ class SlaveLink(asyncio.Protocol):
             self._is_going_on = True
             self._loop.call_soon(self._go_on)
         if copy.sent == end and self._dialect.tells_confirmed and self._owner.confirm_offset > self._sent_confirm:
-            self._write(copy, memoryview(b""))
+            self._write(transport, copy, memoryview(b""))
         return budget < _TURN_BYTES
 
     def beat(self, now_s: float) -> None:
@@ -216,7 +213,7 @@ class SlaveLink(asyncio.Protocol):
         ) > 0 and now_s - copy.moved_s > group.idle_limit_s:
             self.close(HaProtocolError(f"it has taken none of {waiting} bytes for {group.idle_limit_s:g} s"))
         elif now_s - self._sent_s >= group.heartbeat_s and self._is_writable:
-            self._write(copy, memoryview(b""))
+            self._write(transport, copy, memoryview(b""))
 
     # ---- inside
 
@@ -224,16 +221,15 @@ class SlaveLink(asyncio.Protocol):
         self._is_going_on = False
         self.send()
 
-    def _write(self, copy: Copy, data: memoryview) -> None:
+    def _write(self, transport: asyncio.Transport, copy: Copy, data: memoryview) -> None:
         dialect = self._dialect
-        assert self._writer is not None, "the connection is made"
         confirm = self._sent_confirm = self._owner.confirm_offset
         crc = crc32(data) if dialect.has_crc else None
         header = Header(copy.sent, len(data), self._owner.epoch, confirm, crc)
         if dialect is AUTO_SWITCH:
             (epoch, start), _ = part_at(self._owner.epochs, copy.sent)
             header = header._replace(epoch=epoch, epoch_start=start)
-        self._writer.write(dialect.header(header), data, dialect.seal(data))
+        transport.writelines((dialect.header(header), data, dialect.seal(data)))
         self._sent_s = self._loop.time()
         copy.on_sent(len(data))
 

@@ -164,9 +164,9 @@ async def test_records_gather_for_a_slave_unless_senders_wait_for_it(
         frames: list[int] = []
         write = link._write
 
-        def noted(copy: Copy, data: memoryview) -> None:
+        def noted(transport: asyncio.Transport, copy: Copy, data: memoryview) -> None:
             frames.extend([len(data)] if data else [])
-            write(copy, data)
+            write(transport, copy, data)
 
         monkeypatch.setattr(link, "_write", noted)
         for _ in range(20):
