@@ -137,6 +137,7 @@ class NameServer:
             await self.close()
             raise
         self._collector.begin()
+        self._collector.skip_present()
         self._started_s = time.monotonic()
         self._schedule_scan()
         _log.info("nameserver listens at %s", self.address)

@@ -147,6 +147,7 @@ class Broker:
             HealthListenError: the health port is in use.
         """
         config = self._config
+        self._collector.begin()
         self._timers = timers = Timers(asyncio.get_running_loop())
         self._lag.start()
         self._descriptors.start()
@@ -181,7 +182,7 @@ class Broker:
         await self._listen(chosen.ask_controllers)
         self._run_timers(timers)
         await self._serve_metrics()
-        self._collector.begin()
+        self._collector.skip_present()
         log.info(
             "%s serves at %s as broker id %d",
             self._config.broker_name,

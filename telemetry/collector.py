@@ -40,14 +40,18 @@ class QuietCollector:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Tune the collector, and exclude the objects that exist now from collection. Call it once."""
+        """Let it run rarely. Call it once, before tables are read: by default it would scan them again and again."""
         if not QuietCollector._serving:
             QuietCollector._before = gc.get_threshold()
         QuietCollector._serving += 1
         self._has_begun = True
+        gc.set_threshold(*_THRESHOLDS)
+
+    @staticmethod
+    def skip_present() -> None:
+        """Exclude the objects that exist now from later collections, when a server begins to serve."""
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*_THRESHOLDS)
 
     def end(self) -> None:
         """Restore the collector's settings; does nothing without `begin`."""

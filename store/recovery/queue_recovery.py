@@ -265,7 +265,8 @@ def remake_misfits(log_: ReplicatedLog, queues: QueueTable) -> int:
         DiskFullError, DiskFailedError: the units cannot be stored.
         CorruptRecordError: the log cannot be parsed.
     """
-    misfits = [queue for queue in queues if queues.kinds.is_batch(queue.topic) and type(queue) is not BatchQueue]
+    batch_topics = filter(queues.kinds.is_batch, dict.fromkeys(queue.topic for queue in queues))
+    misfits = [queue for topic in batch_topics for queue in queues.of_topic(topic) if type(queue) is not BatchQueue]
     for queue in misfits:
         queues.delete(queue)
     made = {queues.get(queue.topic, queue.queue_id) for queue in misfits}
