@@ -25,7 +25,7 @@ from chaos.sim.corpus import corpus_seeds, seed_range
 from chaos.sim.coverage import GAP_EXIT_CODE, Coverage
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan, draw_stack_plan
-from chaos.sim.pool import run_beside
+from chaos.sim.pool import ended_by_sigterm, run_beside
 from chaos.sim.run import RunResult, run_seed, run_stack_seed
 from chaos.sim.shrink import RUN_LIMIT, Shrinker
 
@@ -35,6 +35,11 @@ CRASH_EXIT_CODE = 12
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     options = _parse(arguments)
+    with ended_by_sigterm():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.seed is not None:
         return _run_one(options.seed, trace=options.trace, is_stack=options.stack)
     if options.shrink is not None:

@@ -1,9 +1,11 @@
 """Processes that run seeds beside one another, and the folders of their runs, which are gone when all have ended."""
 
+import contextlib
 import multiprocessing
 import signal
+import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,6 +20,16 @@ _parent: Path | None = None
 def new_folder() -> Path:
     """Make a folder for the files of one run, in memory if the machine allows that."""
     return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent or memory_directory()))
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Within the block SIGTERM raises SystemExit, so that files of runs are removed as after Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run_beside(work: Callable[..., _T], jobs: int, *items: Iterable[Any], chunk: int = 1) -> Generator[_T, None, None]:
@@ -39,7 +51,8 @@ def run_beside(work: Callable[..., _T], jobs: int, *items: Iterable[Any], chunk:
 
 
 def _begin(folder: Path) -> None:
-    """Leave Ctrl-C to the parent."""
+    """Leave Ctrl-C, and removing files after SIGTERM, to the parent."""
     global _parent
     _parent = folder
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from chaos.sim.coverage import GAP_EXIT_CODE, JUDGED_SEEDS
 from chaos.sim.nemesis import Script
-from chaos.sim.pool import run_beside
+from chaos.sim.pool import ended_by_sigterm, run_beside
 from chaos.sim.shrink import fewest
 
 _CHUNK = 10
@@ -88,6 +88,10 @@ class Campaign:
         parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one for each CPU)")
         parser.add_argument("--seconds", type=float, default=math.inf, help="begin no seed after so long")
         options = parser.parse_args()
+        with ended_by_sigterm():
+            return self._run_wanted(options)
+
+    def _run_wanted(self, options: argparse.Namespace) -> int:
         if options.shrink is not None:
             return self._shrink(options.shrink)
         seeds = corpus_seeds(self.corpus) if options.corpus else range(options.first, options.first + options.seeds)

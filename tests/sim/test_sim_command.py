@@ -27,7 +27,7 @@ def test_a_clean_seed_exits_0_and_prints_what_was_drawn(capsys: pytest.CaptureFi
     assert "seed 3: clean" in printed and "weather = " in printed and "trace " in printed
 
 
-def test_a_range_of_seeds_exits_0_and_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_exits_0_and_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "0:4", "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
     assert "4 seeds clean" in printed and "never occurred: " in printed
@@ -59,23 +59,27 @@ def test_a_crash_of_the_core_exits_12(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "ZeroDivisionError" in capsys.readouterr().out
 
 
-def test_ctrl_c_ends_a_range_before_its_seeds_do_and_leaves_no_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [("--seeds", "1:1000", "--jobs", "2"), ("--seed", "1")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_before_its_seeds_do_and_leaves_no_files(
+    tmp_path: Path, number: signal.Signals, seeds: tuple[str, ...]
+) -> None:
     code = (
         "import signal; from pathlib import Path; from chaos.sim import pool; from chaos.sim.__main__ import main;"
         "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a background job ignores it
         f"pool.memory_directory = lambda: Path({str(tmp_path)!r});"
-        "main(['--stack', '--seeds', '1:1000', '--jobs', '2'])"
+        f"main(['--stack', *{seeds}])"
     )
-    range_of_seeds = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stderr=subprocess.DEVNULL)
     try:
         deadline_s = time.monotonic() + WAIT_S
-        while not list(tmp_path.glob("*/*/*")):
+        while not list(tmp_path.glob("*/*")):
             assert time.monotonic() < deadline_s, "a run begins"
             time.sleep(0.05)
-        range_of_seeds.send_signal(signal.SIGINT)
-        assert range_of_seeds.wait(WAIT_S) != 0
+        running.send_signal(number)
+        assert running.wait(WAIT_S) != 0
     finally:
-        range_of_seeds.kill()
+        running.kill()
     assert not list(tmp_path.iterdir())
 
 
