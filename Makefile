@@ -121,6 +121,7 @@ crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered an
 
 chaos: $(BIN)/.dev ## every drill once in every mode that allows it, and a campaign of a fresh seed; reports in build/chaos (Toxiproxy; some 15 minutes)
 	failed=0; $(BIN)/ledgermq chaos suite --out build/chaos || failed=1; \
+	$(BIN)/ledgermq chaos suite --fabric namespaces --modes controller --drills isolate-leader,one-way,flapping --out build/chaos/namespaces || failed=1; \
 	seed=$$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); $(BIN)/ledgermq chaos run --seed $$seed --minutes 2 --report build/chaos/campaign.html || failed=1; exit $$failed
 
 chaos-long: $(BIN)/.dev ## campaigns of fresh seeds in every mode, simulation and crash images, for HOURS=n; the first one that fails ends it

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chaos.drills.catalogue import CATALOGUE
 from chaos.drills.workloads import STEADY, WORKLOADS, drawn
-from cli.drill import MODES, RATE, add_traffic_options, attached, pace, positive, run_order, where
+from cli.drill import FABRICS, MODES, RATE, add_traffic_options, attached, pace, positive, run_order, where
 from ledgermq.history import HistoryError, Operation, parse_operation
 from node.errors import UsageError
 
@@ -34,6 +34,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     run.set_defaults(run=_run)
     suite = verbs.add_parser("suite", help="drills, each in every mode that allows it, and one table")
     suite.add_argument("--modes", default=",".join(MODES), metavar="MODE,...", help="(%(default)s)")
+    suite.add_argument("--fabric", choices=FABRICS, default=FABRICS[0], help="of the clusters (%(default)s)")
     suite.add_argument("--drills", default=",".join(CATALOGUE), metavar="DRILL,...", help="(all)")
     suite.add_argument("--rounds", type=_count, default=1, metavar="N", help="of each (%(default)s)")
     suite.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
@@ -158,8 +159,8 @@ def _campaign(arguments: argparse.Namespace) -> int:
 def _suite(arguments: argparse.Namespace) -> int:
     from cli.suite import Suite, pairs_of, run
 
-    pairs = pairs_of(arguments.drills.split(","), arguments.modes.split(","))
-    return run(Suite(pairs, arguments.rounds, arguments.rate, arguments.out))
+    pairs = pairs_of(arguments.drills.split(","), arguments.modes.split(","), arguments.fabric)
+    return run(Suite(pairs, arguments.rounds, arguments.rate, arguments.out, arguments.fabric))
 
 
 def _simulate(arguments: argparse.Namespace) -> int:

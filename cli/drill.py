@@ -36,7 +36,7 @@ _STOP_LIMIT_S = 60.0
 _NODES_END_S = 0.2  # the kernel ends them with the process that started them
 MODES = [mode.value for mode in ClusterMode]
 _DEFAULT_MODE = ClusterMode.RAFT.value
-_PROCESSES, _NAMESPACES, _COMPOSE = "processes", "namespaces", "compose"
+FABRICS = [_PROCESSES, _NAMESPACES, _COMPOSE] = ["processes", "namespaces", "compose"]
 _COMPOSE_LIMIT_S = 900.0  # images may have to be built
 _QUIET_S = 2.0
 
@@ -69,7 +69,7 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=MODES, help=f"of a new cluster ({_DEFAULT_MODE})")
     parser.add_argument(
         "--fabric",
-        choices=[_PROCESSES, _NAMESPACES, _COMPOSE],
+        choices=FABRICS,
         help=f"of a new cluster: {_PROCESSES} (default), with Toxiproxy where links are cut; a network of its own for"
         " each node, which iptables cuts (root); or containers of docker-compose.yml (Docker)",
     )

@@ -32,16 +32,17 @@ Round = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Runs each of `pairs` `rounds` times, in turns; reports and figures go to `out`."""
+    """Runs each of `pairs` `rounds` times, in turns, on clusters of one fabric; reports and figures go to `out`."""
 
     pairs: Sequence[Round]
     rounds: int
     rate: float
     out: Path
+    fabric: str
 
 
 def pairs_of(drills: Sequence[str], modes: Sequence[str], fabric: str = "processes") -> list[Round]:
-    """Return each drill with each of the modes that allow it on a fabric, `processes` or `namespaces`.
+    """Return each drill with each of the modes that allow it on a fabric, as `Drill.modes_on`.
 
     Raises:
         UsageError: there is no such drill, or nothing is left.
@@ -65,7 +66,7 @@ def run(suite: Suite) -> int:
     results: dict[Round, list[Figures | None]] = {pair: [] for pair in suite.pairs}
     for number in range(suite.rounds):
         for pair, found in results.items():
-            found.append(_drill(pair, suite.out / "-".join((*pair, str(number + 1))), suite.rate))
+            found.append(_drill(suite, pair, suite.out / "-".join((*pair, str(number + 1)))))
     print(table(results))
     verdicts = [figures["verdict"] if figures else "unknown" for found in results.values() for figures in found]
     worst = next((one for one in (Verdict.FAIL, Verdict.UNKNOWN) if one.name.lower() in verdicts), Verdict.PASS)
@@ -89,13 +90,13 @@ def _times(values: Sequence[float]) -> str:
     return f"{statistics.median(values):,.0f}, at most {max(values):,.0f}" if values else ""
 
 
-def _drill(pair: Round, path: Path, rate: float) -> Figures | None:
+def _drill(suite: Suite, pair: Round, path: Path) -> Figures | None:
     """Run one round; print the drill's output unless it passed. None: it gave no figures."""
     name, mode = pair
     json_path = path.with_suffix(".json")
     json_path.unlink(missing_ok=True)
-    words = [sys.executable, "-P", "-m", "ledgermq_server", "drill", name, "--mode", mode]
-    words += ["--rate", f"{rate:g}", "--json", str(json_path), "--report", str(path.with_suffix(".html"))]
+    words = [sys.executable, "-P", "-m", "ledgermq_server", "drill", name, "--mode", mode, "--fabric", suite.fabric]
+    words += ["--rate", f"{suite.rate:g}", "--json", str(json_path), "--report", str(path.with_suffix(".html"))]
     print(f"{name}, mode {mode}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="ledgermq-suite-") as scratch:  # a killed drill's folder goes with it
         try:

@@ -41,10 +41,12 @@ def test_a_drill_that_fails_or_hangs_is_told_and_the_exit_code_is_the_worst(
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(suite, "_ROUND_LIMIT_S", 0.5)
     words = ["chaos", "suite", "--drills", "kill-leader", "--modes", "sync", "--out", str(tmp_path / "out")]
+    words += ["--fabric", "namespaces"]
     figures = {"verdict": "pass", "acked": 5, "lost": 0, "stored_twice": 0, "rto_ms": 1.0, "consumer_rto_ms": 1.0}
     for script, code, told in (
         ('echo "no cluster for $5"; exit 4', 2, "ended with 4 and gave no figures\nno cluster for kill-leader"),
         ('echo "waits in $TMPDIR"; exec sleep 10', 2, "not ended within 0.5 s\nwaits in /"),
+        ('echo "on ${9}"; exit 4', 2, "gave no figures\non namespaces"),
         (_writes(figures), 0, "| kill-leader | sync | 1 | 1 | 0 | 5 |"),
         (_writes(figures | {"verdict": "fail"}), 1, "| kill-leader | sync | 1 | 0 | 1 | 5 |"),
     ):
