@@ -340,7 +340,7 @@ class ClosedError(LedgerMQError):
 
 
 MAYBE_DONE_CODES = frozenset({1, 10, 11, 12})  # 1: RocketMQ answers a quorum time-out so
-MAYBE_DONE_CAUSES = frozenset({"leader-changed", "no-quorum", "flush-timeout", "replica-timeout"})
+MAYBE_DONE_CAUSES = frozenset({"leader-changed", "no-quorum", "disk-failed", "flush-timeout", "replica-timeout"})
 
 NOT_LEADER_CODES = frozenset({14, 501})
 BY_CODE: Mapping[int, type[RefusedError]] = {

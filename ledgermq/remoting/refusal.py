@@ -22,7 +22,7 @@ class Cause(enum.Enum):
     RECOVERING = (14, "recovering")
     SHUTTING_DOWN = (14, "shutting-down")
     DISK_FULL = (14, "disk-full")
-    DISK_FAILED = (14, "disk-failed")
+    DISK_FAILED = (14, "disk-failed")  # perhaps after the append: it may or may not survive
     FLUSH_TIMEOUT = (10, "flush-timeout")  # stored, but not known to be durable yet
     SLAVE_NOT_AVAILABLE = (11, "slave-not-available")  # stored, but on no slave that is in sync
     REPLICA_TIMEOUT = (12, "replica-timeout")

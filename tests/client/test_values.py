@@ -170,6 +170,7 @@ def test_code_14_is_a_redirect_only_when_another_node_leads() -> None:
 
 def test_a_message_that_no_quorum_has_yet_may_survive() -> None:
     assert not refusal_from("a", 14, "", {"cause": "no-quorum"}).outcome_known
+    assert not refusal_from("a", 14, "", {"cause": "disk-failed"}).outcome_known
     assert refusal_from("a", 14, "", {"cause": "recovering"}).outcome_known
 
 
