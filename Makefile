@@ -73,7 +73,7 @@ wheels: $(BIN)/.dev ## what users install: both wheels built, and tried in envir
 
 strangers: $(BIN)/.dev ## programs of others with ours: Java and Go clients, mqadmin, Java brokers, nameservers, proxy, directories (Java 17, Maven, Go)
 	@# only folders with such tests are collected, by each worker: that halves its start
-	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "java or go" \
+	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "java or go" \
 	  $$(grep -rlE 'pytest\.mark\.(java|go)\b' tests --include='*.py' | xargs -n1 dirname | sort -u)
 
 test-all: $(BIN)/.dev ## every test, the long ones too (Java 17, Maven, Go)

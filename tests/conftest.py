@@ -5,10 +5,12 @@ import importlib.util
 import itertools
 import sys
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from telemetry.collector import QuietCollector
 from tests.limits import IS_WHOLE, SLOWNESS, STRANGER_TEST_S, TEST_S
@@ -16,8 +18,11 @@ from tests.limits import IS_WHOLE, SLOWNESS, STRANGER_TEST_S, TEST_S
 if importlib.util.find_spec("ledgermq_server") is None:
     pytest.exit("the virtual environment is older than the packages: run `make install`", returncode=4)
 
-HAVE_NARROW_LIMITS = ("tests/cluster/", "tests/go/")
-"""These tests count what clients of others failed to send: they come last, when CI runs fewer tests beside them."""
+ON_ONE_WORKER = ("tests/spark/", "tests/client/", "tests/cluster/", "tests/go/")
+"""Folders whose tests with programs of others run in one worker: on one Spark session, on one Java broker; those of the
+last two count what clients failed to send, so that only two of these run at a time."""
+LAST = ON_ONE_WORKER[2:]
+"""When `make strangers` comes to these, CI runs fewer tests beside them."""
 
 settings.register_profile("ledgermq", deadline=None, max_examples=100 if IS_WHOLE else 50)
 settings.load_profile("ledgermq")
@@ -44,8 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     The limit is `STRANGER_TEST_S` with programs of others, else the test's own or `TEST_S`.
     """
-    if config.getoption("loadgroup", default=False):  # tests are given out one by one, or in groups
-        items.sort(key=lambda item: item.nodeid.startswith(HAVE_NARROW_LIMITS))
+    if all(item.get_closest_marker("java") or item.get_closest_marker("go") for item in items):
+        items.sort(key=turn_of_stranger)
     else:
         items[:] = in_lanes(items, getattr(config, "workerinput", {}).get("workercount", 1))
     for item in items:
@@ -56,6 +61,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(TEST_S))
         elif SLOWNESS > 1:
             item.add_marker(pytest.mark.timeout(own.args[0] * SLOWNESS), append=False)
+
+
+def turn_of_stranger(item: pytest.Item) -> int:
+    """Return when a test with programs of others is given out: large groups first, those with narrow limits last."""
+    return 2 if item.nodeid.startswith(LAST) else 0 if item.nodeid.startswith(ON_ONE_WORKER) else 1
+
+
+class FolderScheduling(LoadScopeScheduling):
+    """Gives out single tests, and the tests of a folder of `ON_ONE_WORKER` together.
+
+    In place of `--dist loadgroup`, whose groups have no effect with pytest 9 and pytest-xdist 3.8.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in ON_ONE_WORKER if nodeid.startswith(folder)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderScheduling | None:
+    """Under `--dist loadscope`, which `make strangers` sets."""
+    return FolderScheduling(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def in_lanes(items: list[pytest.Item], workers: int) -> list[pytest.Item]:

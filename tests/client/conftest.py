@@ -22,13 +22,12 @@ StartCluster = Callable[..., Awaitable[FakeCluster]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for `java_broker` needs Java; all of them run in one worker, on one such broker."""
+    """Whoever asks for `java_broker` needs Java."""
     no = java.why_not()
     for item in items:
         if "java_broker" in getattr(item, "fixturenames", ()) and Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.java)
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.xdist_group("java_broker"))
             if no is not None:
                 item.add_marker(pytest.mark.skip(reason=no))
 

@@ -70,7 +70,6 @@ async def look(namesrv: str, mqadmin: Driver) -> None:
                     await asyncio.sleep(0.05)
 
 
-@pytest.mark.xdist_group("java_broker")
 async def test_mqadmin_looks_at_our_consumers_on_our_broker(namesrv: str, mqadmin: Driver) -> None:
     await look(namesrv, mqadmin)
 
