@@ -66,7 +66,7 @@ class LogEvents:
 
     @property
     def is_writable(self) -> bool:
-        """Whether this node leads, its term-start entry is committed and no entry to be served is damaged."""
+        """Whether this node leads, nothing before its term is undecided and no entry to be served is damaged."""
         return self.soft.writable and self.refusal is None and self._log.integrity.first_blocking is None
 
     @property

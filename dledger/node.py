@@ -263,6 +263,7 @@ class RaftNode:
             self._transport.send(peer, message)
         if ready.commit_index is not None:
             self._listener.on_commit(ready.commit_index)
+            self._is_due |= self.raft.member.is_closed  # it may hand over now
         if ready.soft_state is not None:
             self._listener.on_role(ready.soft_state)
         for read in ready.reads:

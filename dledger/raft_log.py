@@ -190,7 +190,7 @@ class RaftLog:
 
     @property
     def state(self) -> LogState:
-        """Writable while this node leads, its term-start entry is committed and no entry to be served is damaged."""
+        """Writable while this node leads, nothing before its term is undecided and no entry to be served is damaged."""
         return self._events.state
 
     @property

@@ -162,10 +162,10 @@ class Cluster:
         self.clock.call_in(250, lambda: self.run(process, f"joined {peer}", lambda: process.join(peer)))
 
     def check_early_grant(self, process: Process, candidate: str) -> None:
-        """R15: a member that heard its leader within the lease, over a link that is up, agrees to no candidate."""
+        """R15: a member that heard its leader within the lease, over a link that is up, agrees to no other one."""
         state, leader = process.raft.state, process.heard_from
         is_led = leader != "" and self.observer.leaders.get(state.term) == leader and leader not in state.lost_links
-        if is_led:
+        if is_led and candidate != leader:  # a leader asks who would take over
             lease_us = 950 * self.plan.election_min_ms - 4_000 * self.plan.tick_ms
             self.observer.granted_early(process.name, candidate, self.clock.now_us - process.heard_us, lease_us)
 

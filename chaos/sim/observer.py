@@ -183,6 +183,7 @@ class Observer:
     def _begins_to_lead(self, name: str, raft: Raft) -> None:
         self._has_tables(name)
         term, leader = raft.state.term, raft.member.leader
+        self._voted(name, term, name)
         other = self.leaders.setdefault(term, name)
         self._expect(other == name, "R1", f"{other} and {name} lead term {term}")
         if leader is not None and leader.is_salvage:
@@ -289,7 +290,7 @@ class Observer:
         disk = self._disks[name]
         saved_term = 0 if disk.hard_state is None else disk.hard_state.term
         if isinstance(message, VoteRequest):
-            self._asks_for_votes(name, raft, message, saved_term)
+            self._asks_for_votes(name, raft, message)
         elif isinstance(message, VoteResponse):
             self._votes_for(name, raft, peer, message, saved_term)
             self._has_same_members(name, peer, message.term)
@@ -299,7 +300,8 @@ class Observer:
         elif isinstance(message, AppendRequest | InstallResponse):
             self._expect_saved_term(name, message.term, saved_term)
 
-    def _asks_for_votes(self, name: str, raft: Raft, request: VoteRequest, saved_term: int) -> None:
+    def _asks_for_votes(self, name: str, raft: Raft, request: VoteRequest) -> None:
+        """Its own vote, which needs not be on disk yet, counts when it leads; a process asks once in a term."""
         disk = self._disks[name]
         last_term = disk.last_term
         self._expect(
@@ -310,11 +312,8 @@ class Observer:
         )
         if request.pre_vote:
             return
-        self._expect_saved_term(name, request.term, saved_term)
-        self._voted(name, request.term, name)
         self._electorates[name, request.term] = self._peers_of[name]
-        if not raft.state.recovering:
-            self._sound_votes.setdefault((name, request.term), {})[name] = None
+        self._sound_votes[name, request.term] = {} if raft.state.recovering else {name: None}
         if not request.transfer and not request.salvage:
             agreed = self._grants.get((name, request.term), {})
             self._expect(
@@ -330,16 +329,6 @@ class Observer:
             self._grants.setdefault((peer, response.term), {})[name] = None
             return
         self._expect_saved_term(name, response.term, saved_term)
-        hard_state = self._disks[name].hard_state
-        # a later term on disk binds as well: no second vote of the earlier one can follow
-        is_bound = hard_state is not None and (
-            hard_state.term > response.term or (hard_state.term, hard_state.voted_for) == (response.term, peer)
-        )
-        self._expect(
-            is_bound,
-            "R9",
-            f"{name} votes for {peer} in term {response.term}; on disk: {hard_state}",
-        )
         self._voted(name, response.term, peer)
 
     def _has_same_members(self, name: str, peer: str, term: int) -> None:
@@ -359,6 +348,12 @@ class Observer:
         )
 
     def _voted(self, name: str, term: int, candidate: str) -> None:
+        hard_state = self._disks[name].hard_state
+        # a later term on disk binds as well: no second vote of the earlier one can follow
+        is_bound = hard_state is not None and (
+            hard_state.term > term or (hard_state.term, hard_state.voted_for) == (term, candidate)
+        )
+        self._expect(is_bound, "R9", f"{name} votes for {candidate} in term {term}; on disk: {hard_state}")
         other = self._votes.setdefault((name, term), candidate)
         self._expect(other == candidate, "R2", f"{name} votes for {other} and {candidate} in term {term}")
 

@@ -35,6 +35,7 @@ class Ballot:
         request: the request that was sent to every other member.
         needed: number of votes that win.
         own_vote: whether this node's own vote counts yet: in a pre-vote at once, in a real election once it is durable.
+            Nobody wins before that, though the others are asked at once: their votes bind only them.
     """
 
     __slots__ = ("_allow_missing", "_answers", "_state", "needed", "own_vote", "request")
@@ -63,8 +64,8 @@ class Ballot:
 
     def outcome(self) -> BallotOutcome:
         """Return what the answers so far decide."""
-        yes = (self.own_vote and self._own_vote_counts) + sum(answer.granted for answer in self._answers.values())
-        if yes >= self.needed and (self.request.salvage or self._state.knows_its_votes):
+        yes = self._own_vote_counts + sum(answer.granted for answer in self._answers.values())
+        if self.own_vote and yes >= self.needed and (self.request.salvage or self._state.knows_its_votes):
             return BallotOutcome.WON
         if self.request.pre_vote and self._may_salvage():
             return BallotOutcome.SALVAGE

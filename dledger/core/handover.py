@@ -1,10 +1,13 @@
 """Transfer of leadership to a chosen peer (Raft dissertation 3.10).
 
-    begin --> proposals are refused --> all is committed, and the peer holds it --> TransferRequest --> it campaigns
-                '-- deadline, or the peer declines: the leader continues, and is writable once its entries are committed
+    question: will you lead the next term? --> yes --> proposals are refused --> all is committed, and the peer holds it
+      '-- no, or the deadline: nothing changes            '-- the deadline: the leader continues
+                                                      --> TransferRequest and the leader's vote --> the peer leads
 
-A peer whose disk is full declines: by the refusal of a pre-vote that was not asked for, which earlier releases ignore.
-One that did not take over is not chosen again for a while.
+The question is a pre-vote request of the leader with the `transfer` mark, which earlier releases answer like any other.
+Both nodes have their votes for the next term on disk before (`NodeState.reserve`). So no disk is waited for while
+proposals are refused, but for entries that are under way. A peer that is recovering or whose disk is full says no. One
+that did not take over is not chosen again for a while.
 
 The peer is the one asked for. A leader that must stop leading chooses the peer with the longest log; a leader that
 looks for a member of greater priority chooses one that holds everything committed.
@@ -12,7 +15,7 @@ looks for a member of greater priority chooses one that holds everything committ
 
 from dledger.core.errors import TransferRefusedError
 from dledger.core.leader import Leader
-from dledger.core.messages import TransferRequest, VoteCause, VoteResponse
+from dledger.core.messages import VoteRequest, VoteResponse
 from dledger.core.progress import PeerProgress, ProgressState
 from dledger.core.state import NodeState
 
@@ -20,15 +23,24 @@ _DECLINED_ELECTIONS = 60
 
 
 class Handover:
-    """One transfer under way. Invariant: while it exists, the leader accepts no proposal."""
+    """One transfer under way, from the question on.
 
-    __slots__ = ("_deadline_ms", "_is_sent", "_state", "target")
+    Attributes:
+        target: the peer.
+        is_closed: the peer is ready, and the leader accepts no proposal.
+    """
+
+    __slots__ = ("_deadline_ms", "_state", "is_closed", "target")
 
     def __init__(self, state: NodeState, target: str) -> None:
         self._state = state
         self._deadline_ms = state.now_ms + state.settings.election_max_ms
-        self._is_sent = False
         self.target = target
+        self.is_closed = False
+        state.reserve(target)
+        terms, own_id = state.terms, state.settings.node_id
+        question = VoteRequest(state.term + 1, own_id, terms.last_index, terms.last_term, pre_vote=True, transfer=True)
+        state.send(target, question)
 
     @property
     def is_overdue(self) -> bool:
@@ -36,33 +48,29 @@ class Handover:
         return self._state.now_ms >= self._deadline_ms
 
     def give_up(self, leader: Leader) -> None:
-        """The peer has not taken over in time: choose others for 60 times `election_max_ms`."""
+        """The peer does not take over: choose others for 60 times `election_max_ms`."""
         state = self._state
         leader.declined[self.target] = state.now_ms + _DECLINED_ELECTIONS * state.settings.election_max_ms
 
-    def is_declined(self, peer: str, response: VoteResponse) -> bool:
-        """Whether the peer says that it does not take over."""
-        is_of_target = self._is_sent and peer == self.target and response.term == self._state.term
-        return is_of_target and response.pre_vote and not response.granted
+    def is_answer(self, peer: str, response: VoteResponse) -> bool:
+        """Whether the peer says that it takes over, or that it does not."""
+        term = self._state.term + response.granted
+        return peer == self.target and response.pre_vote and response.term == term
 
-    def proceed(self, leader: Leader) -> None:
-        """Ask the peer to campaign, if it holds all entries and has not been asked yet.
+    def close(self, leader: Leader) -> None:
+        """The peer is ready: accept no more proposals."""
+        self.is_closed = True
+        self._deadline_ms = self._state.now_ms + self._state.settings.election_max_ms
+        leader.settle()
+
+    def is_due(self, leader: Leader) -> bool:
+        """Whether the peer may take over now: it holds all entries.
 
         They are committed, too: the senders of a leader that is deposed before would not know what became of them.
         """
         state, progress = self._state, leader.peers[self.target]
         held_index = min(counted_index(state, progress), state.commit_index)
-        if not self._is_sent and held_index >= state.terms.last_index:
-            self._is_sent = True
-            state.send(self.target, TransferRequest(state.term, state.settings.node_id))
-
-
-def decline(state: NodeState) -> VoteResponse:
-    """Return the answer of a node that does not take over. As a vote it counts for nobody (`Ballot.record`)."""
-    terms = state.terms
-    return VoteResponse(
-        state.term, False, True, VoteCause.STALE_TERM, terms.last_index, terms.last_term, state.recovering
-    )
+        return self.is_closed and held_index >= state.terms.last_index
 
 
 def counted_index(state: NodeState, progress: PeerProgress) -> int:

@@ -64,7 +64,10 @@ class Leader:
         self._state = state
         self.is_salvage = is_salvage
         self.may_miss_after = may_miss_after
-        self.term_start_index = self._settle_index = state.terms.last_index + 1
+        last_index = state.terms.last_index
+        self.term_start_index = last_index + 1
+        is_all_committed = state.commit_index == last_index and not is_salvage
+        self._settle_index = last_index if is_all_committed else self.term_start_index
         self.peers = {peer: PeerProgress(self.term_start_index, state.now_ms) for peer in state.settings.others}
         self.prefer_due_ms = state.now_ms + state.settings.prefer_interval_ms
         self.declined: dict[str, int] = {}
@@ -77,10 +80,11 @@ class Leader:
 
     @property
     def is_writable(self) -> bool:
-        """Whether all entries are committed that were in the log when this leader last stopped accepting proposals.
+        """Whether all entries are committed that were in the log at the election, or when proposals were last refused.
 
         Queue offsets are counted from the committed end of the log, so a leader that becomes writable (again) must not
-        have an entry whose fate is open.
+        have an entry whose fate is open. The entry that opens its term is in no queue, but where others are open, only
+        its commit decides them.
         """
         return self._state.commit_index >= self._settle_index
 
@@ -174,7 +178,7 @@ class Leader:
         elif not response.accepted and not progress.is_stale_reject(response.prev_index, response.received_index):
             self._go_back(progress, response)
         self._replicate_to(peer, progress, {})
-        self._tell_commit(idle_only=True)
+        self.tell_commit(idle_only=True)
 
     def on_install_response(self, peer: str, response: InstallResponse) -> None:
         """Send the next part of the state, or, when the follower has all or needs none, the entries that follow it."""
@@ -261,7 +265,7 @@ class Leader:
             self._heartbeat()
             self._answer_reads()
         else:
-            self._tell_commit(idle_only=False)
+            self.tell_commit(idle_only=False)
         self._quorum_ms = max(self._quorum_ms, self._followed_ms(sound_only=False))
         return state.now_ms - self._quorum_ms <= state.settings.election_max_ms
 
@@ -323,7 +327,7 @@ class Leader:
             self._send_append(peer, progress, progress.received_index, None)
         self._replicate_to(peer, progress, spans)
 
-    def _tell_commit(self, *, idle_only: bool) -> None:
+    def tell_commit(self, *, idle_only: bool) -> None:
         """Tell followers what is committed: consumers may read there, and need not wait for a heartbeat.
 
         Those to which entries are under way learn it with the next ones, or at the next tick.

@@ -13,7 +13,7 @@ from dledger.core.ballot import Ballot, BallotOutcome
 from dledger.core.busy import patience_ms
 from dledger.core.election_clock import ElectionClock
 from dledger.core.follower import Follower
-from dledger.core.handover import Handover, decline
+from dledger.core.handover import Handover
 from dledger.core.leader import Leader
 from dledger.core.messages import NO_INDEX, BusyNotice, TransferRequest, VoteCause, VoteRequest, VoteResponse
 from dledger.core.ready import TermStart
@@ -33,7 +33,8 @@ class Member:
         follower: always set; meaningful while the role is FOLLOWER.
         leader: set exactly while the role is LEADER.
         ballot: set exactly while the role is PRE_CANDIDATE or CANDIDATE.
-        handover: set only while this node leads and hands over; no entry is proposed then.
+        handover: set only while this node leads and hands over.
+        asked_by: the leader that waits for this node to be ready to lead the next term.
         clock: when this node starts an election, unless it leads.
         ignored_count: messages that changed nothing: of strangers, of former or other leaders, invalid, late installs.
         allow_missing: an operator said that a member is lost for good: a quorum may hold a salvage election until a
@@ -49,6 +50,7 @@ class Member:
         self.leader: Leader | None = None
         self.ballot: Ballot | None = None
         self.handover: Handover | None = None
+        self.asked_by: str | None = None
         self.ignored_count = 0
         self.allow_missing = False
 
@@ -58,6 +60,16 @@ class Member:
         if self.role is RaftRole.LEADER:
             return self.settings.node_id
         return self.follower.leader_id if self.role is RaftRole.FOLLOWER else None
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether this node leads and accepts proposals."""
+        return self.leader is not None and self.leader.is_writable and not self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this node leads and accepts no proposal, since another one is about to lead."""
+        return self.handover is not None and self.handover.is_closed
 
     # -- who leads
 
@@ -114,6 +126,9 @@ class Member:
         if request.candidate_id != peer:
             self.ignored_count += 1
             return
+        if request.pre_vote and request.transfer:
+            self._on_question(peer, request)
+            return
         has_leader = self._has_leader()
         if not request.pre_vote and request.term > state.term and (request.transfer or not has_leader):
             self.become_follower(request.term, None)
@@ -122,12 +137,13 @@ class Member:
         is_granted = cause is VoteCause.GRANTED
         if is_granted:
             self._make_way(request)
-        terms = state.terms
-        term = request.term if is_granted else state.term
-        response = VoteResponse(
-            term, is_granted, request.pre_vote, cause, terms.last_index, terms.last_term, state.recovering
-        )
-        if request.pre_vote:
+        self._answer_vote(peer, request.term if is_granted else state.term, cause, pre_vote=request.pre_vote)
+
+    def _answer_vote(self, peer: str, term: int, cause: VoteCause, *, pre_vote: bool) -> None:
+        state, terms = self.state, self.state.terms
+        is_granted = cause is VoteCause.GRANTED
+        response = VoteResponse(term, is_granted, pre_vote, cause, terms.last_index, terms.last_term, state.recovering)
+        if pre_vote:
             # a pre-vote commits this node to nothing, so nothing has to be durable first
             state.messages.append((peer, response))
         else:
@@ -145,25 +161,73 @@ class Member:
         self.clock.restart()
 
     def on_vote_response(self, peer: str, response: VoteResponse) -> None:
-        """Count an answer if this node is a candidate. A later term ends the candidacy, a decline a hand-over."""
+        """Count an answer if this node is a candidate or hands over. A later term ends either."""
         if response.term > self.state.term and not (response.pre_vote and response.granted):
             self.become_follower(response.term, None)
-        elif self.leader is not None and self.handover is not None and self.handover.is_declined(peer, response):
-            self.handover.give_up(self.leader)
-            self.handover = None
+        elif self.leader is not None and self.handover is not None and self.handover.is_answer(peer, response):
+            if response.granted:
+                self.handover.close(self.leader)
+            else:
+                self.give_up()
         elif self.ballot is not None:
             self.act_on(self.ballot.record(peer, response))
 
+    def on_saved(self) -> None:
+        """The hard state on disk has changed: a candidate's own vote may count, or this node may be ready to lead."""
+        if self.ballot is not None and self.role is RaftRole.CANDIDATE and not self.state.unsaved:
+            self.ballot.own_vote = True
+            self.act_on(self.ballot.outcome())
+        elif self.asked_by is not None and self.state.has_reserved(self.settings.node_id):
+            self._answer_vote(self.asked_by, self.state.term + 1, VoteCause.GRANTED, pre_vote=True)
+            self.asked_by = None
+
+    # -- transfer
+
+    def _on_question(self, peer: str, request: VoteRequest) -> None:
+        """The leader asks whether this node would lead the next term: have the vote for itself saved, then say yes."""
+        state = self.state
+        if self.role is not RaftRole.FOLLOWER or self.follower.leader_id != peer or request.term != state.term + 1:
+            self.ignored_count += 1
+        elif self._is_fit:
+            self.asked_by = peer
+            state.reserve(self.settings.node_id)
+            self.on_saved()  # a question that is asked again is answered at once
+        else:
+            self._decline(peer)
+
+    def _decline(self, peer: str) -> None:
+        """Say that this node does not take over. As a vote it counts for nobody (`Ballot.record`)."""
+        self._answer_vote(peer, self.state.term, VoteCause.STALE_TERM, pre_vote=True)
+
+    @property
+    def _is_fit(self) -> bool:
+        return not (self.state.recovering or self.state.stalled or self.state.is_full)
+
+    def proceed(self) -> None:
+        """Hand over, if the peer that is ready holds all entries by now."""
+        if self.leader is not None and self.handover is not None and self.handover.is_due(self.leader):
+            state, target = self.state, self.handover.target
+            self.leader.tell_commit(idle_only=True)
+            state.send(target, TransferRequest(state.term, self.settings.node_id))
+            self.become_follower(state.term + 1, None)
+            state.vote_for(target)
+            self._answer_vote(target, state.term, VoteCause.GRANTED, pre_vote=False)
+
+    def give_up(self) -> None:
+        """Continue to lead instead of handing over."""
+        if self.leader is not None and self.handover is not None:
+            self.handover.give_up(self.leader)
+            self.handover = None
+
     def on_transfer_request(self, peer: str, request: TransferRequest) -> None:
         """Campaign at once without a pre-vote, since the leader hands over; decline if this node is not fit to lead."""
-        is_fit = not (self.state.recovering or self.state.stalled or self.state.is_full)
         is_waiting = self.role in (RaftRole.FOLLOWER, RaftRole.PRE_CANDIDATE)
         if request.term != self.state.term or request.leader_id != peer or not is_waiting:
             return
-        if is_fit:
+        if self._is_fit:
             self._become_candidate(is_transfer=True)
         else:
-            self.state.send(peer, decline(self.state))
+            self._decline(peer)
 
     def campaign_if_fit(self) -> None:
         """Start an election, since it is time. A node whose disk does not answer waits for the next time."""
@@ -187,8 +251,8 @@ class Member:
 
     def _ask_for_votes(self, request: VoteRequest) -> None:
         self.ballot = Ballot(self.state, request, allow_missing=self.allow_missing)
-        for peer in self.settings.others:
-            self.state.send(peer, request)
+        # not held: what others promise binds only them, and this node's own vote counts when it is durable
+        self.state.messages += [(peer, request) for peer in self.settings.others]
 
     def _vote_request(self, term: int, *, pre_vote: bool, transfer: bool = False, salvage: bool = False) -> VoteRequest:
         terms = self.state.terms
@@ -228,6 +292,7 @@ class Member:
         self._ask_for_votes(
             self._vote_request(self.state.term, pre_vote=False, transfer=is_transfer, salvage=is_salvage)
         )
+        self.on_saved()  # it may be on disk already
 
     def _become_leader(self, ballot: Ballot) -> None:
         assert self.role is RaftRole.CANDIDATE, self.role
@@ -247,6 +312,4 @@ class Member:
     def _leave_role(self) -> None:
         if self.leader is not None:
             self.leader.drop_reads()
-        if self.ballot is not None:
-            self.state.withdraw_vote_requests()
         self.leader = self.ballot = self.handover = None

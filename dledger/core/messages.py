@@ -3,7 +3,8 @@
     candidate --VoteRequest--> everyone --VoteResponse--> candidate        (pre_vote: a trial that changes no term)
     leader --AppendRequest--> follower --AppendResponse--> leader          (span None: heartbeat, probe, commit index)
     leader --InstallRequest--> follower behind the oldest kept file --InstallResponse--> leader      (part after part)
-    leader --TransferRequest--> the peer that is to campaign at once
+    leader --VoteRequest (pre_vote, transfer): would you lead the next term?--> a peer --VoteResponse--> leader
+    leader --TransferRequest, VoteResponse: its vote--> the peer, which campaigns at once
     leader's thread --BusyNotice--> follower                               (while the leader's loop is late)
 
 Indexes count entries from 0; `NO_INDEX` is the index before the first. Positions are bytes from the start of the log. A
@@ -85,8 +86,9 @@ class VoteRequest:
     """A candidate asks for a vote in `term`; in a pre-vote: the term in which it would campaign.
 
     `last_term` is the term of the last *entry*, never of the node. `transfer`: the leader asked for this campaign, so
-    its lease does not prevent it. `salvage`: the candidate heard every member (or an operator allowed missing ones),
-    too few of them are sound for an ordinary quorum, and its log is the longest; it needs the votes of all.
+    its lease does not prevent it; in a pre-vote, the leader asks the peer whether it would lead that term. `salvage`:
+    the candidate heard every member (or an operator allowed missing ones), too few of them are sound for an ordinary
+    quorum, and its log is the longest; it needs the votes of all.
     """
 
     term: int

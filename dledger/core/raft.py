@@ -76,7 +76,6 @@ class Raft:
         self._reported_commit = self.state.commit_index
         self._reported_soft_state: tuple[object, ...] = ()
         self._reported_before: tuple[int, tuple[object, ...]] = self._reported_commit, ()
-        self._requested_save: HardState | None = None
         self._ask_terms_due_ms = 0
         self._handlers: dict[type[Message], Callable[..., None]] = {
             AppendResponse: self._on_append_response,
@@ -99,7 +98,7 @@ class Raft:
             self.member.role,
             self.state.term,
             self.member.leader_id,
-            leader is not None and leader.is_writable and self.member.handover is None,
+            self.member.is_writable,
             self.state.recovering,
             leader.may_miss_after if leader is not None else None,
         )
@@ -120,7 +119,7 @@ class Raft:
         Raises:
             NotLeaderError: this node does not lead, or is handing over.
         """
-        if self.member.leader is None or self.member.handover is not None:
+        if self.member.leader is None or self.member.is_closed:
             hint = self.member.handover.target if self.member.handover is not None else self.member.leader_id
             raise NotLeaderError(self.state.term, hint)
         first_index = self.state.terms.last_index + 1
@@ -218,11 +217,7 @@ class Raft:
     def persisted(self, hard_state: HardState) -> None:
         """`hard_state` is durable."""
         self.state.persisted(hard_state)
-        self._requested_save = None
-        ballot = self.member.ballot
-        if self.member.role is RaftRole.CANDIDATE and ballot is not None and not self.state.unsaved:
-            ballot.own_vote = True
-            self.member.act_on(ballot.outcome())
+        self.member.on_saved()
 
     def durable(self, index: int) -> None:
         """The log, in its present generation, is flushed up to `index`."""
@@ -233,8 +228,6 @@ class Raft:
         state.durable_index = index
         if self.member.leader is not None:
             self.member.leader.advance_commit()
-            if self.member.handover is not None:
-                self.member.handover.proceed(self.member.leader)
         elif self.member.role is RaftRole.FOLLOWER:
             self.member.follower.on_durable()
 
@@ -292,8 +285,8 @@ class Raft:
     def transfer(self, target: str | None = None) -> str:
         """Transfer leadership to `target`, or to the follower with the longest log.
 
-        Proposals are refused until the transfer is done. If it is given up, they are refused until everything proposed
-        before it is committed.
+        Proposals are refused from when the target is ready until the transfer is done. If it is given up then, they are
+        refused until everything proposed before it is committed.
 
         Returns:
             The target.
@@ -310,9 +303,7 @@ class Raft:
         if self.member.handover is not None:
             raise TransferRefusedError(chosen, f"a transfer to {self.member.handover.target} is under way")
         check_target(self.state, self.member.leader, chosen)
-        self.member.leader.settle()
         self.member.handover = Handover(self.state, chosen)
-        self.member.handover.proceed(self.member.leader)
         return chosen
 
     def read_index(self, token: int) -> None:
@@ -336,9 +327,14 @@ class Raft:
     # -- output
 
     def ready(self) -> Ready | None:
-        """Return what is to be done now; None if nothing is."""
+        """Return what is to be done now; None if nothing is.
+
+        A leader hands over only when those that wait for commits have been told of all.
+        """
+        if self.member.is_closed and self.state.commit_index == self._reported_commit:
+            self.member.proceed()
         state, reported_before = self.state, (self._reported_commit, self._reported_soft_state)
-        hard_state = self._hard_state_to_save()
+        hard_state = state.to_save()
         soft_state = self._changed_soft_state()
         commit_index = state.commit_index if state.commit_index > self._reported_commit else None
         if not (state.messages or state.writes or state.reads or hard_state or soft_state or commit_index is not None):
@@ -350,19 +346,13 @@ class Raft:
             state.reads = []
         return ready
 
-    def _hard_state_to_save(self) -> HardState | None:
-        if not self.state.unsaved or self._requested_save is not None:
-            return None
-        self._requested_save = self.state.hard_state
-        return self._requested_save
-
     def _changed_soft_state(self) -> SoftState | None:
         state, leader = self.state, self.member.leader
         # called after every input: comparing a tuple is faster than making a SoftState
         if leader is None:
             key: tuple[object, ...] = (self.member.role, state.term, self.member.follower.leader_id, state.recovering)
         else:
-            key = (self.member.role, state.term, leader.is_writable and self.member.handover is None)
+            key = (self.member.role, state.term, self.member.is_writable)
         if key == self._reported_soft_state or state.unsaved:
             return None
         self._reported_soft_state = key
@@ -400,8 +390,6 @@ class Raft:
     def _on_append_response(self, peer: str, response: AppendResponse) -> None:
         if self.member.is_of_this_term(response.term) and self.member.leader is not None:
             self.member.leader.on_append_response(peer, response)
-            if self.member.handover is not None:
-                self.member.handover.proceed(self.member.leader)
 
     def _on_install_response(self, peer: str, response: InstallResponse) -> None:
         if self.member.is_of_this_term(response.term) and self.member.leader is not None:
@@ -414,8 +402,7 @@ class Raft:
             self.member.become_follower(self.state.term, None)
             return
         if self.member.handover is not None and self.member.handover.is_overdue:
-            self.member.handover.give_up(leader)
-            self.member.handover = None
+            self.member.give_up()
         if self.state.now_ms >= leader.prefer_due_ms:
             leader.prefer_due_ms = self.state.now_ms + self.settings.prefer_interval_ms
             self._prefer(leader)

@@ -7,7 +7,7 @@ held       depend on a term or vote that is not durable yet; `persisted` release
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dledger.core.messages import AppendRequest, AppendResponse, HardState, Message, Span, TermRun, VoteRequest
+from dledger.core.messages import AppendRequest, AppendResponse, HardState, Message, Span, TermRun
 from dledger.core.ready import ReadResult, Write
 from dledger.core.settings import RaftSettings
 from dledger.core.terms import TermRuns
@@ -44,7 +44,10 @@ class NodeState:
         term: never falls, and is never below the last entry's term.
         voted_for: the candidate that got the vote of `term`, "" before; within a term it is set once.
         recovering, forgot_votes: see `HardState`. A leader is not recovering.
-        saved: the hard state that is durable. `unsaved`: the present one differs from it, or its save is under way.
+        saved: the hard state that is durable. It may be a *reservation*: that of the next term, with a vote that nobody
+            was told of. What this node promises in its present term is kept, since it would not vote in it again.
+        saving: the hard state whose save is under way.
+        unsaved: the disk may lack a promise of the present hard state.
         unheard: members whose term a node that forgot its votes has not heard yet; it stays recovering as long as there
             are any. Empty for every other node.
         terms: terms of the log's entries, entries of this turn included.
@@ -60,6 +63,7 @@ class NodeState:
     """
 
     __slots__ = (
+        "_reserved",
         "commit_index",
         "durable_index",
         "forgot_votes",
@@ -73,6 +77,7 @@ class NodeState:
         "reads",
         "recovering",
         "saved",
+        "saving",
         "settings",
         "snapshot",
         "source",
@@ -104,6 +109,8 @@ class NodeState:
         self.durable_index = source.durable_index
         self.commit_index = min(max(commit_index, source.first_index - 1), source.last_index)
         self.saved = hard_state
+        self.saving: HardState | None = None
+        self._reserved: HardState | None = None
         self.recovering = hard_state.recovering
         self.forgot_votes = hard_state.forgot_votes
         self.unheard = set(settings.others) if hard_state.forgot_votes else set()
@@ -145,7 +152,8 @@ class NodeState:
     def enter_term(self, term: int) -> None:
         """Move to a later term, in which no vote is given yet."""
         assert term > self.term, (term, self.term)
-        self.term, self.voted_for, self.unsaved = term, "", True
+        self.term, self.voted_for = term, ""
+        self._compare()
 
     @property
     def knows_its_votes(self) -> bool:
@@ -184,7 +192,8 @@ class NodeState:
         """Give the vote of this term."""
         assert self.voted_for in ("", peer), (self.term, self.voted_for, peer)
         if self.voted_for != peer:
-            self.voted_for, self.unsaved = peer, True
+            self.voted_for = peer
+            self._compare()
 
     def become_sound(self, leader_id: str | None) -> None:
         """End recovering: `leader_id` brought this node up to date, or a salvage election elected this node itself.
@@ -193,22 +202,49 @@ class NodeState:
         There is no forgotten vote in a later term, since this node has heard every member for which it may have voted.
         """
         if self.recovering:
-            self.recovering, self.forgot_votes, self.unsaved = False, False, True
+            self.recovering, self.forgot_votes = False, False
             self.unheard.clear()
             self.voted_for = self.voted_for or leader_id or ""
+            self._compare()
+
+    def reserve(self, candidate: str) -> None:
+        """Have a vote for `candidate` in the next term saved ahead. It is not given before `vote_for`."""
+        self._reserved = HardState(self.term + 1, candidate, self.recovering, self.forgot_votes)
+
+    def has_reserved(self, candidate: str) -> bool:
+        """Whether a vote for `candidate` in the next term is durable."""
+        return self.saved == HardState(self.term + 1, candidate, self.recovering, self.forgot_votes)
+
+    def to_save(self) -> HardState | None:
+        """Return the hard state to save now; None if there is none, or a save is under way."""
+        if self.saving is not None or not (self.unsaved or self._reserved):
+            return None
+        reserved, self._reserved = self._reserved, None
+        if self.unsaved:
+            self.saving = self.hard_state
+        elif reserved is not None and reserved.term > self.term:
+            self.saving = reserved
+        return self.saving
 
     def persisted(self, hard_state: HardState) -> None:
-        """`hard_state` is durable; if it is still the present one, the held messages may be sent."""
-        self.saved = hard_state
-        if hard_state == self.hard_state:
-            self.unsaved = False
+        """`hard_state` is durable."""
+        self.saved, self.saving = hard_state, None
+        self._compare()
+
+    def _compare(self) -> None:
+        """Note whether a promise may be lost; if not, send what was held. A save under way may be durable or not."""
+        self.unsaved = not all(_keeps(disk, self.hard_state) for disk in (self.saved, self.saving) if disk is not None)
+        if not self.unsaved:
             self.messages += self.held
             self.held.clear()
-
-    def withdraw_vote_requests(self) -> None:
-        """Drop the vote requests that are still held, since the candidacy has ended."""
-        self.held = [(peer, message) for peer, message in self.held if not isinstance(message, VoteRequest)]
 
     def commit_to(self, index: int) -> None:
         """Raise the commit index; it never falls."""
         self.commit_index = max(self.commit_index, index)
+
+
+def _keeps(disk: HardState, promised: HardState) -> bool:
+    """Whether a node that comes back with the hard state `disk` is bound to all that it has promised."""
+    are_marks_equal = (disk.recovering, disk.forgot_votes) == (promised.recovering, promised.forgot_votes)
+    is_vote_kept = disk.term == promised.term and promised.voted_for in ("", disk.voted_for)
+    return are_marks_equal and (disk.term > promised.term or is_vote_kept)

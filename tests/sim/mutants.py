@@ -10,11 +10,11 @@ from typing import Any
 from unittest.mock import patch
 
 from chaos.sim.disk import SimLog
-from dledger.core.ballot import Ballot
+from dledger.core.ballot import Ballot, BallotOutcome
 from dledger.core.follower import Follower
 from dledger.core.leader import Leader
 from dledger.core.member import Member
-from dledger.core.messages import AppendRequest, HardState, Span, VoteCause, VoteRequest
+from dledger.core.messages import AppendRequest, HardState, Span, VoteCause, VoteRequest, VoteResponse
 from dledger.core.progress import PeerProgress
 from dledger.core.ready import AppendSpan, ReadResult, TruncateAfter
 from dledger.core.settings import RaftSettings
@@ -26,6 +26,7 @@ on_append = Follower.on_append
 begin_install = SimLog.begin_install
 become_pre_candidate = Member._become_pre_candidate
 ask_for_votes = Member._ask_for_votes
+record = Ballot.record
 make_state = NodeState.__init__
 
 
@@ -146,6 +147,12 @@ def own_real_vote_counts(self: Ballot) -> bool:
     return not self.request.pre_vote or not self._state.recovering
 
 
+def count_the_own_vote_at_once(self: Ballot, peer: str, response: VoteResponse) -> BallotOutcome:
+    """A candidate asks before its vote is on disk, and leads before it is."""
+    self.own_vote = True
+    return record(self, peer, response)
+
+
 @property  # type: ignore[misc]  # it replaces a property
 def every_vote_is_known(self: NodeState) -> bool:
     """A node whose disk was replaced votes and counts as soon as its log is level."""
@@ -196,6 +203,7 @@ class Mutant:
 MUTANTS = (
     Mutant("ack before durable", Follower, "_take", acknowledge_before_durable, ("R8", "R9")),
     Mutant("vote not persisted", NodeState, "hard_state", vote_that_is_not_saved, ("R9", "R2")),
+    Mutant("leads before its vote is saved", Ballot, "record", count_the_own_vote_at_once, ("R9",), 3),
     Mutant("old term committed by counting", Leader, "advance_commit", commit_old_terms_by_counting, ("R8",)),
     Mutant("committed entries truncated", Follower, "_take", truncate_on_every_append, ("R3/R4/R10", "R10"), 2),
     Mutant("no pre-vote", Member, "campaign_if_fit", campaign_without_pre_vote, ("R15",)),

@@ -109,9 +109,11 @@ def test_a_candidate_does_not_count_its_own_vote_before_it_is_durable() -> None:
     raft = make_raft()
     raft.member._become_candidate()
     ready = raft.ready()
-    assert ready is not None and ready.hard_state == HardState(1, "n1") and not ready.messages
-    raft.step("n2", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
-    assert raft.member.leader is None
+    assert ready is not None and ready.hard_state == HardState(1, "n1")
+    assert answers(ready.messages, VoteRequest), "the others' votes bind only them"
+    for peer in ("n2", "n3"):
+        raft.step(peer, VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
+        assert raft.member.leader is None
     raft.persisted(HardState(1, "n1"))
     assert raft.member.leader is not None
 
@@ -309,11 +311,62 @@ def test_leadership_is_transferred_by_telling_a_caught_up_follower_to_campaign()
     raft.step("n2", accepted(1, 0))
     raft.propose(1)
     assert raft.transfer("n2") == "n2"
+    raft.step("n2", VoteResponse(2, True, True, VoteCause.GRANTED, 0, 1))
     assert not answers(save(raft), TransferRequest)
     raft.step("n2", accepted(1, 1))
     assert not answers(save(raft), TransferRequest), "the peer holds the entry, but it is not committed"
     raft.durable(1)
-    assert [peer for peer, message in save(raft) if isinstance(message, TransferRequest)] == ["n2"]
+    sent = save(raft)
+    assert [peer for peer, message in sent if isinstance(message, TransferRequest)] == ["n2"]
+    [vote] = answers(sent, VoteResponse)
+    assert isinstance(vote, VoteResponse) and vote.granted and vote.term == 2
+
+
+def test_a_leader_that_hands_over_and_its_successor_have_their_votes_on_disk_before_proposals_are_refused() -> None:
+    """No disk is waited for between the last proposal of the one and the first of the other."""
+    leader, target = make_raft([1], commit_index=0), make_raft([1], name="n2", commit_index=0)
+    elect(leader)
+    leader.durable(1)
+    leader.step("n2", accepted(2, 1))
+    save(leader)
+    target.step("n1", AppendRequest(2, "n1", 0, 1, span(2, 1, 1), 1, 1, 1))
+    target.durable(1)
+    save(target)
+    leader.transfer("n2")
+    assert leader.propose(1) == 2, "the successor has not said yes"
+    leader.withdraw(2)
+    [question] = answers(save(leader), VoteRequest)
+    assert leader.state.saved == HardState(3, "n2") and leader.state.term == 2
+    target.step("n1", question)
+    ready = target.ready()
+    assert ready is not None and ready.hard_state == HardState(3, "n2") and not ready.messages
+    target.persisted(HardState(3, "n2"))
+    [yes] = answers(save(target), VoteResponse)
+    leader.step("n2", yes)
+    with pytest.raises(NotLeaderError):
+        leader.propose(1)
+    ready = leader.ready()
+    assert ready is not None and ready.hard_state is None
+    for _, message in ready.messages:
+        target.step("n1", message)
+    ready = target.ready()
+    assert ready is not None and ready.hard_state is None
+    assert target.soft_state.writable and target.state.term == 3
+
+
+def test_a_vote_that_was_saved_ahead_binds_nobody() -> None:
+    """Until it is given: a member that was to lead the next term may vote for another one in it."""
+    raft = make_raft([1])
+    raft.step("n2", append(1, (1, 0)))
+    raft.step("n2", VoteRequest(2, "n2", 0, 1, pre_vote=True, transfer=True))
+    save(raft)
+    assert raft.state.saved == HardState(2, "n1") and (raft.state.term, raft.state.unsaved) == (1, False)
+    raft.step("n3", VoteRequest(2, "n3", 0, 1, pre_vote=False, transfer=True))
+    ready = raft.ready()
+    assert ready is not None and ready.hard_state == HardState(2, "n3") and not answers(ready.messages, VoteResponse)
+    raft.persisted(HardState(2, "n3"))
+    [answer] = answers(save(raft), VoteResponse)
+    assert isinstance(answer, VoteResponse) and answer.granted
 
 
 def test_a_server_told_to_take_over_campaigns_at_once_and_others_let_it() -> None:
