@@ -222,7 +222,13 @@ class PassOn:
     # ---- requests
 
     def take(self, connection: Connection, command: Command) -> None:
-        """Pass a client's request on, or hold it. When too much is held, it is refused with BUSY."""
+        """Pass a client's request on, or hold it. When too much is held, it is refused with BUSY.
+
+        What another member passed on is only held while this node leads and is not writable.
+        """
+        if connection.is_relayed and not self._role.is_elected:
+            connection.refuse(command, not_leader(self._role))
+            return
         self._number += 1
         now = self._loop.time()
         waiting = Waiting(self._number, now + HOLD_S, connection, command)
@@ -422,6 +428,16 @@ class PassOn:
         self._held_bytes -= _size_of(waiting.command)
         return waiting
 
+    def _give_back(self) -> None:
+        """Refuse what other members passed on, since this node leads no more: they look for the next leader, too."""
+        given_back = [waiting for waiting in self._held if waiting.connection.is_relayed]
+        if given_back:
+            self._held = [waiting for waiting in self._held if not waiting.connection.is_relayed]
+            heapq.heapify(self._held)
+        for waiting in given_back:
+            self._held_bytes -= _size_of(waiting.command)
+            waiting.connection.refuse(waiting.command, not_leader(self._role))
+
     def _expire(self) -> None:
         self._timer = None
         now = self._loop.time()
@@ -450,8 +466,6 @@ class PassOn:
                 connection.refuse(command, self._role.refusal or _WAITED)
             elif self._role.writable:
                 self._serve(connection, command)
-            elif connection.is_relayed:  # the member that sent it knows by now who leads
-                connection.refuse(command, not_leader(self._role))
             elif link is not None:
                 self._pass(link, waiting)
         if self._held and link is not None and self._next_try is None:
@@ -480,6 +494,8 @@ class PassOn:
 
     def follow(self) -> None:
         """Another node leads, or none."""
+        if not self._role.is_elected:
+            self._give_back()
         leader = self._role.leader_elsewhere if self._role.is_in_election else None
         if self._link is not None and self._link.address != leader:
             self._leave_link()
