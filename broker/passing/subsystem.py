@@ -116,21 +116,18 @@ class PassingSubsystem(Subsystem):
         self._divert()
         self.pass_on.follow()
 
-    def release(self) -> None:
-        """Refuse what waits for a leader."""
-        self.pass_on.release()
-
     async def finish(self) -> None:
-        """Wait until nothing is lost when the connections close, `_FINISH_S` at most.
+        """Pass requests on until nothing is lost when the connections close, `_FINISH_S` at most; then refuse them.
 
         The leader has answered what this node passed on, and the members that passed requests on to this node have left
         it for the leader.
         """
-        deadline = self._loop.time() + _FINISH_S
+        deadline, pass_on = self._loop.time() + _FINISH_S, self.pass_on
         while self._role.leader_elsewhere is not None and self._loop.time() < deadline:
-            if not (self.pass_on.in_flight or self._requests.members):
-                return
+            if not (pass_on.held or pass_on.in_flight or self._requests.members):
+                break
             await asyncio.sleep(_LOOK_S)
+        pass_on.release()
 
     def _divert(self) -> None:
         is_diverted = self.pass_on.is_open and self._role.is_in_election and not self._role.writable

@@ -12,8 +12,10 @@ import pytest
 
 from broker.admin.transfer import TRANSFER_LEADERSHIP
 from broker.groups.subscription_refresh import AGAIN_SECONDS
-from broker.passing import pass_on
+from broker.passing import pass_on, subsystem
 from broker.passing.runs import Run
+from broker.passing.subsystem import PassingSubsystem
+from broker.server import BrokerRequestHandler
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.message.ids import parse_offset_message_id
@@ -297,6 +299,34 @@ async def test_sends_during_a_hand_over_are_held_and_none_is_refused(
     assert [answer.remark for answer in answers if answer.code != 0] == []
     offsets = [int(answer.ext["queueOffset"]) for answer in answers]
     assert sorted(offsets) == list(range(sent)), "each was stored once"
+
+
+async def test_a_member_that_stops_passes_on_until_all_is_answered(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subsystem, "_FINISH_S", WAIT_S)
+    serve, finish, is_stopping = BrokerRequestHandler.on_request, PassingSubsystem.finish, asyncio.Event()
+
+    def serve_late(handler: BrokerRequestHandler, connection: Connection, command: Command) -> None:
+        delay_s = 0.2 if connection.is_relayed and command.code == RequestCode.SEND_MESSAGE_V2 else 0.0
+        asyncio.get_running_loop().call_later(delay_s, serve, handler, connection, command)
+
+    async def tell_and_finish(passing: PassingSubsystem) -> None:
+        is_stopping.set()
+        await finish(passing)
+
+    await make_topic(group)
+    follower = group.followers[0]
+    monkeypatch.setattr(BrokerRequestHandler, "on_request", serve_late)
+    monkeypatch.setattr(PassingSubsystem, "finish", tell_and_finish)
+    sending = asyncio.create_task(ask(group.client, follower, RequestCode.SEND_MESSAGE_V2, send_fields(), b"first"))
+    await eventually(lambda: follower.parts.passing.pass_on.in_flight == 1, "it is passed on")
+    group.brokers.remove(follower)
+    closing = asyncio.create_task(follower.close())
+    await is_stopping.wait()
+    later = ask(group.client, follower, RequestCode.SEND_MESSAGE_V2, send_fields(), b"while it stops")
+    assert [answer.code for answer in await asyncio.gather(sending, later)] == [0, 0]
+    await closing
 
 
 async def test_while_nobody_leads_a_send_waits_for_a_second_and_is_refused(group: Group) -> None:
