@@ -1,9 +1,14 @@
 """How much processor time does a follower need to pass a send on, and its answer back?
 
     python -m benchmarks.client_failover.pass_on [--rounds 5] [--profile]
+    python -m benchmarks.client_failover.pass_on --round-trips
 
 The follower's own code with everything but sockets: frames of 64 sends at a time come from a client, the link's frames
 are answered, the answers go back to the client. Each round is 40,000 sends of 1 KiB; the median is printed.
+
+With `--round-trips`: how much longer does a send through a follower take than one to the leader, on a cluster of three
+processes? They are sent one at a time and in turns, with a request that a broker answers at once, whose time is one
+round trip. Medians of 1,000 of each are printed.
 """
 
 import argparse
@@ -12,29 +17,43 @@ import contextlib
 import cProfile
 import pstats
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from broker.passing.claims import Claims
 from broker.passing.leader_link import LeaderLink
 from broker.passing.pass_on import PassOn
 from broker.passing.runs import SENDS
-from ledgermq.remoting.client import NoRequests
+from cli.cluster import control
+from ledgermq.client import Admin
+from ledgermq.remoting.client import NoRequests, RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import make_nonce
+from ledgermq.testing.cluster import start_cluster, stop_cluster
 
 TURN = 64
 TURNS = 625
-SEND = dict.fromkeys("abcdefghijklm", "") | {
+SEND = {
+    "a": "producers",
     "b": "ORDERS",
+    "c": "TBW102",
+    "d": "4",
     "e": "3",
+    "f": "0",
     "g": "1764000000000",
+    "h": "0",
     "i": f"UNIQ_KEY\x01{'7F' * 16}\x02WAIT\x01true\x02",
+    "j": "0",
+    "k": "false",
+    "l": "0",
+    "m": "false",
 }
 ANSWER = {
     "msgId": "7F00000100002A9F0000000000000000",
@@ -127,11 +146,49 @@ async def passed_on(profile: cProfile.Profile | None) -> float:
     return 1e6 * sum(spent) / (TURN * TURNS)
 
 
+async def print_round_trips(namesrv: str, leader: str, follower: str) -> None:
+    async with Admin(namesrv) as admin:
+        await admin.create_topic("ORDERS", queue_count=4)
+    client = RemotingClient()
+    place = {"topic": "ORDERS", "queueId": "3"}
+    asked: dict[str, tuple[str, Command]] = {
+        "to the leader": (leader, Command(RequestCode.SEND_MESSAGE_V2, ext=dict(SEND), body=b"x" * 1024)),
+        "through a follower": (follower, Command(RequestCode.SEND_MESSAGE_V2, ext=dict(SEND), body=b"x" * 1024)),
+        "one round trip": (leader, Command(RequestCode.GET_MAX_OFFSET, ext=place)),
+    }
+    took: dict[str, list[float]] = {name: [] for name in asked}
+    for _ in range(1000):
+        for name, (address, command) in asked.items():
+            began = time.perf_counter()
+            answer = await client.request(address, command)
+            took[name].append(time.perf_counter() - began)
+            if answer.code:
+                raise SystemExit(f"{name}: {answer.code} {answer.remark}")
+    await client.close()
+    medians = {name: 1000 * statistics.median(times) for name, times in took.items()}
+    print(", ".join(f"{name} {ms:.2f} ms" for name, ms in medians.items()))
+
+
+def round_trips() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        up, description = start_cluster(Path(scratch) / "c", "--mode", "raft")
+        try:
+            nodes = control.ask(Path(scratch) / "c", "status")["nodes"]
+            addresses = {node["role"]: node["address"] for node in nodes}
+            asyncio.run(print_round_trips(description["namesrv"], addresses["master"], addresses["slave"]))
+        finally:
+            stop_cluster(up)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--round-trips", action="store_true")
     arguments = parser.parse_args()
+    if arguments.round_trips:
+        round_trips()
+        return
     if arguments.profile:
         profile = cProfile.Profile()
         asyncio.run(passed_on(profile))
