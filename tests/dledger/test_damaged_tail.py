@@ -160,7 +160,8 @@ def test_a_term_changed_behind_the_checkpoint_is_found_without_an_index_unit(
     log = entry_log(file_size=FILE_SIZE)
     for at in range(LAST + 1):
         term = 1 if at < 5 else 3 if at < 8 else 4
-        draft = term_start_draft(term, "n1", STORE_HOST, at) if at in (0, 5, 8) else make_draft(b"message %d" % at)
+        body = b"message %d" % at + bytes(1500)  # a sector of zeros, as in a torn entry
+        draft = term_start_draft(term, "n1", STORE_HOST, at) if at in (0, 5, 8) else make_draft(body)
         log.append_drafts([draft], term, at)
     position, _, _ = log.units[index]
     log.close()
