@@ -99,11 +99,12 @@ class LogEvents:
 
     def on_role(self, state: SoftState) -> None:
         """Refuse the batches of a deposed leader; the next leader may still commit their entries."""
+        is_deposed = state.role is not RaftRole.LEADER or state.term != self.soft.term
         self.soft = state
-        if state.role is not RaftRole.LEADER:
+        if is_deposed:
             hint = self._peers.hint(state.leader_id)
             self.batches.refuse_after(-1, lambda: leader_changed(self._self_id, state.term, hint))
-        elif state.may_miss_after is not None:
+        if state.may_miss_after is not None:
             missing = state.may_miss_after
             _log.error("salvaged in term %d: acknowledged entries after %d may be missing", state.term, missing)
         self.tell_role()

@@ -266,6 +266,7 @@ class RaftNode:
             self._is_due |= self.raft.member.is_closed  # it may hand over now
         if ready.soft_state is not None:
             self._listener.on_role(ready.soft_state)
+            self._is_due = True  # the state after it may be due, too
         for read in ready.reads:
             self._finish_read(read)
 

@@ -12,6 +12,7 @@ Source: Raft dissertation (Ongaro 2014). Step, tick and ready are from etcd raft
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dledger.core.errors import ImplausibleMessageError, NotLeaderError, TransferRefusedError
 from dledger.core.handover import Handover, best_successor, check_target, preferred_successor
@@ -355,6 +356,11 @@ class Raft:
             key = (self.member.role, state.term, self.member.is_writable)
         if key == self._reported_soft_state or state.unsaved:
             return None
+        term_before, was_writable = self._reported_soft_state[1:2], self._reported_soft_state[2:] == (True,)
+        if self.member.is_writable and was_writable and term_before != (state.term,):
+            # it led before: listeners drop what belongs to that term before they write in this one
+            self._reported_soft_state = (self.member.role, state.term, False)
+            return replace(self.soft_state, writable=False)
         self._reported_soft_state = key
         return self.soft_state
 

@@ -21,8 +21,9 @@ class SoftState:
         role: the present role.
         term: the present term, durable.
         leader_id: the leader; None while none is known, this node's id when it leads.
-        writable: this node leads, the entry that opens its term is committed (and with it everything of earlier terms),
-            and it is not handing over. It turns true only when every entry of the log is committed.
+        writable: this node leads, everything of earlier terms is committed, and it is not handing over. It turns true
+            only when every entry of the log is committed, but for the one that opens the term. Between two terms in
+            which this node leads it is false at least once.
         recovering: this node may have forgotten what it promised; see `HardState`.
         may_miss_after: set when a salvage election made this node the leader: acknowledged entries above this index,
             the commit index that it knew, may be lost or replaced by entries that were never committed. It stays set

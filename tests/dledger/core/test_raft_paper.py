@@ -354,6 +354,30 @@ def test_a_leader_that_hands_over_and_its_successor_have_their_votes_on_disk_bef
     assert target.soft_state.writable and target.state.term == 3
 
 
+def test_a_leader_that_leads_again_is_first_told_that_it_did_not() -> None:
+    """Listeners drop what they had placed in the earlier term, even if no other role was told between the two."""
+    raft = make_raft([1], commit_index=0)
+    elect(raft)
+    raft.durable(1)
+    raft.step("n2", accepted(2, 1))
+    save(raft)
+    assert raft.soft_state.writable
+    raft.member.become_follower(3, None)
+    saving = raft.ready()
+    assert saving is not None and saving.hard_state == HardState(3, "") and saving.soft_state is None
+    raft.member._become_candidate()
+    raft.step("n2", VoteResponse(4, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
+    raft.persisted(saving.hard_state)
+    again = raft.ready()
+    assert again is not None and again.hard_state == HardState(4, "n1") and again.soft_state is None
+    raft.persisted(again.hard_state)
+    told = [ready.soft_state for ready in iter(raft.ready, None) if ready.soft_state is not None]
+    assert [(soft.role, soft.term, soft.writable) for soft in told] == [
+        (RaftRole.LEADER, 4, False),
+        (RaftRole.LEADER, 4, True),
+    ]
+
+
 def test_a_vote_that_was_saved_ahead_binds_nobody() -> None:
     """Until it is given: a member that was to lead the next term may vote for another one in it."""
     raft = make_raft([1])
