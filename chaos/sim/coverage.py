@@ -15,6 +15,7 @@ from chaos.sim.plan import (
     STACK_FAULTS,
 )
 from chaos.sim.run import RunResult
+from chaos.sim.stack.members import FAULTS as MEMBER_FAULTS
 from chaos.sim.stack.nameservers import FAULTS as NAMESERVER_FAULTS
 from chaos.sim.stack.sockets import ANSWER_FAULTS
 from dledger.core.messages import Message
@@ -48,6 +49,7 @@ class Coverage:
                     *FAULTS_OF_FIVE,
                     CLOCK_JUMP,
                     *NAMESERVER_FAULTS,
+                    *MEMBER_FAULTS,
                     *ANSWER_FAULTS,
                 )
                 if is_stack

@@ -41,7 +41,13 @@
           question whose answer has changed
     R28   a message is committed at most as often as its producer tried, and   an entry is committed, a send ends
           never when the producer says that it is not stored
-R20 to R23 and R25 to R28 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
+    R29   no offset of a group is committed beyond a message that no member    now and then
+          was given (that all are handled in the end is the run's R14)
+    R30   ordered: a message is given when all before it in its queue are      a member is given a message
+          handled
+    R31   ordered: no two members handle messages of one queue, unless         a member is given a message
+          leadership has changed since the first of them took it over
+R20 to R23 and R25 to R31 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
 lives of all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the

@@ -44,6 +44,7 @@ FAULTS_OF_FIVE = ("other_peers",)
 
 CLOCK_JUMP = "clock_jump"
 """A fault of whole brokers that needs no event: wall clocks are wrong where they are read (`RunPlan.clock_jumps`)."""
+_MEMBERS_US, _UNHURRIED_US = 10_000_000, 50_000
 _JUMPS_S = (0.05, 1.0, 4.0, 20.0, 3600.0)
 
 
@@ -64,7 +65,8 @@ class GroupPlan:
     lost; otherwise a salvage election may lose entries, if it says so. `callers`: clients that ask any member over
     connections; none: requests are handed to the leader. `administrators`: those who change groups and their offsets,
     and recall timers. `batch_callers`: callers that send several messages by one request. `programs`: users' programs
-    with the shipping producer, which finds the leader by `nameservers`. `has_large_tables`: the replicated tables are
+    with the shipping producer, which finds the leader by `nameservers`; `members`: those that read what these send, as
+    members of one group. `has_large_tables`: the replicated tables are
     larger than what may wait for a peer.
     `checkpoint_ms`: between two checkpoints of a broker's queues.
     `has_huge_requests`: administrators set policies of very many entries, and steps of the brokers' loops are counted.
@@ -90,6 +92,7 @@ class GroupPlan:
     has_huge_requests: bool = False
     programs: int = 0
     nameservers: int = 0
+    members: int = 0
     checkpoint_ms: int = 300
     is_lockstep: bool = False
 
@@ -182,6 +185,8 @@ def draw_stack_plan(seed: int) -> RunPlan:
     programs = Random(f"programs of users {seed}")
     if programs.random() < 0.12 and plan.group.recoverable:
         group = replace(group, programs=programs.choice((1, 1, 2)), nameservers=programs.choice((1, 2)))
+        members = Random(f"members of a group {seed}")
+        group = replace(group, members=members.choice((0, 0, 2, 3)))
     if len(names) == 5 and chances[2] < 0.5:
         late += 3 * FAULTS_OF_FIVE
     if len(names) > 2 and chances[4] < 0.15:
@@ -199,13 +204,17 @@ def draw_stack_plan(seed: int) -> RunPlan:
         plan, late = replace(plan, faults=()), CLEANING_FAULTS[:1] if is_cut else CLEANING_FAULTS[1:]
         group = replace(group, checkpoint_ms=3_000 if is_cut else 300)  # so that a cut loses many units of queues
     safety_us = plan.safety_us * 5 // 8
+    jumps = _draw_clock_jumps(seed, names, safety_us)
+    if group.members:  # they need seconds to share out queues after a change, not many messages
+        safety_us = max(safety_us, _MEMBERS_US)
+        plan = replace(plan, proposal_interval_us=max(plan.proposal_interval_us, _UNHURRIED_US))
     return replace(
         plan,
         group=group,
         faults=plan.faults + late,
         safety_us=safety_us,
         loses_a_disk=len(names) > 2 and chances[3] < 0.1,
-        clock_jumps=_draw_clock_jumps(seed, names, safety_us),
+        clock_jumps=jumps,
     )
 
 

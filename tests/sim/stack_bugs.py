@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from broker.delay.timer_service import TimerService
+from broker.groups.locks import GroupLocks
 from broker.log_follower import LogFollower
 from broker.parts import Parts
 from broker.passing.pass_on import PassOn
@@ -40,6 +41,8 @@ from dledger.log.start_file import LogStart, save_start
 from dledger.log.store_clock import StoreClock
 from dledger.peers import hello
 from dledger.raft_log import RaftLog
+from ledgermq.client.consumer.backlog import Backlog
+from ledgermq.client.consumer.turns import Turns
 from ledgermq.client.core.calls import _CallState as CallState
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import LedgerMQError
@@ -434,6 +437,22 @@ def topics_go_unnoticed() -> Planted:
     return patch.object(TopicIndex, "_remove", unnoticed)
 
 
+def what_is_read_ahead_counts_as_handled() -> Planted:
+    return patch.object(Backlog, "handled", property(lambda backlog: backlog.next_offset))
+
+
+def messages_of_a_queue_are_not_held() -> Planted:
+    return patch.object(Turns, "hold", lambda *_: None)
+
+
+def locks_are_given_to_whoever_asks() -> Planted:
+    def give(locks: GroupLocks, group: str, client_id: str, queue: Any, now: float) -> bool:
+        locks._give(group, client_id, queue, now)
+        return True
+
+    return patch.object(GroupLocks, "_lock", give)
+
+
 @dataclass(frozen=True)
 class StackBug:
     """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with a seed that finds it.
@@ -542,5 +561,8 @@ BUGS = (
     StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 1204, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
+    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 92, "members"),
+    StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 185, "members"),
+    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 185, "members"),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

@@ -23,7 +23,6 @@ from store.queues.queue_reader import GetStatus
 
 Key = tuple[str, int]
 _AT_ONCE = 16
-_SYSTEM_PREFIX = "rmq_sys_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,7 @@ class CommittedLog:
         indexes: by the physical offset of its record, each committed entry.
         forbidden: by group, then topic: what the group may not do there.
         counted_until_us: until when the work of each turn of a broker's loop is counted, since much may be asked of it.
+        deleted_to: physical offset below which some member has deleted its log.
         removed_groups: those of which an administrator was told so, and which have taken nothing since.
     """
 
@@ -74,6 +74,7 @@ class CommittedLog:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.removed_groups: set[str] = set()
         self.counted_until_us = 0
+        self.deleted_to = 0
 
     def enter(self, index: int, payload: bytes) -> str | None:
         """The next entry is committed: what is wrong with its place in its queue, or None.
@@ -89,13 +90,13 @@ class CommittedLog:
         self.indexes[record.physical_offset] = index
         if record.sys_flag & TRANSACTION_MASK:
             return None
-        if not (record.topic in self.topics or record.topic.startswith(_SYSTEM_PREFIX)):
+        if not (record.topic in self.topics or names.is_system_topic(record.topic)):
             return f"a message of {record.topic}, which was removed before it"
         messages = self.present_life((record.topic, record.queue_id)).messages
         if record.queue_offset != len(messages):
             where = f"{record.topic}/{record.queue_id}"
             return f"queue offset {record.queue_offset} of {where}, of which the queue has {len(messages)} already"
-        if not record.topic.startswith(_SYSTEM_PREFIX):
+        if not names.is_system_topic(record.topic):
             sent = record.topic, record.body
             self._copies[sent] += 1
             if fault := self._fault_of_copies(*sent):
@@ -213,7 +214,7 @@ class CommittedLog:
             if life is not None and life.removed_at is not None and life.removed_at < removed_to:
                 continue
             messages = [] if life is None else [one for one in life.messages if one.physical_offset < end]
-            if key[0] in tables.topics or key[0].startswith(_SYSTEM_PREFIX):
+            if key[0] in tables.topics or names.is_system_topic(key[0]):
                 fault = _fault_of_queue(store, key, messages)
             else:
                 queue = store.queues.find(*key)

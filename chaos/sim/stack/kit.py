@@ -20,6 +20,7 @@ from chaos.sim.stack.batches import BatchCaller
 from chaos.sim.stack.callers import Caller
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
+from chaos.sim.stack.members import Members
 from chaos.sim.stack.nameservers import SimNameservers
 from chaos.sim.stack.node import StoreProcess
 from chaos.sim.stack.programs import Program
@@ -57,6 +58,7 @@ class StackKit:
         self._callers: list[Caller] = []
         self._nameservers: SimNameservers | None = None
         self._programs: list[Program] = []
+        self._members: Members | None = None
         self._disabled = logging.root.manager.disable
         self.replaced = replaced = Replacements(
             Random(f"world {seed}"), self._now, lambda name: self._cluster.wall_ahead_us(name) if self._cluster else 0
@@ -109,6 +111,9 @@ class StackKit:
                 sockets.unlucky[name] = chance(f"answers to {name}")
                 self._programs.append(Program(cluster, self._log, sockets, self._nameservers, name, dice))
             self._callers += self._programs
+            if plan.members:
+                addresses = self._nameservers.addresses
+                self._members = Members(cluster, self._log, sockets, addresses, self._seed, plan.members)
 
     def _chance(self, consumer: str) -> Random:
         return Random(f"{consumer} {self._seed}")
@@ -120,19 +125,35 @@ class StackKit:
 
     def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
         """Each caller asks each member."""
-        return _names([caller.ask_each() for caller in self._callers])
+        return self._names([caller.ask_each() for caller in self._callers])
 
     def repaired(self, _cluster: ClusterContext) -> None:
         """The nameservers run from now on, too."""
         if self._nameservers is not None:
             self._nameservers.heal()
+        if self._members is not None:
+            self._members.heal()
 
     def fail_over(self, _cluster: ClusterContext, leader_dies: Callable[[], None]) -> Callable[[], str]:
         """The leader ends, and perhaps the nameservers before it; each program sends a message."""
         if self._nameservers is not None:
             self._nameservers.kill_some()
             leader_dies()
-        return _names([program.ask_each() for program in self._programs])
+        return self._names([program.ask_each() for program in self._programs])
+
+    def _names(self, open_calls: list[dict[str, None]]) -> Callable[[], str]:
+        """Return what names those calls that have no answer yet; then what the group owes that was committed then."""
+        owed: Callable[[], str] | None = None
+
+        def why_not() -> str:
+            nonlocal owed
+            names = ", ".join(name for calls in open_calls for name in calls)
+            if names or self._members is None:
+                return names
+            owed = owed or self._members.account.owed()
+            return owed()
+
+        return why_not
 
     def close(self) -> None:
         """End the run, and remove what it wrote."""
@@ -140,6 +161,8 @@ class StackKit:
             gc.collect()  # what unwinds late must still meet what replaces the system
         for caller in self._callers:
             caller.loop.stop()
+        if self._members is not None:
+            self._members.end()
         if self._nameservers is not None:
             self._nameservers.end()
         self.replaced.end()
@@ -147,8 +170,3 @@ class StackKit:
             disk.process_died()
         logging.disable(self._disabled)
         shutil.rmtree(self._base, ignore_errors=True)
-
-
-def _names(open_calls: list[dict[str, None]]) -> Callable[[], str]:
-    """Return what names those calls that have no answer yet."""
-    return lambda: ", ".join(name for calls in open_calls for name in calls)

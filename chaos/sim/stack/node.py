@@ -205,6 +205,7 @@ class StoreProcess(Process, Machinery):
         """Note how far the disk may be: it may be in the middle of dispatching; tables of an install are ahead."""
         applied = self.parts.context.state.applied_offset
         self.files.reached_offset = max(self.files.reached_offset, self.raft_log.confirm_offset, applied)
+        self._accounts.deleted_to = max(self._accounts.deleted_to, self.raft_log.min_offset)
         for _ in range(self.files.repaired()):
             self.mark("damaged entry repaired")
 
