@@ -209,22 +209,22 @@ MUTANTS = (
     Mutant("no pre-vote", Member, "campaign_if_fit", campaign_without_pre_vote, ("R15",)),
     Mutant("wrong previous-term check", Follower, "_is_consistent", ignore_the_previous_term, ("R5",), 20),
     Mutant("node's term for the log's", Member, "_vote_request", compare_by_node_term, ("R11",)),
-    Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10"), 3),
-    Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",), 28),
+    Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10"), 5),
+    Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",), 58),
     Mutant(
         "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 60
     ),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
     Mutant(
-        "commit index above what matches", Follower, "on_append", commit_what_does_not_match, ("R7", "R16", "R6"), 5
+        "commit index above what matches", Follower, "on_append", commit_what_does_not_match, ("R7", "R16", "R6"), 20
     ),
     Mutant("stale read of a deposed leader", Leader, "read_index", read_at_once, ("R13",), 2),
     Mutant("no way back to the fork", PeerProgress, "rejected", never_go_back, ("R14",)),
-    Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 31),
+    Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 38),
     Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 445),
-    Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 1432),
+    Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 1455),
     Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",), 168),
-    Mutant("install without a mark", SimLog, "begin_install", install_without_a_mark, ("R19",), 178),
+    Mutant("install without a mark", SimLog, "begin_install", install_without_a_mark, ("R19",), 217),
     Mutant(
         "election time-outs not random",
         NodeState,
