@@ -219,8 +219,11 @@ def _term_runs(units: UnitIndex, first_index: int, end_index: int) -> list[TermR
 
 
 def _sync(queue: MappedFileQueue, offset: int) -> None:
-    """Make everything from `offset` on durable: after a crash of the process it may only be in the page cache."""
-    for file in queue.unflushed(offset, queue.max_offset):
+    """Make everything from `offset` on durable: after a crash of the process it may only be in the page cache.
+
+    So are the zeros in place of a cut tail, also in a file of which nothing is left.
+    """
+    for file in queue.unflushed(offset, queue.max_offset + 1):
         try:
             file.sync()
         except OSError as error:

@@ -282,21 +282,23 @@ class EntryScan:
         return 0
 
     def _is_torn(self, file: MappedFile, offset: int, header: EntryHeader) -> bool:
-        """Whether the bad entry at `offset` is one that a crash cut short: from one of its sectors nothing was written.
+        """Whether a crash cut the bad entry, or filler, at `offset` short: of a sector of it nothing was written.
 
-        An entry is written by one call, into zeros. So what of it lies in such a sector reads as zeros, and so does all
+        It is written by one call, into zeros. So what of it lies in such a sector reads as zeros, and so does all
         behind it in the sector. A sector that the disk cannot read, or that has other bytes, was damaged.
         """
         view, left = file.view, file.size_bytes - offset
         is_plausible = header_fault(header, file.start_offset + offset, left) is None
+        start = offset + 3  # the first bytes of the magic are zeros in any case
         end = offset + (header.size if is_plausible else HEADER_SIZE)
+        if header.magic == FILLER_MAGIC or header.size == left:  # no entry is so long
+            start, end = offset, offset + FILLER_SIZE
         try:
             file.ensure_readable(offset, end)
         except DiskReadError:
             return False
         if is_plausible and body_fault(view, offset, header, records=self._records) is None:
             return False
-        start = offset + 3  # the first bytes of the magic are zeros in any case
         while start < end:
             sector_end = start - start % _SECTOR_BYTES + _SECTOR_BYTES
             if not any(view[start:sector_end]):

@@ -9,7 +9,7 @@ import pytest
 from dledger.core.messages import HardState
 from dledger.core.roles import RaftRole
 from dledger.log.commit_checkpoint import CommitCheckpoint
-from dledger.log.entry import HEADER, HEADER_SIZE
+from dledger.log.entry import FILLER_SIZE, HEADER, HEADER_SIZE
 from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.opening import OpenedLog, open_log
 from dledger.log.term_start import term_start_draft
@@ -114,6 +114,55 @@ def test_an_entry_of_which_sectors_were_never_written_counted_nowhere(
     assert index - 1 <= log.found.last_index <= index
     assert log.found.lost is None
     assert read_hard_state(tmp_path / "log") == HardState(3, "n1")
+
+
+def filled(entry_log: LogOpener, directory: Path, place: int, change: Callable[[bytearray, int], None]) -> None:
+    """A log of two files; the first one ends in a filler at `place` of its sector, which `change` is given."""
+    log = entry_log(directory.name, file_size=FILE_SIZE)
+    log.append_drafts([make_draft(b"a" * 1000)], 1, 1000)
+    _, size, _ = log.units[0]
+    log.append_drafts([make_draft(b"b" * (1000 + (place - 2 * size) % SECTOR))], 1, 1000)
+    at = log.max_position
+    assert at % SECTOR == place
+    log.append_drafts([make_draft(b"c" * (FILE_SIZE - at))], 1, 1000)  # fits into the next file only
+    log.close()
+    rewrite(directory, lambda raw: change(raw, at))
+
+
+@pytest.mark.parametrize("place", range(SECTOR - FILLER_SIZE + 1, SECTOR))
+@pytest.mark.parametrize("is_first_lost", [True, False])
+def test_a_filler_of_which_a_sector_was_never_written_is_torn(
+    entry_log: LogOpener, tmp_path: Path, place: int, is_first_lost: bool
+) -> None:
+    def tear(raw: bytearray, at: int) -> None:
+        edge = at + SECTOR - place
+        start, end = (at, edge) if is_first_lost else (edge, edge + SECTOR)
+        raw[start:end] = bytes(end - start)
+
+    filled(entry_log, tmp_path / "log", place, tear)
+    found = opened(tmp_path / "log").found
+    assert (found.last_index, found.lost) == (1, None)
+
+
+@pytest.mark.parametrize("place", [0, 300, 470, SECTOR - FILLER_SIZE, SECTOR - 4, SECTOR - 2])
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_entries_behind_a_damaged_filler_may_have_counted(
+    entry_log: LogOpener, tmp_path: Path, place: int, at: int
+) -> None:
+    filled(entry_log, tmp_path / "log", place, lambda raw, start: flip(at)(raw, start, start + FILLER_SIZE))
+    found = opened(tmp_path / "log").found
+    assert (found.last_index, found.lost) == (1, (2, 2))
+
+
+def test_the_zeros_in_place_of_a_torn_first_entry_are_durable(
+    entry_log: LogOpener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else, after a second power cut, the old bytes behind new entries would look like damage to them."""
+    damaged(entry_log, tmp_path / "log", 0, zero(1, 1))
+    synced: list[tuple[str, bool]] = []
+    monkeypatch.setattr(MappedFile, "sync", lambda file: synced.append((file.path.parent.name, any(file.view))))
+    assert opened(tmp_path / "log").found.last_index == -1
+    assert ("data", False) in synced
 
 
 def test_a_sector_that_the_disk_cannot_read_may_have_counted(
