@@ -17,6 +17,7 @@ from enum import Enum
 
 from dledger.core.messages import VoteCause, VoteRequest, VoteResponse
 from dledger.core.state import NodeState
+from dledger.core.voting import is_vote_for
 
 
 class BallotOutcome(Enum):
@@ -55,9 +56,10 @@ class Ballot:
         STALE_TERM from a member whose term is not higher is the answer to a question for its term
         (`HardState.forgot_votes`).
         """
-        term = self.request.term
-        is_ours = response.pre_vote == self.request.pre_vote and (not response.granted or response.term == term)
-        is_about_its_term = response.cause is VoteCause.STALE_TERM and response.term < term
+        is_ours = response.pre_vote == self.request.pre_vote and (
+            not response.granted or is_vote_for(self.request, response)
+        )
+        is_about_its_term = response.cause is VoteCause.STALE_TERM and response.term < self.request.term
         if is_ours and not is_about_its_term:
             self._answers[peer] = response
         return self.outcome()

@@ -1,9 +1,9 @@
-"""The vote rule as a function: whether this node may vote for a candidate.
+"""The vote rule as functions: whether this node may vote for a candidate, and whether a vote that came counts.
 
 Source: Raft dissertation 3.4 (one vote a term), 3.6.1 (up-to-date logs), 9.6 (pre-vote), 4.2.3 (disruptive servers).
 """
 
-from dledger.core.messages import VoteCause, VoteRequest
+from dledger.core.messages import VoteCause, VoteRequest, VoteResponse
 from dledger.core.state import NodeState
 
 
@@ -30,3 +30,13 @@ def decide_vote(state: NodeState, request: VoteRequest, *, has_leader: bool) -> 
     if not is_up_to_date(request.last_term, request.last_index, terms.last_term, terms.last_index):
         return VoteCause.STALE_LOG
     return VoteCause.GRANTED
+
+
+def is_vote_for(request: VoteRequest, response: VoteResponse) -> bool:
+    """Whether a vote answers this request, and not one of an earlier process in the same term.
+
+    A candidate that dies before its own vote is on disk may ask in that term again, and a power cut may have taken
+    entries of which it spoke the first time.
+    """
+    own_end = response.last_term, response.last_index
+    return response.term == request.term and is_up_to_date(request.last_term, request.last_index, *own_end)

@@ -14,12 +14,11 @@ from dledger.core.ballot import Ballot, BallotOutcome
 from dledger.core.follower import Follower
 from dledger.core.leader import Leader
 from dledger.core.member import Member
-from dledger.core.messages import AppendRequest, HardState, Span, VoteCause, VoteRequest, VoteResponse
+from dledger.core.messages import AppendRequest, HardState, Span, VoteRequest, VoteResponse
 from dledger.core.progress import PeerProgress
 from dledger.core.ready import AppendSpan, ReadResult, TruncateAfter
 from dledger.core.settings import RaftSettings
 from dledger.core.state import NodeState
-from dledger.core.voting import decide_vote
 
 take = Follower._take
 on_append = Follower.on_append
@@ -79,10 +78,9 @@ def compare_by_node_term(
     return VoteRequest(term, self.settings.node_id, terms.last_index, last_term, pre_vote, transfer, salvage)
 
 
-def vote_for_any_log(state: NodeState, request: VoteRequest, *, has_leader: bool) -> VoteCause:
+def any_log_will_do(_last_term: int, _last_index: int, _own_last_term: int, _own_last_index: int) -> bool:
     """DLedger 0.3 in its first round: the log is not looked at."""
-    cause = decide_vote(state, request, has_leader=has_leader)
-    return VoteCause.GRANTED if cause is VoteCause.STALE_LOG else cause
+    return True
 
 
 def hears_nobody(self: Member) -> bool:
@@ -209,7 +207,9 @@ MUTANTS = (
     Mutant("no pre-vote", Member, "campaign_if_fit", campaign_without_pre_vote, ("R15",)),
     Mutant("wrong previous-term check", Follower, "_is_consistent", ignore_the_previous_term, ("R5",), 20),
     Mutant("node's term for the log's", Member, "_vote_request", compare_by_node_term, ("R11",)),
-    Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10"), 5),
+    Mutant(
+        "vote for a shorter log", "dledger.core.voting", "is_up_to_date", any_log_will_do, ("R6", "R3/R4/R10", "R10"), 5
+    ),
     Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",), 58),
     Mutant(
         "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 60

@@ -393,6 +393,17 @@ def test_a_vote_that_was_saved_ahead_binds_nobody() -> None:
     assert isinstance(answer, VoteResponse) and answer.granted
 
 
+def test_a_vote_for_what_an_earlier_life_held_does_not_count() -> None:
+    """A candidate whose own vote is not on disk may ask in its term again, after a power cut that took entries."""
+    raft = make_raft([1, 1])
+    raft.member._become_candidate()
+    save(raft)
+    raft.step("n3", VoteResponse(2, True, False, VoteCause.GRANTED, 2, 1))
+    assert raft.member.leader is None, "n3 holds an entry more, and would not vote for this log"
+    raft.step("n2", VoteResponse(2, True, False, VoteCause.GRANTED, 1, 1))
+    assert raft.member.leader is not None
+
+
 def test_a_server_told_to_take_over_campaigns_at_once_and_others_let_it() -> None:
     """Section 4.2.3: such requests carry a flag that overrides the time-out check."""
     target, voter = make_raft([1], name="n2"), make_raft([1], name="n3")
