@@ -1,13 +1,14 @@
 """Transfer of leadership to a chosen peer (Raft dissertation 3.10).
 
     question: will you lead the next term? --> yes --> proposals are refused --> all is committed, and the peer holds it
-      '-- no, or the deadline: nothing changes            '-- the deadline: the leader continues
+      '-- no, or given up: nothing changes                '-- given up: the leader continues
                                                       --> TransferRequest and the leader's vote --> the peer leads
 
 The question is a pre-vote request of the leader with the `transfer` mark, which earlier releases answer like any other.
 Both nodes have their votes for the next term on disk before (`NodeState.reserve`). So no disk is waited for while
-proposals are refused, but for entries that are under way. A peer that is recovering or whose disk is full says no. One
-that did not take over is not chosen again for a while.
+proposals are refused, but for entries that are under way. The leader gives up at the deadline, and when the connection
+to the peer is lost. A peer that is recovering or whose disk is full says no. One that did not take over is not chosen
+again for a while.
 
 The peer is the one asked for. A leader that must stop leading chooses the peer with the longest log; a leader that
 looks for a member of greater priority chooses one that holds everything committed.

@@ -188,6 +188,8 @@ class Raft:
         self.state.lost_links.add(peer)
         if self.member.leader is not None and peer in self.member.leader.peers:
             self.member.leader.link_changed(peer, is_up=False)
+            if self.member.handover is not None and self.member.handover.target == peer:
+                self.member.give_up()
             if len(self.settings.peers) - len(self.state.lost_links) < self.settings.quorum:
                 # the others have lost their leader and elect another one
                 self.member.become_follower(self.state.term, None)

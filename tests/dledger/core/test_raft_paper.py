@@ -404,6 +404,22 @@ def test_a_vote_for_what_an_earlier_life_held_does_not_count() -> None:
     assert raft.member.leader is not None
 
 
+def test_a_leader_keeps_its_place_when_it_loses_the_connection_to_its_successor() -> None:
+    raft = make_raft()
+    elect(raft)
+    raft.durable(0)
+    raft.step("n2", accepted(1, 0))
+    raft.propose(1)
+    raft.transfer("n2")
+    raft.step("n2", VoteResponse(2, True, True, VoteCause.GRANTED, 0, 1))
+    raft.step("n2", accepted(1, 1))
+    save(raft)
+    raft.peer_lost("n2")
+    raft.durable(1)
+    assert not answers(save(raft), TransferRequest)
+    assert raft.soft_state.writable and raft.propose(1) == 2
+
+
 def test_a_server_told_to_take_over_campaigns_at_once_and_others_let_it() -> None:
     """Section 4.2.3: such requests carry a flag that overrides the time-out check."""
     target, voter = make_raft([1], name="n2"), make_raft([1], name="n3")
