@@ -393,6 +393,28 @@ def test_a_vote_that_was_saved_ahead_binds_nobody() -> None:
     assert isinstance(answer, VoteResponse) and answer.granted
 
 
+def test_a_vote_waits_while_another_one_saved_ahead_is_being_written() -> None:
+    """The disk may have either when the node comes back."""
+    raft = make_raft([1], commit_index=0)
+    elect(raft)
+    raft.durable(1)
+    for peer in ("n2", "n3"):
+        raft.step(peer, accepted(2, 1))
+    raft.transfer("n2")
+    save(raft)
+    raft.step("n2", VoteResponse(2, False, True, VoteCause.STALE_TERM, 1, 2))
+    raft.transfer("n3")
+    ready = raft.ready()
+    assert raft.state.saved == HardState(3, "n2")
+    assert ready is not None and ready.hard_state == HardState(3, "n3")
+    raft.step("n2", VoteRequest(3, "n2", 1, 2, pre_vote=False, transfer=True))
+    assert (raft.state.term, raft.state.voted_for) == (3, "n2")
+    assert raft.ready() is None
+    raft.persisted(HardState(3, "n3"))
+    [answer] = answers(save(raft), VoteResponse)
+    assert isinstance(answer, VoteResponse) and answer.granted and raft.state.saved == HardState(3, "n2")
+
+
 def test_a_vote_for_what_an_earlier_life_held_does_not_count() -> None:
     """A candidate whose own vote is not on disk may ask in its term again, after a power cut that took entries."""
     raft = make_raft([1, 1])
