@@ -80,14 +80,14 @@ def open_log(
     units = UnitIndex(index)
     start = _settle_start(directory, data, units)
     start, install_unfinished = replace(start, installing=False), start.installing
-    begin = _Begin(start.start_position, start.first_index, NO_TERM)
+    begin = whole = _Begin(start.start_position, start.first_index, start.prev_term)
     if units.covers(start.first_index):
         begin = _choose_begin(data, units, start, checkpoint)
     else:
         units.reset(start.first_index)
     older = _term_runs(units, start.first_index, begin.entry_index)
     if older is None:
-        begin, older = _Begin(start.start_position, start.first_index, NO_TERM), []
+        begin, older = whole, []
     scan = EntryScan(data, units, checkpoint.committed_index, intact=intact, records=records, term_max=term_max)
     known_runs = _term_runs(units, begin.entry_index, checkpoint.committed_index + 1) or []
     found = scan.run(begin.position, begin.entry_index, begin.prev_term, known_runs)
@@ -176,7 +176,7 @@ def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, chec
         is_covered = begin is not None and (begin.entry_index <= checkpoint.committed_index + 1 or is_java)
         if begin is not None and begin.entry_index > start.first_index and is_covered:
             return begin
-    return _Begin(start.start_position, start.first_index, NO_TERM)
+    return _Begin(start.start_position, start.first_index, start.prev_term)
 
 
 def _whole_entry(file: MappedFile, position: int, units: UnitIndex) -> _Begin | None:

@@ -266,6 +266,29 @@ def test_a_term_of_java_that_rose_is_found_by_its_unit_and_the_next_entry(
         assert (found.last_index, found.lost) == (4, (5, 5))
 
 
+@pytest.mark.parametrize("committed", [-1, 105])
+def test_the_first_entry_behind_an_installed_state_is_not_older_than_that(
+    committed: int, entry_log: LogOpener, tmp_path: Path
+) -> None:
+    log = entry_log("log", file_size=FILE_SIZE)
+    log.begin_install(100, 0, 3)
+    log.finish_install()
+    for number in range(6):
+        log.append_drafts([make_draft(b"%d" % number)], 3, 1000)
+    position, _, _ = log.units[100]
+    log.close()
+    with (tmp_path / "log" / "data" / f"{0:020d}").open("r+b") as file:
+        file.seek(position + 23)
+        file.write(b"\x01")  # the term, which no CRC covers
+    found = opened(tmp_path / "log", committed, term_max=3).found
+    assert all(damage.term == 3 for damage in found.damages)
+    if committed == 105:
+        assert [damage.index for damage in found.damages] == [100]
+        assert found.last_index == 105
+    else:
+        assert (found.last_index, found.lost) == (99, (100, 100))
+
+
 async def test_a_member_that_may_have_forgotten_what_counted_elects_nobody_who_lacks_it(
     raft_cluster: Callable[..., RaftCluster],
 ) -> None:
