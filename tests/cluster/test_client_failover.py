@@ -45,12 +45,14 @@ def drive(clients: str, *words: str) -> dict[str, dict[str, Any]]:
 def check(fault: str, client: str, its: dict[str, Any]) -> None:
     """Few sends failed; all was delivered, in order; twice only what was sent again because its answer was lost.
 
-    A dead consumer's last messages are read again by the next one, since it has not said that it has them.
+    A dead consumer's last messages are read again by the next one, since it has not said that it has them. So are those
+    of the last five seconds by Go, when its route has lacked a broker name for a while: it drops the queues there, and
+    its report of what it has read goes to the dead machine.
     """
     assert its["failed"]["max"] < FAILED_MAX, (fault, client, its)
     assert (its["undelivered"], its["disordered"]) == (0, 0), (fault, client, its)
     assert its["twice_without_loss"] == 0, (fault, client, its)
-    assert fault == "consumer" or its["read_again"] == 0, (fault, client, its)
+    assert fault == "consumer" or (fault, client) == ("dead", "go") or its["read_again"] == 0, (fault, client, its)
 
 
 def test_a_leader_that_dies_stands_still_or_hands_over_and_a_dead_consumer() -> None:
