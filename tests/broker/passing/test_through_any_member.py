@@ -48,13 +48,17 @@ async def stored(group: Group, topic: str = "T") -> list[Record]:
     return list(decode_records(pulled.body))
 
 
+AGAIN = ("busy", "not-leader", "no-quorum", "recovering")
+"""Why a leader refuses to hand over for now: the last hand-over goes on, or was given up and its entries wait."""
+
+
 async def hand_over_somewhere(client: RemotingClient, old: Broker) -> None:
     """Let another member lead; where much else runs, a hand-over may be given up, and is asked for again."""
     async with asyncio.timeout(WAIT_S):
         while old.parts.context.role.leader_elsewhere is None:
             if old.parts.context.role.writable:
                 answer = await ask(client, old, TRANSFER_LEADERSHIP, {})
-                assert answer.code == 0 or answer.ext["cause"] in ("busy", "not-leader", "no-quorum"), answer
+                assert answer.code == 0 or answer.ext["cause"] in AGAIN, answer
             await asyncio.sleep(0.001)
 
 
