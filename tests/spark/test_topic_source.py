@@ -224,7 +224,7 @@ def test_a_broker_that_is_lost_in_a_batch_fails_the_task_which_reads_the_same_wh
             running.create("T", 1)
             read = reader(running, assign='{"T":{"c":[0]}}', splitBytes="0", fetchTimeoutMs="1000")
             for first, end in ((0, 40), (40, 3000)):
-                running.send("T", outgoing(end - first, first, size=1000), queue=1)  # the queue of c
+                running.send("T", outgoing(end - first, first, size=4000), queue=1)  # of c; too much to read ahead
             parts = list(read.partitions())
             batches = read.rows(parts[0])
             begun = next(batches).num_rows
