@@ -214,7 +214,7 @@ MUTANTS = (
     Mutant(
         "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 60
     ),
-    Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
+    Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6"), 3),
     Mutant(
         "commit index above what matches", Follower, "on_append", commit_what_does_not_match, ("R7", "R16", "R6"), 20
     ),

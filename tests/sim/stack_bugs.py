@@ -561,7 +561,7 @@ BUGS = (
     StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 9113, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
-    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 92, "members"),
+    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 3257, "members"),
     StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 185, "members"),
     StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 185, "members"),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),

@@ -22,7 +22,7 @@ BUGS = [
     (stack_bugs.sync_covers_what_came_while_it_ran, 1281, 6, "R6"),
     (stack_bugs.folder_of_term_and_vote_is_not_synced, 18, 6, "R3"),
     (stack_bugs.undecided_removals_are_no_matter, 169, 0, "R16"),
-    (stack_bugs.units_of_removed_topics_stay, 0, 5, "R20"),
+    (stack_bugs.units_of_removed_topics_stay, 548, 5, "R20"),
 ]
 
 SEARCHED = 8
