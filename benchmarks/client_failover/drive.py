@@ -59,6 +59,7 @@ SETTLE_S = 5.0
 DEAD_S = 40.0  # longer than clients wait between two questions for routes
 PAUSED_S = 20.0
 LATE_S = 0.5  # queues that are later are listed
+TIME_AT = {"A": 2, "G": 3}  # the word of a line that says when, by its kind
 LOST_S = 0.1  # a member waits so long before it tells a client that the leader's answer was lost
 FAULTS = ("kill", "stop", "pause", "transfer", "consumer", "dead")
 GROUPS = {"dead": 3}
@@ -84,10 +85,10 @@ class Client:
 
     def latest(self, kind: str, since: float) -> list[list[str]]:
         """The lines of a kind that were printed at or after `since` (seconds since the epoch)."""
-        found = []
+        found, place = [], TIME_AT[kind]
         for line in reversed(self.lines.copy()):
-            if line[0] == kind and len(line) > 3 - (kind == "A"):
-                if int(line[3 if kind == "G" else 2]) / 1e6 < since:
+            if line[0] == kind and len(line) > place:
+                if int(line[place]) / 1e6 < since:
                     break
                 found.append(line)
         return found

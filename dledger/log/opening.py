@@ -82,7 +82,7 @@ def open_log(
     start, install_unfinished = replace(start, installing=False), start.installing
     begin = whole = _Begin(start.start_position, start.first_index, start.prev_term)
     if units.covers(start.first_index):
-        begin = _choose_begin(data, units, start, checkpoint)
+        begin = _choose_begin(data, units, start, checkpoint) or whole
     else:
         units.reset(start.first_index)
     older = _term_runs(units, start.first_index, begin.entry_index)
@@ -153,8 +153,10 @@ def _infer_start(data: MappedFileQueue) -> LogStart:
     return LogStart(header.entry_index, file.start_offset, NO_TERM)
 
 
-def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: CommitCheckpoint) -> _Begin:
-    """Return the committed entry of our own checkpoint, else the start of the third last whole file.
+def _choose_begin(
+    data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: CommitCheckpoint
+) -> _Begin | None:
+    """Return the committed entry of our checkpoint, else the start of the third last whole file; None: neither.
 
     The entry must be whole, and no damage before it may wait for a copy. The file's start is behind no entry which our
     own checkpoint does not call durable, and behind none that it does not call committed: such entries may have been
@@ -176,7 +178,7 @@ def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, chec
         is_covered = begin is not None and (begin.entry_index <= checkpoint.committed_index + 1 or is_java)
         if begin is not None and begin.entry_index > start.first_index and is_covered:
             return begin
-    return _Begin(start.start_position, start.first_index, start.prev_term)
+    return None
 
 
 def _whole_entry(file: MappedFile, position: int, units: UnitIndex) -> _Begin | None:
