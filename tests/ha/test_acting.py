@@ -26,6 +26,7 @@ from store.timer.checkpoint import TimerCheck
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.pop.support import pop_fields
 from tests.broker.test_broker import ask
+from tests.limits import SLOWNESS
 from tests.node_config import node_config
 from tests.ports import free_ports
 
@@ -206,8 +207,8 @@ async def test_a_slave_tells_of_delay_levels_up_to_the_first_message_that_it_lef
 async def test_a_slave_tells_of_timers_up_to_the_first_that_it_left(open_street: OpenStreet) -> None:
     street = await open_street(recallMessageEnable=True)
     await street.make(MASTER, "Here")
-    now_ms = time.time_ns() // 1_000_000
-    due = {b"1": now_ms + 1000, b"recalled": now_ms + 1000, b"2": now_ms + 2000, b"left": now_ms + 3000}
+    first_ms = time.time_ns() // 1_000_000 + round(2000 * SLOWNESS)  # the one that is recalled must not be due before
+    due = {b"recalled": first_ms, b"1": first_ms, b"2": first_ms + 1000, b"left": first_ms + 2000}
     for body, at_ms in due.items():
         await street.send(body, "Here" if body == b"left" else "T", f"TIMER_DELIVER_MS\x01{at_ms}\x02")
     key = b"recalled".hex()
