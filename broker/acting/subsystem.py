@@ -36,6 +36,9 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.time_slice import TimeSlice
 
 _MASTER_ANSWERS_S = 1.0
+_COPIES_S = 2.0
+"""How long a master that is back waits for the answer that its log is copied; RocketMQ's gives up after three."""
+_COPIES_LOOK_S = 0.005
 _SLICE_S = 0.005
 
 
@@ -184,6 +187,7 @@ class ActingSubsystem(Subsystem):
             if command.is_oneway:
                 self.look()
                 return
+            _log_end_of(command)  # refused here if it is no number
             self._returning.append((connection, command))
             if len(self._returning) == 1:
                 self._context.spawn(self._answer_returning())
@@ -204,8 +208,28 @@ class ActingSubsystem(Subsystem):
                 await self._look()
         if not self._role.stands_in:
             await self.elsewhere.settled()
+        ends = [_log_end_of(command) for _, command in returning] if self._config.slave_acting else []
+        has_copied = await self._has_copied(max(ends, default=0))
         for connection, command in returning:
-            connection.respond(command, ResponseCode.SUCCESS)
+            if has_copied or _log_end_of(command) <= self._context.store.dispatched_offset:
+                connection.respond(command, ResponseCode.SUCCESS)
+            else:
+                text = "this slave is still copying the log of the master"
+                connection.refuse(command, Refusal(Cause.BUSY, text, retry_after_ms=1000))
+
+    async def _has_copied(self, end: int) -> bool:
+        """Wait until this slave has the log up to `end`, so that what it tells counts all timers of the master.
+
+        Returns:
+            False if it has not after two seconds, and is copying: the master asks again. True if nothing arrives.
+        """
+        store, loop = self._context.store, self._context.loop
+        begin, deadline = store.dispatched_offset, loop.time() + _COPIES_S
+        while store.dispatched_offset < end:
+            if loop.time() >= deadline:
+                return store.dispatched_offset == begin
+            await asyncio.sleep(_COPIES_LOOK_S)
+        return True
 
     def _noted(self, kind: DeliveryKind) -> Noted:
         """See `Deliveries.noted_elsewhere`."""
@@ -255,6 +279,11 @@ class ActingSubsystem(Subsystem):
             settled = context.loop.create_future()
             context.appender.propose(change, settled.set_result)
             await settled
+
+
+def _log_end_of(command: Command) -> int:
+    """Where the log of the master that is back ended at its start."""
+    return long(command.ext, "masterFlushOffset", 0)
 
 
 async def _in_slices(steps: Generator[None, None, int]) -> int:

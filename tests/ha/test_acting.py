@@ -12,10 +12,11 @@ import orjson
 import pytest
 
 from broker.acting.journal import Delivered, Journal
+from broker.acting.subsystem import ActingSubsystem
 from broker.delay.deliveries import DeliveryKind
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.signature import Credentials
@@ -279,6 +280,51 @@ async def test_a_slave_does_not_stand_in_by_what_it_asked_before_the_master_said
         may_go_on.set()
         await eventually(lambda: not any("_look" in repr(task.get_coro()) for task in before if not task.done()))
     assert not street[SLAVE].parts.context.role.stands_in
+
+
+async def test_a_slave_says_that_rocketmqs_master_may_go_on_when_it_has_all_of_its_log(
+    open_street: OpenStreet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.acting.subsystem._COPIES_S", 60 * SLOWNESS)
+    street = await open_street()
+    await street.send(b"0")
+    await street.slave_has_all()
+    end = street[MASTER].parts.context.store.log.max_offset
+    code, fields = RequestCode.EXCHANGE_BROKER_HA_INFO, {"masterFlushOffset": str(end + 1)}
+    assert (await ask(street.client, street[SLAVE], code, {"masterFlushOffset": str(end)})).code == 0
+    settled = street[SLAVE].parts.acting.elsewhere.settled
+    with patch.object(street[SLAVE].parts.acting.elsewhere, "settled", side_effect=settled) as settling:
+        answer = asyncio.ensure_future(ask(street.client, street[SLAVE], code, fields))
+        await eventually(lambda: settling.call_count == 1)
+    await ask(street.client, street[SLAVE], RequestCode.GET_BROKER_HA_STATUS, {})
+    assert not answer.done(), "timers that it lacks would be passed over by the time that it tells"
+    await street.send(b"timer", properties=later())
+    assert (await answer).code == 0
+    assert street[SLAVE].parts.context.store.dispatched_offset > end
+
+
+async def test_rocketmqs_master_asks_again_while_a_slave_copies_and_is_not_kept_away_by_one_that_does_not(
+    open_street: OpenStreet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.acting.subsystem._COPIES_S", 0.2)
+    street = await open_street()
+    await street.slave_has_all()
+    code, fields = RequestCode.EXCHANGE_BROKER_HA_INFO, {"masterFlushOffset": str(1 << 40)}
+    assert (await ask(street.client, street[SLAVE], code, fields)).code == 0, "nothing arrives"
+
+    has_copied, store = ActingSubsystem._has_copied, street[SLAVE].parts.context.store
+
+    async def copy_meanwhile(acting: ActingSubsystem, end: int) -> bool:
+        answer = asyncio.ensure_future(has_copied(acting, end))
+        await asyncio.sleep(0)
+        before = store.dispatched_offset
+        await street.send(b"0")
+        await eventually(lambda: store.dispatched_offset > before)
+        return await answer
+
+    monkeypatch.setattr(ActingSubsystem, "_has_copied", copy_meanwhile)
+    monkeypatch.setattr("broker.acting.subsystem._COPIES_S", 2.0 * SLOWNESS)
+    assert (await ask(street.client, street[SLAVE], code, fields)).code == ResponseCode.SYSTEM_BUSY
 
 
 async def test_a_slave_leaves_rocketmqs_log_of_pop_to_the_master(open_street: OpenStreet) -> None:
