@@ -3,19 +3,26 @@
 CI runs all from 1 on for a while, among them those that `make test` leaves to it.
 """
 
+import contextlib
 import functools
 import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from chaos.sim.clock import SimClock
 from chaos.sim.corpus import corpus_seeds
 from chaos.sim.errors import Violation
 from chaos.sim.run import RunResult, run_stack_seed
+from chaos.sim.stack.kit import StackKit
 from tests.limits import IS_WHOLE
 from tests.sim.ranked_seeds import first_that_finds, lazily
 from tests.sim.stack_bugs import BUGS, StackBug
@@ -64,6 +71,35 @@ def test_a_seed_runs_the_same_in_any_process() -> None:
     outputs = {_run_apart("6", hash_seed) for hash_seed in ("1", "2")}
     assert len(outputs) == 1
     assert "trace " in outputs.pop()
+
+
+@pytest.mark.sim
+def test_a_seed_runs_the_same_on_a_disk_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_memory = _passes(8)
+    monkeypatch.setattr("chaos.sim.pool.memory_directory", lambda: tmp_path)
+    assert run_stack_seed(8) == in_memory
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("remove", [Path.unlink, Path.rmdir, lambda old: old.with_name("new").replace(old)])
+def test_no_other_file_gets_the_inode_of_a_removed_one(
+    remove: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.sim.pool.memory_directory", lambda: tmp_path)  # ext4 gives inodes again at once
+    cluster: Any = SimpleNamespace(clock=SimClock(Random(1)), rng=Random(1), plan=SimpleNamespace(flush_us=1))
+    kit = StackKit(1)
+    with contextlib.closing(kit):
+        disk = kit.disk(cluster, "n0")
+        old, new = disk.root / "old", disk.root / "new"
+        with kit.replaced.running(SimpleNamespace(name="n0", files=disk)):
+            old.mkdir() if remove is Path.rmdir else old.touch()
+            new.touch()
+            inode = old.stat().st_ino
+            remove(old)
+            made = [disk.root / str(number) for number in range(20)]
+            for path in made:
+                path.touch()
+        assert inode not in [path.stat().st_ino for path in disk.root.iterdir()]
 
 
 @pytest.mark.sim

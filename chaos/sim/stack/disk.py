@@ -37,7 +37,7 @@ from store.directory import lock_file
 from store.files.file_mapping import FileMapping
 from store.files.mapped_file import MappedFile
 
-_CLOSE = os.close
+_CLOSE, _RENAME = os.close, os.rename
 _KNOWN = (
     "first_index", "prev_term", "prev_chain", "entries", "chains", "amnesiac", "boot", "reached_offset",
     "_durable_index", "rotten",
@@ -91,6 +91,9 @@ class StoreDisk(Machine[bytes]):
         self.boot = self._directory_count = 0
         self.root = base / f"{name}-{clock.event_count}-0"
         self.root.mkdir()
+        self._removed = base / f"{name}-removed"
+        self._removed.mkdir(exist_ok=True)
+        self._removed_count = 0
         self.shadow = Shadow(self.root)
         self.is_dead = False
         self.descriptors: set[int] = set()
@@ -126,6 +129,19 @@ class StoreDisk(Machine[bytes]):
         """
         if self.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def set_aside(self, path: Path | str, folder: int | None = None) -> None:
+        """Remove a name, and keep what it meant: another file with its inode (ext4 gives it at once) would pass for it.
+
+        Args:
+            path: the name.
+            folder: descriptor of the folder to which it is relative; None: of none.
+
+        Raises:
+            OSError: there is nothing of that name.
+        """
+        self._removed_count += 1
+        _RENAME(path, self._removed / str(self._removed_count), src_dir_fd=folder)
 
     def synced(self, descriptor: int) -> None:
         """A sync of a file or directory.
@@ -253,7 +269,9 @@ class StoreDisk(Machine[bytes]):
         self._directory_count += 1
         self.root = self._base / f"{old.name.rsplit('-', 1)[0]}-{self._directory_count}"
         write_image(image_of(moment, chooser), self.root)
-        shutil.rmtree(old)
+        for folder in (old, self._removed):
+            shutil.rmtree(folder)
+        self._removed.mkdir()
         self.shadow = Shadow(self.root)
 
     # -- the image, for the observer

@@ -74,9 +74,9 @@ class Replacements:
         for name in ("pwrite", "ftruncate", "posix_fallocate"):
             put(os, name, self._of_descriptor(name, getattr(os, name)))
         for name in ("unlink", "remove", "mkdir", "rmdir"):
-            put(os, name, self._of_name(getattr(os, name)))
+            put(os, name, self._of_name(name, getattr(os, name)))
         for name in ("rename", "replace", "link"):
-            put(os, name, self._of_two_names(getattr(os, name)))
+            put(os, name, self._of_two_names(name, getattr(os, name)))
         for name in ("fsync", "fdatasync"):
             put(os, name, self._sync(getattr(os, name)))
         put(os, "open", self._open(os.open))
@@ -170,21 +170,26 @@ class Replacements:
 
         return call
 
-    def _of_name(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _of_name(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *arguments: Any, **named: Any) -> Any:
-            if self.current is None or named.get("dir_fd") is not None:
+            if self.current is None:
                 return original(path, *arguments, **named)
-            files = self.current.files
+            files, folder_fd = self.current.files, named.get("dir_fd")
+            if folder_fd is not None:  # the folder's own name is gone already
+                return files.set_aside(path, folder_fd)
             folder = os.path.dirname(path)  # noqa: PTH120 - of texts, too
             files.step()
             files.shadow.names_change(folder)
-            result = original(path, *arguments, **named)
+            if name == "mkdir" or (name == "rmdir" and os.listdir(path)):  # noqa: PTH208 - of texts, too
+                original(path, *arguments, **named)
+            else:
+                files.set_aside(path)
             files.shadow.names_change(folder)
-            return result
+            return None
 
         return call
 
-    def _of_two_names(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _of_two_names(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(source: Any, target: Any, **named: Any) -> Any:
             if self.current is None:
                 return original(source, target, **named)
@@ -193,6 +198,8 @@ class Replacements:
             files.step()
             for folder in folders:
                 files.shadow.names_change(folder)
+            if name != "link" and os.path.isfile(source) and os.path.isfile(target):  # noqa: PTH113 - of texts, too
+                files.set_aside(target)
             result = original(source, target, **named)
             for folder in reversed(folders):
                 files.shadow.names_change(folder)
