@@ -89,7 +89,8 @@ def test_no_other_file_gets_the_inode_of_a_removed_one(
     cluster: Any = SimpleNamespace(clock=SimClock(Random(1)), rng=Random(1), plan=SimpleNamespace(flush_us=1))
     kit = StackKit(1)
     with contextlib.closing(kit):
-        disk = kit.disk(cluster, "n0")
+        disk, cluster.clock.event_count = kit.disk(cluster, "n0"), 1
+        another = kit.disk(cluster, "n0")  # after a wipe
         old, new = disk.root / "old", disk.root / "new"
         with kit.replaced.running(SimpleNamespace(name="n0", files=disk)):
             old.mkdir() if remove is Path.rmdir else old.touch()
@@ -100,6 +101,9 @@ def test_no_other_file_gets_the_inode_of_a_removed_one(
             for path in made:
                 path.touch()
         assert inode not in [path.stat().st_ino for path in disk.root.iterdir()]
+        with kit.replaced.running(SimpleNamespace(name="n0", files=another)):
+            (another.root / "folder").mkdir()
+            (another.root / "folder").rmdir()
 
 
 @pytest.mark.sim

@@ -91,8 +91,8 @@ class StoreDisk(Machine[bytes]):
         self.boot = self._directory_count = 0
         self.root = base / f"{name}-{clock.event_count}-0"
         self.root.mkdir()
-        self._removed = base / f"{name}-removed"
-        self._removed.mkdir(exist_ok=True)
+        self._removed = base / f"{self.root.name}-removed"  # this disk's own: another one may replace it
+        self._removed.mkdir()
         self._removed_count = 0
         self.shadow = Shadow(self.root)
         self.is_dead = False
