@@ -20,7 +20,7 @@ import orjson
 
 from ledgermq import durable_files
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the format of manifests and Parquet files."""
 MANIFEST_BYTES_MAX: Final = 256 << 20
 

@@ -1,12 +1,15 @@
 """Archive of a log in Parquet, and the way back byte for byte. One task for each segment (sealed file of a log).
 
-    segment --> blocks --> row groups: columns of each record | raw: its bytes, with what lies before it in the log
+    segment --> blocks --> row groups: columns of each record | its bytes: head, body, tail
        |                                        |                                |
     SHA-256 ----------> manifest, last <--------+                                '--> restored segment --> SHA-256
 
-The values of `raw`, one behind the other, are the segment: records with the headers of their Raft entries, padding,
-and, if it is wanted, damage. Each file is written under a temporary name, synced and renamed; the manifest comes last.
-So a job that was killed is simply run again: a segment without a manifest is written anew, one with it is compared.
+`head`, `body` and `tail` of all rows, one behind the other, are the segment: records with the headers of their Raft
+entries, padding, and, if it is wanted, damage. Bodies are a column of their own, since what lies between them would
+keep the compressor from passing quickly over what it cannot compress.
+
+Each file is written under a temporary name, synced and renamed; the manifest comes last. So a job that was killed is
+simply run again: a segment without a manifest is written anew, one with it is compared.
 """
 
 import fcntl
@@ -42,12 +45,12 @@ from ledgermq.archive import (
 from ledgermq.durable_files import replace_durably
 from ledgermq.lock_holder import lock_holder
 from ledgermq.message.entry_header import HEADER_SIZE
-from ledgermq.message.frames import Ints
+from ledgermq.message.frames import Bytes, Ints
 from ledgermq.message.layout import HEAD_SIZES
-from ledgermq.spark.columns import record_batch
+from ledgermq.spark.columns import record_batch, views
 from ledgermq.spark.errors import ArchiveError, DamagedLogError, PipelineError
 from ledgermq.spark.log_files import DLEDGER, LogFile, StoreDirectory, local_path, open_store
-from ledgermq.spark.parts import Block, Damage, LogPart, read_part
+from ledgermq.spark.parts import Block, Damage, LogPart, freeze_imports, read_part
 from ledgermq.store_progress import read_progress
 
 SCHEMA: Final = pa.schema(
@@ -59,17 +62,20 @@ SCHEMA: Final = pa.schema(
         ("store_ts", pa.timestamp("us", tz="UTC")),
         ("keys", pa.string()),
         ("tags", pa.string()),
-        ("body_pos", pa.int32()),
-        ("body_len", pa.int32()),
-        ("raw", pa.binary()),
+        ("head", pa.binary_view()),
+        ("body", pa.binary_view()),
+        ("tail", pa.binary_view()),
     ]
 )
-"""Columns of an archived segment. `substring(raw, body_pos, body_len)` is the body; padding has only `raw`."""
+"""Columns of an archived segment; padding has only `head`. Parquet does not tell views from other binary columns."""
 
-_ROW_GROUP_BYTES: Final = 16 << 20
+_BLOCK_BYTES: Final = 16 << 20
+_ROW_GROUP_BYTES: Final = 8 << 20
+"""At least; as a rule a block is a row group."""
 _GAP_BYTES: Final = 4 << 20
 _HEADS: Final = np.array(HEAD_SIZES, np.int64)
-_NARROW: Final = [name for name in SCHEMA.names if name not in ("body_pos", "body_len", "raw")]
+_BYTES: Final = ["head", "body", "tail"]
+_NARROW: Final = [name for name in SCHEMA.names if name not in _BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +191,7 @@ def _each(spark: SparkSession, items: Sequence[Any], task: Callable[[Any], Any])
 
 def _outcome(task: Callable[[Any], Any], item: Any) -> Any:
     """Return what a task returns or raises: one faulty segment must not keep the others from being done."""
+    freeze_imports()
     try:
         return task(item)
     except PipelineError as error:
@@ -292,8 +299,8 @@ def _stream(directory: Path, manifest: Manifest, put: Callable[[memoryview], Non
     try:
         with pq.ParquetFile(path) as parquet:
             for number in range(parquet.num_row_groups):
-                for chunk in parquet.read_row_group(number, ["raw"]).column("raw").chunks:
-                    piece = _values(chunk)
+                for batch in parquet.read_row_group(number, _BYTES).to_batches():
+                    piece = _joined(batch)
                     found.update(piece)
                     put(piece)
                     length += len(piece)
@@ -304,20 +311,28 @@ def _stream(directory: Path, manifest: Manifest, put: Callable[[memoryview], Non
     return None
 
 
-def _values(column: pa.Array) -> memoryview:
-    """Return the bytes of all values of a binary column, which lie one behind the other."""
-    _, offsets, values = column.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    return memoryview(values)[int(bounds[0]) : int(bounds[-1])]
+def _joined(batch: pa.RecordBatch) -> memoryview:
+    """Return the bytes of all rows, one behind the other."""
+    nothing = pa.scalar(b"", pa.binary())
+    rows = pc.binary_join_element_wise(*batch.columns, nothing, null_handling="replace", null_replacement="")
+    _, offsets, values = rows.buffers()
+    return memoryview(values)[: int(np.frombuffer(offsets, np.int32)[len(rows)])]
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What a manifest says of the records of a segment."""
+    """What a manifest says of the bytes and records of a segment."""
 
+    digest: Any = field(default_factory=hashlib.sha256)
+    length: int = 0
     records: int = 0
     times: list[int] = field(default_factory=list)
     queues: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+
+    def take(self, data: bytes | Bytes) -> None:
+        """Take the next bytes."""
+        self.digest.update(data)
+        self.length += len(data)
 
     def add(self, group: pa.Table) -> None:
         """Count the records of a group; other rows have no topic."""
@@ -346,70 +361,60 @@ class _Tally:
 
 def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bool) -> Manifest:
     """Write the Parquet file; return its manifest, whose SHA-256 is of the bytes that were put into the file."""
-    target = parquet_path(directory, file.start)
-    temporary, tally, length, digest = target.with_name(f"_{target.name}.tmp"), _Tally(), 0, hashlib.sha256()
+    target, tally = parquet_path(directory, file.start), _Tally()
+    temporary = target.with_name(f"_{target.name}.tmp")
     with (
         pa.OSFile(str(temporary), "wb") as opened,
         pq.ParquetWriter(
             opened, SCHEMA, compression="zstd", compression_level=1, use_dictionary=["topic", "tags"],
             write_statistics=_NARROW, store_schema=False,
         ) as writer,
-        ThreadPoolExecutor(2) as threads,
+        ThreadPoolExecutor(1) as thread,
     ):  # fmt: skip
-        under_way: list[Future[None]] = []
-        for group in _groups(_batches(kind, file, keep_damage=keep_damage)):
+        under_way: Future[None] | None = None
+        for group in _groups(_batches(kind, file, tally, keep_damage=keep_damage), tally):
             tally.add(group)
-            pieces = [_values(chunk) for chunk in group.column("raw").chunks]
-            length += sum(map(len, pieces))
-            _wait(under_way)  # one group is compressed and hashed while the next one is read and checked
-            under_way = [threads.submit(_hash, digest, pieces), threads.submit(_write_group, writer, group)]
-        _wait(under_way)
-    if length != file.length:
-        raise PipelineError(f"{file.path}: {length} bytes were read, not {file.length}")
+            if under_way is not None:
+                under_way.result()
+            under_way = thread.submit(_write_group, writer, group)  # while the next one is read, checked and hashed
+        if under_way is not None:
+            under_way.result()
+    if tally.length != file.length:
+        raise PipelineError(f"{file.path}: {tally.length} bytes were read, not {file.length}")
     sync(temporary)
     size, parquet_digest = temporary.stat().st_size, sha256_of(temporary)
     temporary.replace(target)
     sync(directory)
     low, high = tally.times or (0, 0)
     return Manifest(
-        file.start, length, digest.hexdigest(), kind, tally.records, low, high, size, parquet_digest, tally.ranges()
-    )
+        file.start, tally.length, tally.digest.hexdigest(), kind, tally.records, low, high, size, parquet_digest,
+        tally.ranges(),
+    )  # fmt: skip
 
 
-def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _groups(batches: Iterator[pa.RecordBatch], tally: _Tally) -> Iterator[pa.Table]:
     """Yield the rows of a segment in groups of at least `_ROW_GROUP_BYTES`; the last one may be smaller."""
     held: list[pa.RecordBatch] = []
-    size = 0
+    begin = tally.length
     for batch in batches:
         held.append(batch)
-        size += len(_values(batch.column("raw")))
-        if size >= _ROW_GROUP_BYTES:
+        if tally.length - begin >= _ROW_GROUP_BYTES:
             yield pa.Table.from_batches(held, SCHEMA)
-            held, size = [], 0
+            held, begin = [], tally.length
     if held:
         yield pa.Table.from_batches(held, SCHEMA)
-
-
-def _wait(futures: Sequence["Future[None]"]) -> None:
-    for future in futures:
-        future.result()
-
-
-def _hash(digest: Any, pieces: Sequence[memoryview]) -> None:
-    for piece in pieces:
-        digest.update(piece)
 
 
 def _write_group(writer: pq.ParquetWriter, group: pa.Table) -> None:
     writer.write_table(group, row_group_size=group.num_rows)
 
 
-def _batches(kind: str, file: LogFile, *, keep_damage: bool) -> Iterator[pa.RecordBatch]:
-    """Yield all bytes of a segment in order: records with their columns, and what lies between."""
+def _batches(kind: str, file: LogFile, tally: _Tally, *, keep_damage: bool) -> Iterator[pa.RecordBatch]:
+    """Yield all bytes of a segment in order, which `tally` takes: records with their columns, and what lies between."""
     part = LogPart(file, kind, 0, None, is_tail=False)
     before = HEADER_SIZE if kind == DLEDGER else 0
     position = file.start
-    for found in read_part(part, verify=True):
+    for found in read_part(part, verify=True, block_bytes=_BLOCK_BYTES):
         if isinstance(found, Damage):
             if not keep_damage:
                 raise DamagedLogError(found.path, found.physical_offset, f"{found.detail}; not archived")
@@ -418,24 +423,21 @@ def _batches(kind: str, file: LogFile, *, keep_damage: bool) -> Iterator[pa.Reco
             row, detail = next(iter(found.faults.items()))
             raise DamagedLogError(file.path, found.base + int(found.starts[row]), f"{detail}; not archived")
         first = found.base + int(found.starts[0]) - before
-        yield from _gap(file, position, first)
+        yield from _gap(file, position, first, tally)
+        tally.take(found.data[int(found.starts[0]) - before : int(found.ends[-1])])
         yield _block_batch(found, before)
         position = found.base + int(found.ends[-1])
-    yield from _gap(file, position, file.start + file.length)
+    yield from _gap(file, position, file.start + file.length, tally)
 
 
 def _block_batch(block: Block, before: int) -> pa.RecordBatch:
     """Return the columns of a block whose records follow each other; `before` are the bytes ahead of each."""
     narrow = record_batch(block, _NARROW, None)
     body_at = block.starts + _HEADS[(block.heads["sys_flag"].astype(np.int64) >> 4) & 3]
-    lengths = _ints_at(block.data, body_at - 4)
-    bounds = np.append(block.starts - before, block.ends[-1]).astype(np.int32)
-    raw = pa.BinaryArray.from_buffers(
-        pa.binary(), len(block.starts), [None, pa.py_buffer(bounds), pa.py_buffer(block.data)]
-    )
-    places = (body_at - block.starts + before + 1).astype(np.int32)
-    arrays = [*narrow.columns, pa.array(places), pa.array(lengths.astype(np.int32)), raw]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    body_end = body_at + _ints_at(block.data, body_at - 4)
+    bounds = [block.starts - before, body_at, body_end, block.ends]
+    pieces = [views(block.data, *between) for between in pairwise(bounds)]
+    return pa.RecordBatch.from_arrays([*narrow.columns, *pieces], schema=SCHEMA)
 
 
 def _ints_at(data: "np.ndarray[Any, np.dtype[np.uint8]]", places: Ints) -> Ints:
@@ -446,7 +448,7 @@ def _ints_at(data: "np.ndarray[Any, np.dtype[np.uint8]]", places: Ints) -> Ints:
     return found
 
 
-def _gap(file: LogFile, position: int, end: int) -> Iterator[pa.RecordBatch]:
+def _gap(file: LogFile, position: int, end: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
     """Yield the bytes `[position, end)` of a segment, which are no records."""
     with Path(file.path).open("rb") as opened:
         opened.seek(position - file.start)
@@ -455,8 +457,8 @@ def _gap(file: LogFile, position: int, end: int) -> Iterator[pa.RecordBatch]:
             if not piece:
                 raise PipelineError(f"{file.path} became shorter while it was read")
             position += len(piece)
-            arrays = [pa.nulls(1, kind) for kind in SCHEMA.types[:-1]]
-            yield pa.RecordBatch.from_arrays([*arrays, pa.array([piece], pa.binary())], schema=SCHEMA)
+            tally.take(piece)
+            yield pa.RecordBatch.from_pylist([{"head": piece}], SCHEMA)
 
 
 # ---- files

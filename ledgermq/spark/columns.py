@@ -65,6 +65,7 @@ _TIMES: Final = {"born_ts": "born", "store_ts": "stored"}
 _NAMED: Final = {"keys": "KEYS", "tags": "TAGS"}
 _HEX: Final = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint8).reshape(256, 2)
 _ONE, _TWO = 1, 2
+_VIEW_BYTES: Final = 12
 _COUNTED_MAX: Final = 8
 """How many times as long as the list of properties a table of (record, name) may be, which is cheaper than a sort."""
 
@@ -247,6 +248,22 @@ def _slices(data: Bytes, begins: Ints, ends: Ints) -> pa.Array:
     offsets[-1] = len(data)
     cut = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     return cut.take(pa.array(np.arange(0, 2 * len(begins), 2)))
+
+
+def views(data: Bytes, begins: Ints, ends: Ints) -> pa.Array:
+    """Return the bytes `[begin, end)` of each row as a binary view array, which keeps `data` and copies no long value.
+
+    A view is 16 bytes: the length, then up to 12 bytes of a value, or of a longer one 4 bytes, buffer and place.
+    """
+    found = np.zeros((len(begins), 4), "<i4")
+    found[:, 0] = lengths = ends - begins
+    found[:, 1] = np.ndarray((len(data) - 3,), "<i4", data, 0, (1,))[np.minimum(begins, len(data) - 4)]
+    found[:, 3] = begins
+    texts = found.view(np.uint8)[:, 4:]
+    for row in np.flatnonzero(lengths <= _VIEW_BYTES).tolist():
+        texts[row] = 0
+        texts[row, : lengths[row]] = data[begins[row] : ends[row]]
+    return pa.Array.from_buffers(pa.binary_view(), len(begins), [None, pa.py_buffer(found), pa.py_buffer(data)])
 
 
 def _text(found: pa.Array) -> pa.Array:

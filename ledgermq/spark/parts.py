@@ -138,7 +138,7 @@ def _begins(descriptor: int, file: LogFile, kind: str, split_bytes: int) -> list
 def _end_of_frames(descriptor: int, file: LogFile, kind: str, begin: int) -> int:
     part = LogPart(file, kind, begin, None, is_tail=True)
     end = begin
-    for found in _frames(descriptor, part, verify=False):
+    for found in _frames(descriptor, part, _BLOCK_BYTES, verify=False):
         if isinstance(found, Damage):
             break
         end = found.base - file.start + int(found.ends[-1])
@@ -162,8 +162,10 @@ class _opened:  # noqa: N801 - reads as a function
         os.close(self._descriptor)
 
 
-def read_part(part: LogPart, *, verify: bool) -> Iterator[Block | Damage]:
-    """Yield what lies in a part, in order. `verify` compares the body of each record with its CRC.
+def read_part(part: LogPart, *, verify: bool, block_bytes: int = _BLOCK_BYTES) -> Iterator[Block | Damage]:
+    """Yield what lies in a part, in order, in blocks of up to `block_bytes`, or of one record that is larger.
+
+    `verify` compares the body of each record with its CRC.
 
     Raises:
         DamagedLogError: the chain of frames does not end where the next part begins.
@@ -171,13 +173,13 @@ def read_part(part: LogPart, *, verify: bool) -> Iterator[Block | Damage]:
     """
     with _opened(part.file.path) as descriptor:
         try:
-            yield from _frames(descriptor, part, verify=verify)
+            yield from _frames(descriptor, part, block_bytes, verify=verify)
         except OSError as error:
             raise PipelineError(f"{part.file.path}: {error.strerror or error}") from None
 
 
-def _frames(descriptor: int, part: LogPart, *, verify: bool) -> Iterator[Block | Damage]:
-    file, position, block_bytes = part.file, part.begin, _BLOCK_BYTES
+def _frames(descriptor: int, part: LogPart, usual_bytes: int, *, verify: bool) -> Iterator[Block | Damage]:
+    file, position, block_bytes = part.file, part.begin, usual_bytes
     limit = file.length if part.end is None else part.end
     while position < limit:
         left = file.length - position
@@ -189,7 +191,7 @@ def _frames(descriptor: int, part: LogPart, *, verify: bool) -> Iterator[Block |
         if stop is Stop.PADDING and _padding_bytes(descriptor, part.kind, position) == file.length - position:
             break
         if stop is Stop.WINDOW and taken:
-            block_bytes = _BLOCK_BYTES
+            block_bytes = usual_bytes
         elif stop is Stop.WINDOW and block_bytes < left:
             block_bytes *= 4  # one record is larger than the window
         elif stop is Stop.WINDOW and left < _PREFIX_BYTES:
@@ -300,8 +302,7 @@ def _is_framed(data: memoryview, start: int, end: int, base: int) -> bool:
 def _crc_faults(view: memoryview, block: Block) -> dict[int, str]:
     begins = np.where(block.common, block.starts + HEAD_SIZE, 0).tolist()
     ends = np.where(block.common, block.tails, 0).tolist()
-    crcs = map(crc32, map(view.__getitem__, map(slice, begins, ends)))
-    found = np.fromiter(crcs, np.int64, len(begins)) & CRC_MASK
+    found = np.array([crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)], np.int64) & CRC_MASK
     wrong = block.common & (found != block.heads["crc"]) & (block.heads["body"] != 0)
     expected = block.heads["crc"]
     faults = {int(row): f"body CRC {found[row]}, the record says {expected[row]}" for row in np.flatnonzero(wrong)}

@@ -101,7 +101,7 @@ def test_columns_and_manifest_tell_of_the_records(tmp_path: Path) -> None:
         (each.topic, each.queue_id, each.queue_offset, each.physical_offset) for each in sealed
     ]
     for row, each in zip(rows, sealed, strict=True):
-        assert row["raw"][row["body_pos"] - 1 :][: row["body_len"]] == each.body
+        assert row["body"] == each.body
         assert (row["keys"], row["tags"]) == ("k1 k2", "a")
     manifest = read_manifest(tmp_path / "a", 0)
     assert manifest is not None
@@ -239,7 +239,7 @@ def test_two_jobs_do_not_write_one_segment_at_once(tmp_path: Path) -> None:
     archive_all(tmp_path / "store", tmp_path / "a")
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"version":2}', b'{"version":1,"queues":[]}', b'{"version":1'])
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"version":1}', b'{"version":2,"queues":[]}', b'{"version":2'])
 def test_what_is_no_manifest_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(ManifestError):
         decode_manifest(data)
@@ -333,7 +333,7 @@ def test_a_job_archives_verifies_and_restores(spark: SparkSession, tmp_path: Pat
     rows = spark.read.format("ledgermq-store").load(str(tmp_path / "out"))
     assert rows.count() == sum(each.physical_offset < 4096 * len(sealed) for each in placed)
     bodies = spark.read.parquet(str(tmp_path / "a")).where("topic is not null").orderBy("phys_offset")
-    first = bodies.selectExpr("substring(raw, body_pos, body_len) as body").limit(5).collect()
+    first = bodies.select("body").limit(5).collect()
     assert [bytes(row.body) for row in first] == [each.body for each in placed[:5]]
     (tmp_path / "a" / f"_{4096:020d}.json").unlink()
     faults = verify(spark, str(tmp_path / "a")).faults
