@@ -57,10 +57,14 @@ class _Recording:
         self.run: Run
         self.pasts: list[Past] = []
 
+    def is_complete(self) -> bool:
+        """Whether all moments have come."""
+        return len(self.pasts) >= self._moments
+
     def before_change(self) -> None:
         """Take the past if the seed chose this moment; called before a node changes a file."""
         self._changes_left -= 1
-        if self._changes_left < 0 and len(self.pasts) < self._moments:
+        if self._changes_left < 0 and not self.is_complete():
             self._changes_left = self._dice.randrange(_CHANGES_BETWEEN)
             self.pasts.append(self._past())
 
@@ -84,15 +88,14 @@ def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = N
         moments: at most so many are taken.
     """
     plan, end = _plan(seed), time.monotonic() + effort.seconds
+    names = ("killed", "synced", "names", *["mixed"] * effort.torn_per_moment)
     try:
-        pasts = _record(plan, moments)
+        pasts = _record(plan, moments if only is None else min(moments, only // len(names) + 1))
     except Violation as violation:
         tally.verdicts.append(Verdict(seed, -1, "the recorded run", "no cut", violation))
         return
     tally.moments += len(pasts)
-    images = [
-        (past, name) for past in pasts for name in ("killed", "synced", "names", *["mixed"] * effort.torn_per_moment)
-    ]
+    images = [(past, name) for past in pasts for name in names]
     pace = Pace(end - time.monotonic(), len(images), Random(f"pace {seed}"))
     for number, (past, name) in enumerate(images):
         pace.begin_group()
@@ -118,11 +121,12 @@ def _plan(seed: int) -> RunPlan:
 
 
 def _record(plan: RunPlan, moments: int) -> list[Past]:
+    """Run a plan until its last moment is taken, or all is repaired: `chaos.sim` judges whole runs."""
     recording = _Recording(Random(f"moments {plan.seed}"), moments)
     with stack_run(plan, StackKit(plan.seed, before_change=recording.before_change)) as run:
         recording.run = run
         run.cluster.observer.ignored = _CODES_OF_DISKS
-        run.recover()
+        run.recover(recording.is_complete)
     return recording.pasts
 
 

@@ -86,8 +86,11 @@ class Run:
 
     # -- phases
 
-    def recover(self) -> None:
+    def recover(self, is_enough: Callable[[], bool] | None = None) -> None:
         """Boot all, break things and serve clients until `safety_us`, repair all, wait until the group works.
+
+        Args:
+            is_enough: end as soon as this holds.
 
         Raises:
             SafetyViolation, LivenessViolation: see `chaos.sim.errors`.
@@ -96,10 +99,10 @@ class Run:
             self.cluster.boot(name)
         self._nemesis.start()
         self._propose_again()
-        self.cluster.clock.run_until(self.plan.safety_us)
-        self._heal()
+        if not self.cluster.clock.run_until(self.plan.safety_us, is_enough):
+            self._heal(is_enough)
 
-    def _heal(self) -> None:
+    def _heal(self, is_enough: Callable[[], bool] | None = None) -> None:
         self._nemesis.heal()
         self.cluster.repaired()
         self._is_healing = True
