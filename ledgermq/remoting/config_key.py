@@ -10,12 +10,14 @@ the requests for a running node's configuration show and change.
 import dataclasses
 import difflib
 import enum
+import functools
 import ipaddress
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -160,9 +162,10 @@ def section(settings: type[T], default: Any = dataclasses.MISSING) -> T:
     return field  # type: ignore[no-any-return]
 
 
-def keys_of(settings: type) -> dict[str, Key]:
+@functools.cache
+def keys_of(settings: type) -> Mapping[str, Key]:
     """Return the keys of a settings class and its sections, by name. An alias is a key of its own, without a path."""
-    return {found.name: found for found in _keys_of(settings, ())}
+    return MappingProxyType({found.name: found for found in _keys_of(settings, ())})
 
 
 def _keys_of(settings: type, path: tuple[str, ...]) -> Iterator[Key]:
