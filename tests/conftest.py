@@ -89,7 +89,8 @@ def in_lanes(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
 
     pytest-xdist gives each worker a run of tests, all of about the same length, and takes from its end for workers
     that have done theirs. Tests with processes mostly wait: workers with them leave the processors to the others. Tests
-    of one folder stay together, since they share clusters.
+    of one folder stay together, since they share a cluster; those that do come last, so that it does not stand idle
+    beside the others.
     """
     folders: dict[str, list[pytest.Item]] = {}
     others = []
@@ -100,7 +101,7 @@ def in_lanes(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
             folders.setdefault(item.nodeid.split("/")[1], []).append(item)
     lanes: list[list[pytest.Item]] = [[] for _ in range(max(1, workers // 2))]
     for tests in sorted(folders.values(), key=len, reverse=True):
-        min(lanes, key=len).extend(tests)
+        min(lanes, key=len).extend(sorted(tests, key=uses_shared_cluster))
     ordered: list[pytest.Item] = []
     rest = iter(others)
     for number in range(workers):
@@ -108,6 +109,11 @@ def in_lanes(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
         ordered += lanes[number] if number < len(lanes) else []
         ordered += itertools.islice(rest, max(0, end - len(ordered)))
     return [*ordered, *rest]
+
+
+def uses_shared_cluster(item: pytest.Item) -> bool:
+    """Whether a test with processes is one of those on the cluster of its folder."""
+    return not {"group", "raft"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session", autouse=True)

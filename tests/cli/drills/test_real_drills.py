@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.limits import SLOWNESS
+from tests.cluster.processes import LEDGERMQ, is_alive, run, wait_until
+from tests.limits import SLOWNESS, WAIT_S
 
 pytestmark = [pytest.mark.drills, pytest.mark.timeout(600 * SLOWNESS)]
 
@@ -68,6 +70,32 @@ def test_ctrl_c_in_mid_fault_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(scratch.iterdir()) == []
     assert traces() == []
     assert not [one for one in Path("/proc").glob("[0-9]*/cmdline") if str(scratch).encode() in words_of(one)]
+
+
+def test_an_isolated_leader_loses_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("toxiproxy")
+    done = run("drill", "isolate-leader", "--rate", "200", "--hold", "1", "--report", str(tmp_path / "out.html"))
+    if "go install" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no byte passed 8 streams" in done.stderr
+    assert "PASS: isolate-leader, mode raft" in (tmp_path / "out.html").read_text()
+
+
+def test_ctrl_c_in_mid_fault_leaves_no_paused_process_behind() -> None:
+    words = [*LEDGERMQ, "drill", "pause-leader", "--hold", "300", "--rate", "50"]
+    drill = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert drill.stderr is not None
+    paused = 0
+    while not paused and (line := drill.stderr.readline()):
+        found = re.search(r"pause n\d: pid (\d+) is in state T", line)
+        paused = int(found[1]) if found else 0
+    assert paused and is_alive(paused)
+    drill.send_signal(signal.SIGINT)
+    _, rest = drill.communicate(timeout=WAIT_S)
+    assert drill.returncode == 130
+    assert "Traceback" not in rest
+    wait_until(lambda: not is_alive(paused), "the paused node has ended")
 
 
 def words_of(command_line: Path) -> bytes:
