@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.admin.transfer import TRANSFER_LEADERSHIP
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -134,6 +133,8 @@ async def transfer_leadership(client: RemotingClient, leader: str, target: str) 
     Raises:
         CommandError: the leader cannot be reached, or refuses.
     """
+    from broker.admin.transfer import TRANSFER_LEADERSHIP  # loads a broker's modules, which no other command here needs
+
     await request(client, leader, Command(TRANSFER_LEADERSHIP, ext={"target": target}), 5.0)
 
 
