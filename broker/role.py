@@ -69,9 +69,14 @@ class Role:
         return 0 if self.writable or is_appointed else self._config.follower_id
 
     @property
+    def is_member(self) -> bool:
+        """Whether this node is a member of a Raft group."""
+        return self._state.role.is_member
+
+    @property
     def is_in_election(self) -> bool:
         """Whether members elect who writes, or controllers do, and this node is one of those that may."""
-        return self._state.role.is_member or self.generation > 0
+        return self.is_member or self.generation > 0
 
     @property
     def is_elected(self) -> bool:

@@ -1,11 +1,15 @@
 """Which member of a Raft group consumers read a queue from: each answer to a pull says it (`suggestWhichBrokerId`).
 
     leader      each queue has a home among the followers that lack little, and its readers are sent there; the leader
-                keeps them only where there is no such follower
+                keeps them only where there is none. One that came back lately is a home only if no other can be, since
+                routes of clients lack it
     follower    keeps its readers, through elections too, until it lacks much or has known no leader for some seconds
     stopping    all readers go to other members, those that wait at once
 
 So the death of a leader touches no reader, and that of a follower only those of its own queues.
+
+Clients ask for routes every 30 s: to them, broker 0 is the leader of then. A leader that was elected since and keeps
+readers for a moment suggests itself by its own id; with broker 0, they would go to a node that is dead or stands still.
 """
 
 from collections.abc import Callable
@@ -23,7 +27,13 @@ LOOK_SECONDS: Final = 0.25
 MOVE_SECONDS: Final = 1.0
 """Longest hold, in seconds, of a pull whose consumer is to read from another member: the answer tells it so."""
 
+ROUTES_S: Final = 35.0
+"""All clients have routes that are not older, in seconds."""
+
 _LEADER: Final = "0"
+_JOINS_S: Final = 5.0
+"""Followers that are level so soon after an election have been there all the time."""
+
 _LEADERLESS_MAX_S: Final = 5.0
 _KEPT_MAX: Final = 100_000
 
@@ -59,7 +69,9 @@ class ReadSpread:
         self._is_stopping = False
         self._leader_known_at = clock()
         self._for_all: str | None = _LEADER  # the suggestion for every queue; None: by its home
-        self._homes: list[int] = []  # followers that lack little, while this node leads
+        self._leads_since: float | None = None
+        self._level_since: dict[int, float] = {}  # the followers that lack little, while this node leads
+        self._homes: list[int] = []  # those of them that are read from
         self._by_queue: dict[ConsumeQueue, str] = {}
 
     def suggested(self, queue: ConsumeQueue) -> str:
@@ -80,11 +92,12 @@ class ReadSpread:
     def look(self) -> None:
         """Look who may be read now; call it every `LOOK_SECONDS` and when the role has changed."""
         role, self.keeps_readers = self._role, True
-        if not self._config.spread_reads or not role.is_in_election or role.is_slave:
+        if not (self._config.spread_reads and role.is_member):
             self._for_all = _LEADER
         elif role.writable:
             self._look_as_leader()
         else:
+            self._leads_since = None
             self._look_as_follower()
 
     def stop(self) -> None:
@@ -94,15 +107,22 @@ class ReadSpread:
         self._leave()
 
     def _look_as_leader(self) -> None:
-        self._leader_known_at = self._clock()
+        now = self._leader_known_at = self._clock()
+        if self._leads_since is None:
+            self._leads_since = now
+            self._level_since = {}
+        began, all_know = self._leads_since, now - ROUTES_S
+        level = (r.broker_id for r in self._log.replicas() if r.is_level and r.broker_id > 0)
+        self._level_since = {broker_id: self._level_since.get(broker_id, now) for broker_id in level}
+        known = [one for one, since in self._level_since.items() if since < max(began + _JOINS_S, all_know)]
         # in a ring from its own id: where each machine leads a group, each is the first home of one other group
         own = self._config.follower_id
-        level = (r.broker_id for r in self._log.replicas() if r.is_level and r.broker_id > 0)
-        homes = sorted(level, key=lambda broker_id: (broker_id < own, broker_id))
+        homes = sorted(known or self._level_since, key=lambda broker_id: (broker_id < own, broker_id))
         if homes != self._homes:
             self._homes = homes
             self._by_queue.clear()
-        before, self._for_all = self._for_all, None if homes else _LEADER
+        itself = _LEADER if began < all_know else str(own)
+        before, self._for_all = self._for_all, None if homes else itself
         if homes and before is not None:
             self._move()
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from broker.config import BrokerConfig
-from broker.pull.spread import MOVE_SECONDS, ReadSpread
+from broker.pull.spread import MOVE_SECONDS, ROUTES_S, ReadSpread
 from broker.role import Role
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
@@ -87,6 +87,8 @@ def test_a_follower_that_lacks_much_or_is_not_known_is_not_read_from(change: dic
 def test_a_leader_without_a_level_follower_keeps_its_readers() -> None:
     world = World(LEADING)
     world.log.members = [replace_of(LEVEL, is_level=False)]
+    world.suggested()
+    world.now_s = ROUTES_S + 1
     assert set(world.suggested()) == {"0"} and world.moved == 0
     assert not world.spread.is_elsewhere(world.queues[0])
     world.log.members = [LEVEL]
@@ -100,6 +102,41 @@ def test_a_follower_that_is_elected_sends_its_readers_to_the_others() -> None:
     assert not world.spread.is_elsewhere(world.queues[0])
     world.role.update(LEADING)
     assert set(world.suggested()) == {"2", "3"} and (world.moved, world.left) == (1, 0)
+
+
+def test_a_new_leader_that_keeps_readers_for_a_moment_does_not_send_them_to_broker_0_which_led_before() -> None:
+    world = World(FOLLOWING)
+    world.suggested()
+    world.role.update(LEADING)
+    members, world.log.members = world.log.members, [replace_of(one, is_level=False) for one in world.log.members]
+    assert set(world.suggested()) == {"1"} and (world.moved, world.left) == (0, 0)
+    assert not world.spread.is_elsewhere(world.queues[0])
+    world.log.members = members
+    assert set(world.suggested()) == {"2", "3"} and world.moved == 1
+
+
+def test_a_follower_that_comes_back_is_read_from_when_all_clients_have_it_in_their_routes() -> None:
+    world = World(LEADING)
+    members, world.log.members = world.log.members, world.log.members[:1]
+    assert set(world.suggested()) == {"2"}
+    world.log.members, world.now_s = members, 20.0
+    assert set(world.suggested()) == {"2"}
+    world.now_s += ROUTES_S - 1
+    assert set(world.suggested()) == {"2"}
+    world.log.members = members[1:]
+    assert set(world.suggested()) == {"3"}, "no other one can be read from"
+    world.log.members, world.now_s = members, world.now_s + ROUTES_S + 1
+    assert set(world.suggested()) == {"3"}, "this one is back since now"
+    world.now_s += ROUTES_S + 1
+    assert set(world.suggested()) == {"2", "3"}
+
+
+def test_followers_that_are_level_soon_after_the_election_have_been_there_all_the_time() -> None:
+    world = World(LEADING)
+    members, world.log.members = world.log.members, world.log.members[:1]
+    world.suggested()
+    world.log.members, world.now_s = members, 4.9
+    assert set(world.suggested()) == {"2", "3"}
 
 
 def test_a_stopping_leader_answers_who_waits() -> None:
