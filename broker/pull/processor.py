@@ -1,7 +1,8 @@
 """PULL_MESSAGE (11), LITE_PULL_MESSAGE (361): check, read, answer, or hold.
 
 Leader and followers answer alike, from what is committed and dispatched on this node. A follower never refuses an
-offset beyond its own end: the reader is sent to broker 0, or held.
+offset beyond its own end: the reader is sent to broker 0, or held. A leader holds it for a second first: it may have
+stood still, and not know yet that another one leads, from which the reader comes.
 
 Source: apache/rocketmq `broker/.../processor/PullMessageProcessor.java`, `DefaultPullMessageResultHandler.java`.
 """
@@ -40,6 +41,9 @@ SUBSCRIPTION: Final = 4
 BULK: Final = "bulk"
 """Field of a pull whose answer may be larger than usual; an answer has it, too, where the broker knows of it."""
 BULK_COUNT_MAX: Final = 2048
+
+DOUBT_SECONDS: Final = 1.0
+"""How long an elected leader holds a pull beyond the end of its queue: until then it would hear of another leader."""
 
 _SUSPEND_MAX_MS: Final = 60_000
 _FOUND: Final = GetStatus.FOUND
@@ -326,7 +330,14 @@ class PullProcessor:
             return True
         if status in _NO_NEWS or (status in _EMPTY and pull.offset == 0):
             return True
-        return not self._role.writable and (status is GetStatus.OFFSET_OVERFLOW_BADLY or status in _EMPTY)
+        if status is not GetStatus.OFFSET_OVERFLOW_BADLY and status not in _EMPTY:
+            return False
+        if not self._role.writable:
+            return True
+        if pull.is_held or not self._role.is_member:
+            return False
+        pull.deadline = min(pull.deadline, self._held.now() + DOUBT_SECONDS)
+        return True
 
     def _nothing(self, pull: Pull, result: GetResult) -> tuple[int, int]:
         """Return response code and next offset of a pull that found nothing (protocol page 4.5)."""

@@ -354,6 +354,28 @@ async def test_a_follower_serves_what_is_confirmed_and_calls_no_offset_illegal(
     assert opaque not in client.answers
 
 
+@pytest.mark.parametrize(("stored", "still_leads"), [(3, True), (3, False), (0, True), (0, False)])
+async def test_a_leader_calls_no_offset_illegal_before_it_would_know_that_it_stood_still_and_another_one_leads(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, stored: int, still_leads: bool
+) -> None:
+    await make_topic(client)
+    if stored:
+        await fill(client, stored)
+    desk.parts.on_role_change(log_state(writable=True, generation=4))
+    held, now_s = desk.parts.pull.held, desk.parts.pull.held.now()
+    monkeypatch.setattr(held, "_clock", lambda: now_s)
+    opaque = client.start(PULL, pull_fields(offset=9, **HELD))
+    await asyncio.sleep(0)
+    client.take()
+    assert opaque not in client.answers
+    if not still_leads:
+        desk.parts.on_role_change(log_state(writable=False, generation=5))
+    now_s += processor.DOUBT_SECONDS
+    held.sweep()
+    answer = await client.answer_to(opaque)
+    assert (answer.code, answer.ext["nextBeginOffset"]) == ((21, str(stored)) if still_leads else (20, "9"))
+
+
 async def test_the_offset_that_a_pull_reports_is_taken_by_the_leader_only(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await fill(client, 3)
