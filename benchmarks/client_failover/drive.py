@@ -208,6 +208,8 @@ def run_rounds(
             producers[name] = stack.enter_context(programs.running(name, *words))
         wait_flowing(producers, consumers)
         time.sleep(options.warm)
+        if fault == "consumer":  # queues that Go hands to a consumer that joins stand still for a minute
+            watch(producers, consumers, time.time(), 0.0, options.rate)
         times = []
         for number in range(count):
             if number:
