@@ -40,7 +40,7 @@ class LogEvents:
         soft: the soft state that the node reported last.
         refusal: why every append is refused, whatever the role; None when the role decides.
         confirm_offset: end of the last committed entry, or the start of the first damaged entry before it. It never
-            falls except by `on_reset`.
+            falls except by `on_damage_found`.
     """
 
     node: RaftNode
@@ -129,6 +129,10 @@ class LogEvents:
         _log.error("this node has left the work of its Raft group: %s", error)
         self._note_failure()
         self.refuse_all(Refusal(Cause.DISK_FAILED, str(error)))
+
+    def on_damage_found(self) -> None:
+        """Handle damage that is found before the log is started: it is served up to there."""
+        self.confirm_offset = self._confirmable()
 
     # ---- listeners and waiting batches
 

@@ -364,6 +364,10 @@ class RaftNode:
             self.raft.durable(durable_index)
         self._run()
 
+    def on_damage_found(self) -> None:
+        """Handle damage that is found before this node takes part: what is behind counts when it is repaired."""
+        self.raft.state.durable_index = self._log.durable_index
+
     def _fail(self, error: Exception) -> None:
         if not self._is_failed:
             self._is_failed = True

@@ -252,7 +252,8 @@ class RaftLog:
 
     def batches(self) -> EntryBatches:
         """Return what `walk` returns in batches of thousands, for recovery."""
-        return EntryBatches(self._entries.data)
+        log = self._entries
+        return EntryBatches(log.data, log.integrity.verified_position, self._examine_from)
 
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
         """See `ReplicatedLog.sealed_files`."""
@@ -388,6 +389,14 @@ class RaftLog:
         self._node.on_flushed(self._entries.durable_index, self._entries.generation)
         self._events.confirm()
         self._events.tell_role()
+
+    def _examine_from(self, position: int) -> int:
+        """See `LogIntegrity.examine_from`; before `start`, when nobody has asked for the confirm offset yet."""
+        log = self._entries
+        found = log.integrity.examine_from(log.first_index, position)
+        self._node.on_damage_found()
+        self._events.on_damage_found()
+        return found
 
     def _no_quorum(self, waiting: int) -> Refusal:
         received, durable = self._node.copies(self._entries.last_index)

@@ -1,13 +1,16 @@
 """Reads records of a Raft log in batches of thousands, for the recovery of its queues, as `walk_records` would."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from dledger.log.entry import FILLER, FILLER_SIZE
+from dledger.log.entry import FILLER, FILLER_SIZE, HEADER_SIZE, body_fault, read_header
 from dledger.log.reader import entry_position
+from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.frames import Chain, Stop, entry_chain
+from ledgermq.message.frames import ENTRY, Chain, Stop, entry_chain, structs_at
+from store.errors import DiskReadError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.queues.dispatch import unit_fields
@@ -20,32 +23,54 @@ class EntryBatches(RecordSource):
 
     Args:
         data: its data files.
+        verified_position: entries from there on were checked already.
+        examine: see `LogIntegrity.examine_from`; None: nothing can be repaired.
     """
 
-    def __init__(self, data: MappedFileQueue) -> None:
+    def __init__(
+        self, data: MappedFileQueue, verified_position: int = 0, examine: Callable[[int], int] | None = None
+    ) -> None:
         self._data = data
+        self._verified_position = verified_position
+        self._examine = examine
+
+    def goes_on_at(self, start: int) -> int | None:
+        """See `RecordSource.goes_on_at`."""
+        return None if self._examine is None else self._examine(start)
 
     def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
-        """See `RecordSource.batches`. Bodies are not checked here; a reader of a record has its CRC checked.
+        """See `RecordSource.batches`. The CRCs of entries that were not checked yet are checked here.
 
         Raises:
-            CorruptRecordError: an entry is missing where one must be, or its record's fields cannot be read.
-            DiskReadError: the disk cannot read it.
+            CorruptRecordError: an entry is damaged, missing where one must be, or cannot be read.
         """
-        position: int | None = entry_position(self._data, start)
+        with _unreadable_is_corrupt(start):
+            position: int | None = entry_position(self._data, start)
         while position is not None and position < end and (file := self._data.file_at(position)) is not None:
             offset, limit = position - file.start_offset, min(end - file.start_offset, file.write_position)
             window_end = min(offset + self.window_bytes, limit)
-            file.ensure_window(offset, limit, min(window_end + FILLER_SIZE, limit))
-            chain = entry_chain(file.view, offset, window_end, limit)
-            file.ensure_window(offset, limit, chain.end)
+            with _unreadable_is_corrupt(position):
+                file.ensure_window(offset, limit, min(window_end + FILLER_SIZE, limit))
+                chain = entry_chain(file.view, offset, window_end, limit)
+                file.ensure_window(offset, limit, chain.end)
             batch = batch_at(file, chain.starts, chain.ends)
             count = _parsable(file, batch)
+            if file.start_offset + offset < self._verified_position:
+                count = min(count, _sound(file, batch))
             if count:
                 yield file, batch.until(count)
             if count < len(chain.starts):
-                raise CorruptRecordError(file.start_offset + int(chain.starts[count]), "its fields cannot be read")
+                at = file.start_offset + int(chain.starts[count])
+                raise CorruptRecordError(at, "its entry is damaged, or its fields cannot be read")
             position = _goes_on_at(file, chain, window_end, limit)
+
+
+@contextlib.contextmanager
+def _unreadable_is_corrupt(position: int) -> Iterator[None]:
+    try:
+        yield
+    except DiskReadError as error:
+        raise CorruptRecordError(position, str(error)) from error
 
 
 def _goes_on_at(file: MappedFile, chain: Chain, window_end: int, limit: int) -> int | None:
@@ -63,6 +88,17 @@ def _goes_on_at(file: MappedFile, chain: Chain, window_end: int, limit: int) -> 
         detail = f"magic {magic}, size {size} where an entry must be"
         raise CorruptRecordError(file.start_offset + chain.end, detail)
     return None
+
+
+def _sound(file: MappedFile, batch: RecordBatch) -> int:
+    """Return how many of the first entries pass their CRCs."""
+    view, at = file.view, batch.starts - HEADER_SIZE
+    expected = structs_at(np.frombuffer(view, np.uint8), at, ENTRY)["crc"]
+    found = [crc32(view[start:end]) for start, end in zip(batch.starts.tolist(), batch.ends.tolist(), strict=True)]
+    for row in np.flatnonzero(expected != found).tolist():
+        if body_fault(view, int(at[row]), read_header(view, int(at[row])), records=True) is not None:
+            return int(row)
+    return len(batch.starts)
 
 
 def _parsable(file: MappedFile, batch: RecordBatch) -> int:

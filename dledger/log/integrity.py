@@ -102,6 +102,29 @@ class LogIntegrity:
         unit = self._units.find(self._scrubbed_to)
         return 0 if unit is None else unit[0]
 
+    def examine_from(self, first_index: int, position: int) -> int:
+        """Verify what opening the log did not, from the entry at or behind `position` on, which a start needs.
+
+        What is damaged blocks, as if it had been found when the log was opened: nothing was served since then.
+
+        Args:
+            first_index: of the log.
+            position: where something is unreadable.
+
+        Returns:
+            Where a walk goes on: at that entry, which waits for a copy if it is damaged, or behind it.
+
+        Raises:
+            StoreFormatError: an index unit is damaged, too.
+        """
+        units, index = self._units, first_index
+        if units[first_index][0] < position:
+            index = units.last_ending_by(first_index, max(self._verified_from - 1, first_index), position) + 1
+        self.examine(index, self._verified_from - 1)
+        self._blocking.update(self._damages)
+        start, size, _ = units[index]
+        return start if index in self._damages or start >= position else start + size
+
     def write_copy(self, index: int, term: int, entry: memoryview) -> MappedFile:
         """Write a peer's copy of the damaged entry `index` in place; return the file to sync before `clear`.
 

@@ -179,7 +179,7 @@ def _look_behind(queue: MappedFileQueue, end_offset: int, *, clean: bool) -> Non
     file = queue.file_at(end_offset)
     if file is None or not any(file.view[end_offset - file.start_offset :][:_PROBE_BYTES]):
         return
-    found = _find_record(queue.files, end_offset)
+    found = find_record(queue.files, end_offset)
     if found is None:
         log.info("the log is cut at %d: what follows is a filler or an incomplete record", end_offset)
         return
@@ -192,7 +192,7 @@ def _look_behind(queue: MappedFileQueue, end_offset: int, *, clean: bool) -> Non
     log.warning("%s: the log is cut there", detail)
 
 
-def _find_record(files: Sequence[MappedFile], offset: int) -> int | None:
+def find_record(files: Sequence[MappedFile], offset: int) -> int | None:
     """Return the offset of the first whole record behind `offset` that holds its own physical offset, or None.
 
     It is searched for in the rest of that file and at the starts of later ones.
@@ -203,7 +203,7 @@ def _find_record(files: Sequence[MappedFile], offset: int) -> int | None:
         position = max(offset - file.start_offset, 0)
         if position == 0 and _first_timestamp(file) > 0:
             return file.start_offset
-        while position > 0 and (position := _next_magic(file, position + 1)) >= 0:
+        while file.start_offset <= offset and (position := _next_magic(file, position + 1)) >= 0:
             with contextlib.suppress(CorruptRecordError):
                 if _check(file.buffer, position, file, check_crc=True) != BLANK:
                     return file.start_offset + position

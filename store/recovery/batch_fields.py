@@ -18,6 +18,7 @@ from ledgermq.message.layout import BLANK_SIZE_MIN
 from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
+from store.log.recovery import find_record
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.dispatch import UnitFields, unit_fields
 from store.queues.queue_table import TOPIC_LENGTH_MAX
@@ -75,6 +76,13 @@ class RecordSource(abc.ABC):
             CorruptRecordError: there is something that is neither a record nor what the log puts between records.
         """
 
+    def goes_on_at(self, start: int) -> int | None:
+        """Return where a recovery goes on that met something unreadable at `start`; None: nowhere.
+
+        A log that will get an unreadable record from another node ends before it until then: its confirm offset falls.
+        """
+        return None
+
     def dispatches(self, start: int, end: int) -> Iterator[Dispatch]:
         """Yield the same records one by one."""
         for file, batch in self.batches(start, end):
@@ -114,6 +122,10 @@ class LogBatches(RecordSource):
                 raise CorruptRecordError(start, f"expected a record in {file.path}")
             if batch.is_end:
                 start = file.end_offset
+
+    def goes_on_at(self, start: int) -> int | None:
+        """The next whole record."""
+        return find_record(self._queue.files, start)
 
     def _batch(self, file: MappedFile, position: int, limit: int) -> RecordBatch:
         held = self._held.get(file.start_offset + position)

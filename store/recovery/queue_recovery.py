@@ -6,11 +6,14 @@
 `queue_trust` decides which units can be trusted. Units that differ from the log are corrected, and units behind a
 queue's last record are dropped; a queue that lacks units of records below the start is emptied and filled from the
 whole log.
+
+Where the log cannot be read, a classic log goes on at the next whole record. A Raft log gets the record from another
+node: its confirm offset falls to it, and what follows is dispatched when the copy is there.
 """
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,7 +30,7 @@ from store.queues.queue_entries import entries_of
 from store.queues.queue_kinds import LIGHT_PREFIX
 from store.queues.queue_table import QueueTable
 from store.recovery.batch_fields import Dispatch, Find, Part, RecordSource, one_by_one, put_run, runs_of
-from store.recovery.queue_trust import cut_to_trusted, first_at
+from store.recovery.queue_trust import cut_to_trusted
 from store.recovery.record_batches import stored_at
 from store.replicated_log import ReplicatedLog
 
@@ -49,7 +52,7 @@ class QueueRecovery:
         last_timestamp: store time (ms) of the last record that was dispatched again; 0 without one.
         record_count: number of records that were dispatched again.
         rebuilt: number of queues that were filled from the whole log.
-        unreadable: physical offsets at which the log could not be parsed.
+        unreadable: physical offsets at which the log could not be parsed, and from which on something was left out.
         hidden: physical offsets of damaged records; their units are blank.
         ends: by plain queue, the queue offset behind its last record that was dispatched again; empty at the end.
     """
@@ -99,7 +102,10 @@ def recover_queues(
         log.warning("%d queues lack units below %d: they are filled again from the whole log", len(gapped), start)
         for queue in gapped:
             queue.clear()
-        _dispatch_range(log_, queues, batches, (log_.min_offset, end), gapped, recovery)
+        _dispatch_range(log_, queues, batches, (log_.min_offset, log_.confirm_offset), gapped, recovery)
+    if log_.confirm_offset < end:
+        recovery.dispatched_offset = log_.confirm_offset
+        queues.cut_at(log_.confirm_offset)
     recovery.rebuilt = len(gapped)
     if progress is not None:
         recovery.durable_offset = start if not gapped else log_.min_offset
@@ -140,12 +146,11 @@ def _dispatch_range(
     get = _Finder(queues).get
     if batches is not None and not queues.has_kinds:
         find = partial(_find_plain, get)
-        lacking = _dispatch_batches(batches, queues, find, bounds, only, recovery, is_whole=is_whole)
+        lacking = _dispatch_batches(log_, batches, find, bounds, only, recovery, is_whole=is_whole)
         passed_over = {queue for queue in queues if type(queue) is not ConsumeQueue}  # made just now
         return lacking | passed_over
     lacking = set()
-    source = partial(_dispatches, log_) if batches is None else batches.dispatches
-    for offset, is_sound, fields in _walk_on(source, queues, bounds, recovery):
+    for offset, is_sound, fields in _walk_on(log_, batches, bounds, recovery):
         size, queue_id, sys_flag, queue_offset, timestamp, topic, code = fields
         recovery.last_timestamp = timestamp
         recovery.record_count += 1
@@ -181,8 +186,8 @@ def _put(
 
 
 def _dispatch_batches(
+    log_: ReplicatedLog,
     batches: RecordSource,
-    queues: QueueTable,
     find: Find,
     bounds: tuple[int, int],
     only: set[ConsumeQueue] | None,
@@ -192,7 +197,7 @@ def _dispatch_batches(
 ) -> set[ConsumeQueue]:
     """Do what `_dispatch_range` does, by the batch."""
     lacking: set[ConsumeQueue] = set()
-    for parts in _gathered(batches, queues, bounds, recovery):
+    for parts in _gathered(log_, batches, bounds, recovery):
         for run in runs_of(parts, find):
             if only is not None and run.queue not in only:
                 continue
@@ -280,7 +285,7 @@ def remake_misfits(log_: ReplicatedLog, queues: QueueTable) -> int:
 
 
 def _gathered(
-    batches: RecordSource, queues: QueueTable, bounds: tuple[int, int], recovery: QueueRecovery
+    log_: ReplicatedLog, batches: RecordSource, bounds: tuple[int, int], recovery: QueueRecovery
 ) -> Iterator[list[Part]]:
     """Do what `_walk_on` does, by many records at once: where there are many queues, each then gets several."""
     start, end = bounds
@@ -303,27 +308,36 @@ def _gathered(
                     left_records, left_bytes = _GATHERED_RECORDS, _GATHERED_BYTES
         except CorruptRecordError as error:
             yield parts
-            start = _next_known(queues, start, end, error, recovery)
+            start, end = _next_bounds(log_, batches, (start, end), error, recovery)
         else:
             yield parts
             return
 
 
-def _next_known(queues: QueueTable, start: int, end: int, error: CorruptRecordError, recovery: QueueRecovery) -> int:
-    """Return the next record start behind an unreadable place that some queue knows; else `end`."""
-    recovery.unreadable += (start,)
-    log.error("the log cannot be read from %d on, up to the next record that a queue knows: %s", start, error)
-    known = [first for queue in queues if (first := first_at(queue, start + 1)) is not None]
-    return min(known, default=end)
+def _next_bounds(
+    log_: ReplicatedLog,
+    batches: RecordSource | None,
+    bounds: tuple[int, int],
+    error: CorruptRecordError,
+    recovery: QueueRecovery,
+) -> tuple[int, int]:
+    """Return between which bounds to go on where something at or behind the first one cannot be read."""
+    start, end = bounds
+    found = None if batches is None else batches.goes_on_at(error.position)
+    following = (end if found is None else min(found, end)), min(end, log_.confirm_offset)
+    log.error("the log cannot be read: %s; its queues are recovered from %d to %d", error, *following)
+    if following == bounds:
+        raise error
+    if following[0] > start:
+        recovery.unreadable += (start,)
+    return following
 
 
 def _walk_on(
-    source: Callable[[int, int], Iterator[Dispatch]],
-    queues: QueueTable,
-    bounds: tuple[int, int],
-    recovery: QueueRecovery,
+    log_: ReplicatedLog, batches: RecordSource | None, bounds: tuple[int, int], recovery: QueueRecovery
 ) -> Iterator[Dispatch]:
-    """Yield the records within the bounds; skip from an unreadable place to the next record that some queue knows."""
+    """Yield the records within the bounds that can be read."""
+    source = partial(_dispatches, log_) if batches is None else batches.dispatches
     start, end = bounds
     while start < end:
         try:
@@ -332,7 +346,7 @@ def _walk_on(
                 start = dispatch[0] + dispatch[2][0]
             return
         except CorruptRecordError as error:
-            start = _next_known(queues, start, end, error, recovery)
+            start, end = _next_bounds(log_, batches, (start, end), error, recovery)
 
 
 def _dispatches(log_: ReplicatedLog, start: int, end: int) -> Iterator[Dispatch]:

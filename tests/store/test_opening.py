@@ -109,6 +109,29 @@ async def test_queues_lost_behind_the_checkpoint_are_noticed_and_made_again(tmp_
     await again.close()
 
 
+@pytest.mark.parametrize("lost", [0, 30, 49])
+@pytest.mark.parametrize("place", [0, 5])
+async def test_records_behind_an_unreadable_one_are_in_their_queues_when_these_are_made_again(
+    tmp_path: Path, lost: int, place: int
+) -> None:
+    """A record's size or magic changed on the disk: a place at which RocketMQ cuts the log."""
+    store = await open_classic(tmp_path)
+    await write(store, 0, 50)
+    log = store.store.log
+    offset = [offset for offset, _ in log.walk(0, log.confirm_offset)][lost]
+    await store.close()
+    path = tmp_path / "commitlog" / f"{offset // 4096 * 4096:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[offset % 4096 + place] ^= 0x40
+    path.write_bytes(raw)
+    shutil.rmtree(tmp_path / "consumequeue")
+    again = await open_classic(tmp_path)
+    assert contents(again) == [number for number in range(50) if number != lost]
+    await write(again, 50, 60)
+    assert contents(again) == [number for number in range(60) if number != lost]
+    await again.close()
+
+
 @pytest.mark.parametrize("known", [0, 2])
 async def test_units_of_records_that_the_log_does_not_have_are_dropped(tmp_path: Path, known: int) -> None:
     """A power cut may keep units of lost records below the end of a log that has grown since: no offset tells."""
