@@ -308,4 +308,4 @@ class ReplicatedLog(Protocol):
         """Metrics of this mode alone."""
 
     async def close(self) -> None:
-        """Flush, stop threads, close files. Batches still waiting are refused with SHUTTING_DOWN."""
+        """Flush, stop threads, close files. Batches still waiting are refused as not decided."""

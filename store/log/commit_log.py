@@ -97,14 +97,15 @@ class CommitLog:
         self._refusal = None
 
     async def close(self) -> None:
-        """Flush, acknowledge what is durable then, refuse the rest, stop the threads, close the files."""
+        """Flush, acknowledge what is durable then, refuse the rest as stored, stop the threads, close the files."""
         if self._refusal is None:
             self._refusal = Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
         await self._part.drain()
         await self.local.flush_and_stop()
         self.settle()
         await self._part.close()
-        self._waiting.refuse_all(self._refusal)
+        text = "stored here; the broker shut down before the promise held"
+        self._waiting.refuse_all(lambda: Refusal(self._part.late().cause, text))
         await self.local.close_files()
 
     # -- the replicated log
@@ -214,7 +215,7 @@ class CommitLog:
 
     def stop_writing(self, refusal: Refusal) -> None:
         """Refuse the batches that wait, since another node writes from now on and decides whether they are kept."""
-        self._waiting.refuse_all(refusal)
+        self._waiting.refuse_all(lambda: refusal)
 
     def restart(self, start_offset: int) -> None:
         """Drop everything; the log goes on at `start_offset`, the start of a file, which is confirmed."""
@@ -331,9 +332,9 @@ class CommitLog:
         """End writing after the first failed write or sync: nothing is acknowledged any more."""
         if self.has_failed:
             return
-        self._refusal = Refusal(Cause.DISK_FAILED, str(error))
+        self._refusal = refusal = Refusal(Cause.DISK_FAILED, str(error))
         log.error("the commit log takes no more records: %s", error)
-        self._waiting.refuse_all(self._refusal)
+        self._waiting.refuse_all(lambda: refusal)
         self.tell_role()
 
 
@@ -357,9 +358,9 @@ class _Waiters:
         """Acknowledge the batches up to `end`."""
         self._batches.complete(end, lambda: receipt)
 
-    def refuse_all(self, refusal: Refusal) -> None:
+    def refuse_all(self, refusal: Callable[[], Refusal]) -> None:
         """Refuse all batches, since nothing will be confirmed any more."""
-        self._batches.refuse_after(_BEFORE_ALL, lambda: refusal)
+        self._batches.refuse_after(_BEFORE_ALL, refusal)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -53,7 +53,7 @@ class Part(Protocol):
         """Return how far the promise holds; this node's disk suffices up to `local`, and is durable up to `flushed`."""
 
     def late(self) -> Refusal:
-        """The refusal of a batch that has waited for longer than `limit_s`."""
+        """The refusal of a batch that has waited for longer than `limit_s`; its cause, when the log closes before."""
 
     def needed_offset(self) -> int | None:
         """Return the offset from which on reachable nodes still need the log; None if no node needs it."""

@@ -392,7 +392,7 @@ async def test_a_master_that_closes_confirms_nothing_when_its_slaves_are_gone(
         await copied(first, second)
         await in_sync(first)
         second.part.report = lambda: Report(kept, 0)  # type: ignore[method-assign,union-attr]
-        first.put(200)
+        end = first.put(200)
         await eventually(lambda: second.log.max_offset > kept)
         close_files = first.log.local.close_files
 
@@ -403,7 +403,10 @@ async def test_a_master_that_closes_confirms_nothing_when_its_slaves_are_gone(
         monkeypatch.setattr(first.log.local, "close_files", close_files_late)
         await first.log.close()
         assert first.log.confirm_offset == kept
-        assert first.outcomes.causes[-1] is Cause.SHUTTING_DOWN
+        assert first.outcomes.causes[-1] is Cause.REPLICA_TIMEOUT, "its sender must not take it for lost"
+        monkeypatch.undo()
+        async with master(tmp_path, SYNC) as again:
+            assert again.log.max_offset == end, "the next start has it"
 
 
 async def test_senders_are_told_that_the_own_flush_is_late_where_the_slaves_are_not(

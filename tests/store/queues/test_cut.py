@@ -85,9 +85,9 @@ async def work(store: OpenStore, name: str, count: int, *, late: bool = False) -
 def begin_cut(store: OpenStore, offset: int) -> None:
     """As a mode of replication does, up to the cut of its own files."""
     log = log_of(store)
-    log._refusal = Refusal(Cause.NOT_LEADER, "follows another master")
-    store.store.on_role_change(LogState(LogRole.SLAVE, 1, None, log._refusal))
-    log._waiting.refuse_all(log._refusal)
+    log._refusal = refusal = Refusal(Cause.NOT_LEADER, "follows another master")
+    store.store.on_role_change(LogState(LogRole.SLAVE, 1, None, refusal))
+    log.stop_writing(refusal)
     log._confirm_offset = offset
     store.store.on_truncated(offset)
 
