@@ -562,6 +562,21 @@ def test_only_a_log_with_a_damaged_entry_below_drops_what_the_leader_deleted(
     terms = raft.state.terms
     assert (terms.first_index, terms.last_index, raft.state.commit_index) == (4 if is_kept else 0, 5, 5)
     assert raft.member.ignored_count == (not is_kept)
+    assert raft.state.durable_index == (5 if damaged_index is None else 3)
+
+
+@pytest.mark.parametrize("first_index", [6, 9])
+def test_a_damaged_log_with_nothing_behind_what_the_leader_deleted_starts_anew(first_index: int) -> None:
+    """Its last file has another end than the leader's log has a start, so nothing could be written behind it."""
+    raft = make_raft([1, 1, 1, 1, 1, 1], commit_index=5)
+    source = raft.state.source
+    assert isinstance(source, MemorySource)
+    source.damaged_index, raft.state.durable_index = 2, 1
+    raft.step("n2", InstallRequest(1, "n2", first_index, 640, 1, 1, 5, 0, b"state", 1))
+    ready = raft.ready()
+    assert ready is not None and ready.writes == [ResetLog(first_index, 640, 1, b"state", keep=False)]
+    terms, end = raft.state.terms, first_index - 1
+    assert (terms.first_index, terms.last_index, raft.state.durable_index) == (first_index, end, end)
 
 
 def test_a_member_whose_leader_has_no_copy_of_its_damaged_entry_says_that_its_log_ends_before() -> None:
