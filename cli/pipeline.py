@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -424,6 +424,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _progress(spark: Any) -> Iterator[None]:
     """Tell on standard error how many tasks of the running stages are done, every two seconds while that changes."""
+    from py4j.protocol import Py4JNetworkError
+
     ended, tracker = threading.Event(), spark.sparkContext.statusTracker()
 
     def tell() -> None:
@@ -435,7 +437,11 @@ def _progress(spark: Any) -> Iterator[None]:
                 print(f"  {text}", file=sys.stderr, flush=True)
                 shown = text
 
-    teller = threading.Thread(target=tell, daemon=True)
+    def tell_while_it_lives() -> None:
+        with suppress(Py4JNetworkError, ConnectionError):
+            tell()
+
+    teller = threading.Thread(target=tell_while_it_lives, daemon=True)
     teller.start()
     try:
         yield
@@ -458,6 +464,7 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
         check()
     except PipelineError as error:
         raise PipelineCommandError(str(error), error.exit_code) from None
+    from py4j.protocol import Py4JNetworkError
     from pyspark.errors import PySparkException
 
     began = time.monotonic()
@@ -471,8 +478,13 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
         raise PipelineCommandError(str(error), error.exit_code) from None
     except PySparkException as error:
         raise PipelineCommandError(*_own_error(str(error))) from None
+    except (Py4JNetworkError, ConnectionError):
+        raise PipelineCommandError(
+            "Spark's JVM has ended; the system may have killed it for lack of memory", 2
+        ) from None
     finally:
-        spark.stop()
+        with suppress(Py4JNetworkError, ConnectionError):
+            spark.stop()
     print(f"done in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return code
 

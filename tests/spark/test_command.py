@@ -45,6 +45,27 @@ def test_an_audit_with_a_loss_exits_with_1_and_writes_what_it_found(tmp_path: Pa
     assert (report["sound"], report["counts"]["lost"], len(report["findings"])) == (False, 1, 1)
 
 
+@pytest.mark.java
+def test_a_jvm_that_is_killed_is_told_in_one_line(tmp_path: Path) -> None:
+    """Its end is no verdict of the job: the exit code is not that of findings."""
+    write_log(tmp_path / "n0", [record(n) for n in range(9)])
+    code = (
+        "import os, signal, sys\n"
+        "from ledgermq.spark import archive\n"
+        "from cli.main import main\n"
+        "def kill(spark, *_, **__):\n"
+        "    jvm = spark.sparkContext._jvm\n"
+        "    os.kill(jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)\n"
+        "    spark.range(1).collect()\n"
+        "archive.archive = kill\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    words = [sys.executable, "-c", code, "pipeline", "archive", str(tmp_path / "n0"), str(tmp_path / "a")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 2, done.stderr
+    assert "error: Spark's JVM has ended; the system may have killed it for lack of memory\n" in done.stderr
+
+
 LATE = "Python worker failed to connect back"
 NO_STORE = "{0}/empty is not a store: it has neither commitlog nor dledger-*/data"
 
