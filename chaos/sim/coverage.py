@@ -18,6 +18,7 @@ from chaos.sim.run import RunResult
 from chaos.sim.stack.members import FAULTS as MEMBER_FAULTS
 from chaos.sim.stack.nameservers import FAULTS as NAMESERVER_FAULTS
 from chaos.sim.stack.sockets import ANSWER_FAULTS
+from chaos.sim.stack.transactors import FAULTS as TRANSACTOR_FAULTS
 from dledger.core.messages import Message
 from dledger.peers.wire import CopyRequest, CopyResponse
 
@@ -50,6 +51,7 @@ class Coverage:
                     CLOCK_JUMP,
                     *NAMESERVER_FAULTS,
                     *MEMBER_FAULTS,
+                    *TRANSACTOR_FAULTS,
                     *ANSWER_FAULTS,
                 )
                 if is_stack

@@ -47,7 +47,10 @@
           handled
     R31   ordered: no two members handle messages of one queue, unless         a member is given a message
           leadership has changed since the first of them took it over
-R20 to R23 and R25 to R31 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
+    R32   a transaction's message is there when its program has committed it,  an entry is committed
+          and never otherwise; once, if its half message was stored once
+          (that all are decided in the end is the run's R14)
+R20 to R23 and R25 to R32 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
 lives of all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the

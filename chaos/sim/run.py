@@ -19,6 +19,8 @@ from chaos.sim.process import CoreKit, Process
 from chaos.sim.stack.kit import StackKit
 
 _SERVICE_US = 5_000_000
+_CHECKED_US = 20_000_000
+"""Until all transactions are decided by checks."""
 _GROUP_US = 90_000_000
 """Until a group has read all: locks of a member that died with a leader last a minute."""
 _ABLE_TO_SPARE_ONE = 3
@@ -128,7 +130,8 @@ class Run:
             raise LivenessViolation("R14", f"not in {limit_us // 1_000_000} s: {why_not()}")
 
     def _service_us(self) -> int:
-        return _GROUP_US if self.plan.group.members else _SERVICE_US
+        group = self.plan.group
+        return _GROUP_US if group.members else _CHECKED_US if group.transactors else _SERVICE_US
 
     def _fail_over(self) -> None:
         """The leader dies, perhaps with every nameserver: programs find the next one."""

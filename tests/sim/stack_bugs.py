@@ -25,6 +25,8 @@ from broker.state.pop_tables import PopTables
 from broker.state.saver import StateSaver
 from broker.state.subsystem import StateSubsystem
 from broker.state.tables import StateChange
+from broker.transactions.requests import TransactionRequests
+from broker.transactions.service import TransactionService
 from dledger.background import Checkpointer as RaftCheckpointer
 from dledger.background import CopyFetcher
 from dledger.core.ballot import Ballot
@@ -46,6 +48,8 @@ from ledgermq.client.consumer.turns import Turns
 from ledgermq.client.core.calls import _CallState as CallState
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import LedgerMQError
+from ledgermq.client.producer.transactions import Decision, Transactions
+from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.remoting.refusal import Cause
 from nameserver.core.topics import TopicIndex
 from nameserver.route_waiters import RouteWaiters
@@ -453,6 +457,41 @@ def locks_are_given_to_whoever_asks() -> Planted:
     return patch.object(GroupLocks, "_lock", give)
 
 
+def commits_before_a_failover_are_forgotten() -> Planted:
+    load = TransactionService._load
+
+    def forget(service: TransactionService, run: int) -> None:
+        service._deliveries.committed.clear()
+        service._deliveries.origins.clear()
+        load(service, run)
+
+    return patch.object(TransactionService, "_load", forget)
+
+
+def unknown_counts_as_commit() -> Planted:
+    """By the producer that is asked about a transaction."""
+    ask = Transactions._ask
+
+    async def commits(transactions: Transactions, message: Any) -> Decision:
+        decision = await ask(transactions, message)
+        return Decision.COMMIT if decision is Decision.UNKNOWN else decision
+
+    return patch.object(Transactions, "_ask", commits)
+
+
+def rollbacks_store_the_message() -> Planted:
+    decide = TransactionRequests._decide
+
+    def commit(requests: TransactionRequests, connection: Any, command: Any, _: int) -> None:
+        decide(requests, connection, command, TRANSACTION_COMMIT)
+
+    return patch.object(TransactionRequests, "_decide", commit)
+
+
+def nobody_is_asked_about_transactions() -> Planted:
+    return patch.object(TransactionService, "_check_half", lambda *_: None)
+
+
 @dataclass(frozen=True)
 class StackBug:
     """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with a seed that finds it.
@@ -557,12 +596,18 @@ BUGS = (
         552,
         "clock_jumps",
     ),
-    StackBug("no other member tried", no_other_member_is_tried, ("R14",), 288, "programs"),
+    StackBug("no other member tried", no_other_member_is_tried, ("R14",), 0, "programs"),
     StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 9113, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
     StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 3257, "members"),
-    StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 3430, "members"),
-    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 3430, "members"),
+    StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 185, "members"),
+    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 185, "members"),
+    StackBug(
+        "commits before a failover forgotten", commits_before_a_failover_are_forgotten, ("R32",), 138, "transactors"
+    ),
+    StackBug("unknown counts as commit", unknown_counts_as_commit, ("R32",), 52, "transactors"),
+    StackBug("rollbacks store the message", rollbacks_store_the_message, ("R32",), 104, "transactors"),
+    StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 104, "transactors"),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

@@ -4,7 +4,7 @@
     replacements    what Python and the system give to shipping code, replaced
     disk            one node's directory, its faults, its crashes
     log             the shipping entry log, watched
-    programs        users' programs: the shipping producer, its routes and retries
+    programs        users' programs: the shipping producer, its routes and retries; transactors: with transactions
     nameservers     shipping nameservers, and their faults
     node            one life of one broker without its sockets
     accounts        what the committed log means: the judge

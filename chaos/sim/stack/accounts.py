@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.state import names
+from broker.transactions.halves import CHECK_TIMES
 from chaos.sim.errors import SafetyViolation
 from dledger.log.entry import HEADER_SIZE
 from dledger.log.store_clock import HOLD_MS
-from ledgermq.message.flags import TRANSACTION_MASK
+from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.message.pop_handle import is_retry_topic
+from ledgermq.message.properties import REAL_TOPIC
 from ledgermq.message.record import decode_record
 from store.message_store import MessageStore
 from store.queues.queue_reader import GetStatus
@@ -59,6 +61,7 @@ class CommittedLog:
         counted_until_us: until when the work of each turn of a broker's loop is counted, since much may be asked of it.
         deleted_to: physical offset below which some member has deleted its log.
         removed_groups: those of which an administrator was told so, and which have taken nothing since.
+        commits: bodies of messages whose transaction a program has committed.
     """
 
     def __init__(self) -> None:
@@ -73,6 +76,8 @@ class CommittedLog:
         self._moved: dict[str, dict[str, int]] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         self.removed_groups: set[str] = set()
+        self.commits: set[bytes] = set()
+        self._halves: dict[tuple[str, bytes], list[int]] = {}
         self.counted_until_us = 0
         self.deleted_to = 0
 
@@ -80,7 +85,8 @@ class CommittedLog:
         """The next entry is committed: what is wrong with its place in its queue, or None.
 
         Raises:
-            SafetyViolation: its store time falls by so little that clocks are not followed.
+            SafetyViolation: its store time falls by so little that clocks are not followed; or it is the message of a
+                transaction that is not committed, or is there more often than its half message.
         """
         record = decode_record(payload[HEADER_SIZE:])
         fall_ms, self._stored_ms = self._stored_ms - record.store_timestamp, record.store_timestamp
@@ -88,7 +94,7 @@ class CommittedLog:
             raise SafetyViolation("R25", f"the store time of the entry {index} is {fall_ms} ms before the last one")
         self._payloads.append(payload)
         self.indexes[record.physical_offset] = index
-        if record.sys_flag & TRANSACTION_MASK:
+        if record.sys_flag & TRANSACTION_PREPARED:  # rolled back ones have this bit, too
             return None
         if not (record.topic in self.topics or names.is_system_topic(record.topic)):
             return f"a message of {record.topic}, which was removed before it"
@@ -96,9 +102,13 @@ class CommittedLog:
         if record.queue_offset != len(messages):
             where = f"{record.topic}/{record.queue_id}"
             return f"queue offset {record.queue_offset} of {where}, of which the queue has {len(messages)} already"
-        if not names.is_system_topic(record.topic):
+        if record.topic == names.HALF_TOPIC and CHECK_TIMES not in record.property_map:
+            sent = record.property_map[REAL_TOPIC], record.body
+            self._halves.setdefault(sent, []).append(record.physical_offset)
+        elif not names.is_system_topic(record.topic):
             sent = record.topic, record.body
             self._copies[sent] += 1
+            self._check_transaction(*sent)
             if fault := self._fault_of_copies(*sent):
                 return fault
             if sent in self._recalled:
@@ -143,6 +153,25 @@ class CommittedLog:
         """Note how often a message may be stored, once unless told here (None: any number); what is wrong already."""
         self._allowed[topic, body] = copies
         return self._fault_of_copies(topic, body)
+
+    def copies(self, topic: str, body: bytes) -> int:
+        """How often a message is committed."""
+        return self._copies[topic, body]
+
+    def lacks(self, topic: str, body: bytes) -> bool:
+        """Whether a half message is stored whose message is not, unless the log has deleted it since."""
+        halves = self._halves.get((topic, body), ())
+        return self.copies(topic, body) == 0 and any(at >= self.deleted_to for at in halves)
+
+    def _check_transaction(self, topic: str, body: bytes) -> None:
+        halves, copies = len(self._halves.get((topic, body), ())), self._copies[topic, body]
+        if not halves:
+            return
+        if body not in self.commits:
+            raise SafetyViolation("R32", f"{body!r} is there, and its transaction is not committed")
+        self._allowed[topic, body] = None
+        if halves == 1 < copies:  # copies of one that a retry stored twice are taken for one another
+            raise SafetyViolation("R32", f"{body!r} is there {copies} times, and its half message once")
 
     def _fault_of_copies(self, topic: str, body: bytes) -> str | None:
         stored, allowed = self._copies[topic, body], self._allowed.get((topic, body), 1)

@@ -26,6 +26,7 @@ from chaos.sim.stack.node import StoreProcess
 from chaos.sim.stack.programs import Program
 from chaos.sim.stack.replacements import Replacements
 from chaos.sim.stack.sockets import Sockets
+from chaos.sim.stack.transactors import Transactor, Transactors
 
 _OF_A_RAFT_LOG = {
     "EntryLog": WatchedLog,
@@ -59,6 +60,7 @@ class StackKit:
         self._nameservers: SimNameservers | None = None
         self._programs: list[Program] = []
         self._members: Members | None = None
+        self._transactors: Transactors | None = None
         self._disabled = logging.root.manager.disable
         self.replaced = replaced = Replacements(
             Random(f"world {seed}"), self._now, lambda name: self._cluster.wall_ahead_us(name) if self._cluster else 0
@@ -90,7 +92,7 @@ class StackKit:
     def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
         plan = cluster.plan
-        if plan.callers + plan.administrators + plan.batch_callers + plan.programs and self._sockets is None:
+        if plan.callers + plan.administrators + plan.batch_callers + plan.nameservers and self._sockets is None:
             self._begin_callers(cluster)
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
 
@@ -104,7 +106,7 @@ class StackKit:
         )
         for kind, letter, count, dice in kinds:
             self._callers += [kind(cluster, self._log, sockets, f"{letter}{one}", dice) for one in range(count)]
-        if plan.programs:
+        if plan.nameservers:
             self._nameservers = SimNameservers(cluster, sockets, self._seed, plan.nameservers)
             dice = chance("programs send")
             for name in (f"p{one}" for one in range(plan.programs)):
@@ -114,44 +116,53 @@ class StackKit:
             if plan.members:
                 addresses = self._nameservers.addresses
                 self._members = Members(cluster, self._log, sockets, addresses, self._seed, plan.members)
+            if plan.transactors:
+                self._transactors = Transactors(
+                    cluster, self._log, sockets, self._nameservers, self._seed, plan.transactors
+                )
 
     def _chance(self, consumer: str) -> Random:
         return Random(f"{consumer} {self._seed}")
 
     def ask_any(self, _cluster: ClusterContext) -> None:
         """Let the callers make their next requests."""
-        for caller in self._callers:
+        for caller in [*self._callers, *self._transacting()]:
             caller.act()
+
+    def _transacting(self) -> list[Transactor]:
+        return [] if self._transactors is None else self._transactors.alive
 
     def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
         """Each caller asks each member."""
-        return self._names([caller.ask_each() for caller in self._callers])
+        return self._names([caller.ask_each() for caller in [*self._callers, *self._transacting()]])
 
     def repaired(self, _cluster: ClusterContext) -> None:
         """The nameservers run from now on, too."""
         if self._nameservers is not None:
             self._nameservers.heal()
-        if self._members is not None:
-            self._members.heal()
+        for struck in (self._members, self._transactors):
+            if struck is not None:
+                struck.heal()
 
     def fail_over(self, _cluster: ClusterContext, leader_dies: Callable[[], None]) -> Callable[[], str]:
         """The leader ends, and perhaps the nameservers before it; each program sends a message."""
         if self._nameservers is not None:
             self._nameservers.kill_some()
             leader_dies()
-        return self._names([program.ask_each() for program in self._programs])
+        return self._names([program.ask_each() for program in [*self._programs, *self._transacting()]])
 
     def _names(self, open_calls: list[dict[str, None]]) -> Callable[[], str]:
         """Return what names those calls that have no answer yet; then what the group owes that was committed then."""
-        owed: Callable[[], str] | None = None
+        owed: list[Callable[[], str]] = []
+        accounts = [one.account for one in (self._members, self._transactors) if one is not None]
 
         def why_not() -> str:
-            nonlocal owed
             names = ", ".join(name for calls in open_calls for name in calls)
-            if names or self._members is None:
+            if names:
                 return names
-            owed = owed or self._members.account.owed()
-            return owed()
+            if not owed:
+                owed.extend(account.owed() for account in accounts)
+            return next((name for one in owed if (name := one())), "")
 
         return why_not
 
@@ -161,8 +172,9 @@ class StackKit:
             gc.collect()  # what unwinds late must still meet what replaces the system
         for caller in self._callers:
             caller.loop.stop()
-        if self._members is not None:
-            self._members.end()
+        for struck in (self._members, self._transactors):
+            if struck is not None:
+                struck.end()
         if self._nameservers is not None:
             self._nameservers.end()
         self.replaced.end()

@@ -45,6 +45,7 @@ from store.opening import OpenStore
 from store.store_config import StoreConfig
 from telemetry.metrics import Histogram
 
+_CHECKED_AFTER_MS = 1_000
 _CALLS_MAX = 400_000
 """Calls and returns of functions in one turn of a broker's loop: on a slow machine less than the shortest lease."""
 
@@ -421,8 +422,16 @@ def _address(name: str) -> str:
     return f"127.0.0.1:{FIRST_PORT + int(name[1:])}"
 
 
+class _Config(BrokerConfig):
+    """Of brokers that delete files when the simulation says so."""
+
+    @property
+    def file_reserved_ms(self) -> int:
+        return 72 * 3_600_000
+
+
 def _broker_config(cluster: ClusterContext, name: str, root: Path) -> BrokerConfig:
-    config = BrokerConfig(
+    config = _Config(
         cluster_name="sim",
         broker_name=GROUP_NAME,
         auto_create_topic=False,
@@ -431,6 +440,9 @@ def _broker_config(cluster: ClusterContext, name: str, root: Path) -> BrokerConf
         store=StoreConfig(root=root, queue_file_size_bytes=800, checkpoint_interval_ms=cluster.plan.checkpoint_ms),
     )
     config.node_id, config.follower_id = name, int(name[1:]) + 1
+    if cluster.plan.transactors:
+        config.transaction_timeout_ms, config.transaction_check_interval_ms = _CHECKED_AFTER_MS, _CHECKED_AFTER_MS // 2
+        config.transaction_check_max, config.transaction_op_interval_ms = 1000, 200
     return config
 
 

@@ -28,7 +28,7 @@ from ledgermq.remoting.route import parse_route
 TOPIC: Final = "P"
 """Nobody removes it."""
 _DEADLINES_S: Final = (0.3, 1.0, 3.0, 10.0)
-_ATTEMPT_S: Final = 1.0
+ATTEMPT_S: Final = 1.0
 _PLAIN_TIMEOUT_S: Final = 3.0
 _RETRY_S: Final = 0.1
 
@@ -48,8 +48,11 @@ class Program(Caller):
         super().__init__(cluster, accounts, sockets, name, dice)
         self._nameservers = nameservers
         with self.loop.running():
-            self._producer = Producer(nameservers.addresses, attempt_timeout_s=_ATTEMPT_S, create_topics=False)
+            self._producer = self._new_producer()
         self.loop.run_now(self._producer.start())
+
+    def _new_producer(self) -> Producer:
+        return Producer(self._nameservers.addresses, attempt_timeout_s=ATTEMPT_S, create_topics=False)
 
     def ask_each(self) -> dict[str, None]:
         """Send a message, whoever leads; return its name until it is acknowledged."""

@@ -1,0 +1,218 @@
+"""Transactors: users' programs with transactions of the shipping producer, and what each of these has decided.
+
+    Transactor --half message--> the leader --> half topic      the book, which is the programs' own database, knows
+               --commit, rollback (37)-----> its topic, or not  every decision, and outlives programs that are killed
+               <--check (39)-- about what nobody has decided
+
+A decision is in the book before the broker hears of it. So a message may be in its topic once the book has its commit,
+and at no other time, and one whose half message was stored once may be there once (R32). In the end every half message
+is decided, by a check if its program is dead or has left it to that.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from broker.state import names
+from broker.transactions.service import HALF_KEY
+from chaos.sim.errors import SafetyViolation
+from chaos.sim.stack.accounts import CommittedLog
+from chaos.sim.stack.nameservers import SimNameservers
+from chaos.sim.stack.programs import ATTEMPT_S, TOPIC, Program
+from chaos.sim.stack.sockets import Sockets
+from ledgermq.client.core.message import Message
+from ledgermq.client.errors import LedgerMQError, TransactionUndecidedError
+from ledgermq.client.producer.producer import Producer
+from ledgermq.client.producer.transactions import Decision
+
+FAULTS: Final = ("transactor_killed",)
+_GROUP: Final = "t"
+_CHANCE: Final = 0.4
+_LONGEST_S: Final = 2.0
+_SLOW: Final = 0.1
+
+
+class TransactionBook:
+    """What is decided, by the body of the message."""
+
+    def __init__(self, accounts: CommittedLog) -> None:
+        self._accounts = accounts
+        self._running: dict[bytes, str] = {}
+        self._decided: dict[bytes, Decision] = {}
+        self._owed: dict[bytes, None] = {}
+
+    def begin(self, body: bytes, owner: str) -> None:
+        """A program begins a transaction."""
+        self._running[body] = owner
+
+    def end(self, body: bytes, decision: Decision) -> None:
+        """Its program, or one that was asked, has decided; UNKNOWN: a check is to decide."""
+        self._running.pop(body, None)
+        self._decided[body] = decision
+        if decision is Decision.COMMIT:
+            self._accounts.commits.add(body)
+        if decision is Decision.ROLLBACK:
+            self._owed.pop(body, None)
+        else:
+            self._owed[body] = None
+
+    def program_ended(self, owner: str) -> None:
+        """What a program had under way is undone."""
+        for body in [body for body, name in self._running.items() if name == owner]:
+            self.end(body, Decision.ROLLBACK)
+
+    def check(self, body: bytes, dice: Random) -> Decision:
+        """The answer to a check, by any program of the group."""
+        if body in self._running:
+            return Decision.UNKNOWN
+        if self._decided[body] is Decision.UNKNOWN:
+            self.end(body, dice.choice(tuple(Decision)))
+        return self._decided[body]
+
+    def owed(self) -> Callable[[], str]:
+        """Return what names something that is stored now and was not settled yet; nothing when there is none."""
+        halves = len(self._accounts.present_life((names.HALF_TOPIC, 0)).messages)
+        owed = list(self._owed)
+
+        def open_one() -> str:
+            while owed:
+                if owed[-1] in self._owed and self._accounts.lacks(TOPIC, owed[-1]):
+                    return f"{self._decided[owed[-1]].name} is the decision on {owed[-1]!r}, which is not there"
+                self._owed.pop(owed.pop(), None)
+            settled = self._accounts.offsets.get(HALF_KEY, {}).get("0", 0)
+            return f"half messages are settled up to {settled} of {halves}" if settled < halves else ""
+
+        return open_one
+
+
+class Transactor(Program):
+    """One life of one of them."""
+
+    def __init__(
+        self,
+        cluster: Any,
+        accounts: CommittedLog,
+        sockets: Sockets,
+        nameservers: SimNameservers,
+        name: str,
+        dice: Random,
+        book: TransactionBook,
+    ) -> None:
+        self._book = book
+        super().__init__(cluster, accounts, sockets, nameservers, name, dice)
+
+    def _new_producer(self) -> Producer:
+        return Producer(
+            self._nameservers.addresses,
+            _GROUP,
+            attempt_timeout_s=ATTEMPT_S,
+            create_topics=False,
+            checker=self._answer,
+        )
+
+    def _answer(self, message: Message) -> Decision:
+        decision = self._book.check(message.body, self._dice)
+        self._cluster.mark(f"transaction checked: {decision.name.lower()}")
+        return decision
+
+    def _ask(self) -> None:
+        if TOPIC not in self._accounts.topics:
+            self._begin(self._make_topic())
+        elif self._dice.random() < _CHANCE:
+            self._begin(self._transact(self._dice.choice(tuple(Decision))))
+
+    async def _send_by_route(self, topic: str, deadline_s: float) -> bool:
+        """Send a message by a transaction; whether its commit was acknowledged."""
+        return await self._transact(Decision.COMMIT)
+
+    async def _transact(self, decision: Decision) -> bool:
+        """One transaction; whether the broker said that it has the decision."""
+        body = b"%d transaction" % self._cluster.next_message()
+        self._book.begin(body, self.name)
+        transaction = self._producer.transaction(TOPIC, body)
+        try:
+            async with transaction:
+                await asyncio.sleep(_LONGEST_S * self._dice.random() * (1 if self._dice.random() < _SLOW else 0.01))
+                self._book.end(body, decision)
+                if decision is Decision.UNKNOWN:
+                    transaction.defer()
+                elif decision is Decision.ROLLBACK:
+                    await transaction.rollback()
+        except TransactionUndecidedError:
+            self._cluster.mark("decision of a transaction without an answer")
+            return False
+        except LedgerMQError:
+            self._cluster.mark("half message without an acknowledgement")
+            self._book.end(body, Decision.ROLLBACK)
+            return False
+        self._cluster.mark(f"transaction ended: {decision.name.lower()}")
+        if decision is Decision.COMMIT and self._accounts.copies(TOPIC, body) == 0:
+            raise SafetyViolation("R23", f"{self.name} was told that {body!r} is committed, and it is not there")
+        return True
+
+
+class Transactors:
+    """All of a run. Their chance is their own, so that other seeds mean what they meant."""
+
+    def __init__(
+        self,
+        cluster: Any,
+        accounts: CommittedLog,
+        sockets: Sockets,
+        nameservers: SimNameservers,
+        seed: int,
+        count: int,
+    ) -> None:
+        self._cluster = cluster
+        self._sockets = sockets
+        self._chance = Random(f"transactors {seed}")
+        self._count = 0
+        self._alive: dict[str, Transactor] = {}
+        self._is_over = False
+        self.account = TransactionBook(accounts)
+        self._make: Callable[[str, Random], Transactor] = lambda name, dice: Transactor(
+            cluster, accounts, sockets, nameservers, name, dice, self.account
+        )
+        for _ in range(count):
+            self._start()
+        self._strike_later()
+
+    @property
+    def alive(self) -> list[Transactor]:
+        """Those that run."""
+        return list(self._alive.values())
+
+    def _start(self) -> None:
+        name = f"t{self._count}"
+        self._count += 1
+        self._sockets.unlucky[name] = Random(self._chance.random())
+        self._alive[name] = self._make(name, Random(self._chance.random()))
+
+    def _strike_later(self) -> None:
+        self._cluster.clock.call_in(int(1e6 * self._chance.uniform(0.3, 3.0)), self._strike)
+
+    def _strike(self) -> None:
+        """One is killed, and started again under another name."""
+        if not self._is_over:
+            self._cluster.mark(f"fault {FAULTS[0]}")
+            self._kill(self._chance.choice(list(self._alive)))
+            self._start()
+            self._strike_later()
+
+    def _kill(self, name: str) -> None:
+        program = self._alive.pop(name)
+        program.is_gone = True
+        self._sockets.ended(program)
+        self.account.program_ended(name)
+        with program.loop.running():  # for what cleans up as it ends
+            program.loop.stop()
+
+    def heal(self) -> None:
+        """None is struck any more."""
+        self._is_over = True
+
+    def end(self) -> None:
+        """The run is over."""
+        for name in list(self._alive):
+            self._kill(name)
