@@ -33,9 +33,6 @@ SETTINGS: Final = {
 }
 """Unix sockets carry rows to and from Python workers about a fifth faster than TCP does."""
 
-ARROW_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Options of the JVM: it need not check bounds and nulls again at each value that it takes from Arrow's memory."""
-
 
 def make_session(name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
     """Return a session of this machine with the formats registered; under spark-submit, that of the submitted job.
@@ -57,7 +54,6 @@ def make_session(name: str, settings: Mapping[str, str] | None = None) -> "Spark
     if "SPARK_ENV_LOADED" not in os.environ:
         cores = os.cpu_count() or 1
         builder = builder.master(f"local[{2 * cores},2]").config("spark.sql.shuffle.partitions", str(4 * cores))
-        builder = builder.config("spark.driver.extraJavaOptions", ARROW_OPTIONS)
     for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ledgermq.client import Admin, Outgoing, Producer, SendResult
 from ledgermq.spark.errors import MissingToolError
-from ledgermq.spark.session import ARROW_OPTIONS, check_tools, make_session
+from ledgermq.spark.session import check_tools, make_session
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
@@ -25,7 +25,7 @@ T = TypeVar("T")
 SETTINGS = {
     "spark.master": "local[2,4]",  # a task may fail by a test, and by a Python worker for which Spark waits 10 s only
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {ARROW_OPTIONS}",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
