@@ -205,11 +205,12 @@ class SlaveLink(asyncio.Protocol):
         copy, transport, group = self.copy, self._transport, self._owner.config.group
         if copy is None or transport is None or self._phase is not _Phase.STREAMING:
             return
-        copy.look(durable=self._owner.config.rules.counts_durable)
+        queue, durable = self._owner.queue, self._owner.config.rules.counts_durable
+        copy.look(queue.flushed_offset if durable else queue.committed_offset, durable=durable)
         if now_s - copy.reported_s > group.idle_limit_s:
             self.close(HaProtocolError(f"no report for {group.idle_limit_s:g} s"))
         elif (
-            waiting := copy.sent - copy.acked(durable=self._owner.config.rules.counts_durable)
+            waiting := copy.sent - copy.acked(durable=durable)
         ) > 0 and now_s - copy.moved_s > group.idle_limit_s:
             self.close(HaProtocolError(f"it has taken none of {waiting} bytes for {group.idle_limit_s:g} s"))
         elif now_s - self._sent_s >= group.heartbeat_s and self._is_writable:

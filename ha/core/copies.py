@@ -72,7 +72,7 @@ class Copy:
         in_sync: it counts.
         caught_up_s: when its counted end last reached the master's end.
         moved_s: when its counted end last rose, or was the end of everything sent.
-        stuck_looks: calls of `look` since then, at which it lacked something that was sent to it.
+        stuck_looks: calls of `look` since then, at which it lacked something that was sent to it and counts here.
     """
 
     def __init__(
@@ -139,9 +139,13 @@ class Copy:
             self.caught_up_s = now_s if acked >= end else self._mark[1]
             self._mark = (end, now_s)
 
-    def look(self, *, durable: bool) -> None:
-        """Count whether it is stuck; call it regularly. Looks are counted, and not time: the master may stand still."""
-        self.stuck_looks += self.acked(durable=durable) < self.sent
+    def look(self, local: int, *, durable: bool) -> None:
+        """Count whether the master waits for it alone: it lacks what the master has up to `local`. Call it regularly.
+
+        Looks are counted, and not time: the master may stand still. While the master's own flush is not done, either,
+        nothing would be gained by leaving out a slave.
+        """
+        self.stuck_looks += self.acked(durable=durable) < min(self.sent, local)
 
     def acked(self, *, durable: bool) -> int:
         """End of what counts."""

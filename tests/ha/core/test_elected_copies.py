@@ -151,20 +151,32 @@ def test_a_member_that_is_stuck_leaves_and_joins_again_when_it_goes_on() -> None
     slave = connect(copies, 2, 100, 200)
     slave.on_sent(100)
     for _ in range(STUCK_LOOKS_MAX - 1):
-        slave.look(durable=False)
+        slave.look(200, durable=False)
         assert judged(copies, 200, 100) is None
     report(slave, 150, 200)
-    slave.look(durable=False)
+    slave.look(200, durable=False)
     assert judged(copies, 200, 100) is None, "it goes on"
     for _ in range(STUCK_LOOKS_MAX - 1):
         report(slave, 150, 200)
-        slave.look(durable=False)
+        slave.look(200, durable=False)
     assert judged(copies, 200, 100) == Proposal(frozenset({1}), 5, renews=False), "it reports, and no progress"
     copies.learn(frozenset({1}), 6)
     copies.update_in_sync(200, 100, 0.0)
     assert copies.counted == {1}
     report(slave, 200, 200)
     assert judged(copies, 200, 200) == Proposal(frozenset({1, 2}), 6, renews=False)
+
+
+def test_a_member_whose_flush_takes_no_longer_than_the_masters_stays() -> None:
+    copies = master(2)
+    slave = connect(copies, 2, 100, 200)
+    slave.on_sent(100)
+    for _ in range(2 * STUCK_LOOKS_MAX):
+        slave.look(100, durable=False)
+    assert judged(copies, 200, 100) is None
+    for _ in range(STUCK_LOOKS_MAX):
+        slave.look(101, durable=False)
+    assert judged(copies, 200, 100) == Proposal(frozenset({1}), 5, renews=False)
 
 
 def test_a_slave_that_is_to_join_and_says_nothing_holds_nobody_up() -> None:
