@@ -164,7 +164,7 @@ class Master:
         received, durable = self._copies.copies_of(acknowledged)
         if confirmed > self._confirmed:
             self._confirmed = confirmed
-            if self._links:  # slaves learn it from the next frame, if one follows soon
+            if self._links:  # slaves learn it from the next frame, or from one of its own if none follows soon
                 self._tell_soon()
         shortfall = None
         if lacks_slaves:
@@ -351,7 +351,7 @@ class Master:
     def _tell(self) -> None:
         self._is_telling = False
         for link in list(self._links):
-            if link.send() and not self._copies.are_waited_for:
+            if (link.send() and not self._copies.are_waited_for) or link.tell(_TELL_S):
                 self._tell_soon()
 
     def _look(self) -> None:

@@ -175,7 +175,7 @@ class SlaveLink(asyncio.Protocol):
             marks.append((end, self._loop.time()))
 
     def send(self) -> bool:
-        """Send bytes of the log as the window allows, or a new confirm offset; a bounded part in each turn.
+        """Send bytes of the log as the window allows, a bounded part in each turn; the confirm offset goes with them.
 
         Returns:
             Whether bytes of the log were sent.
@@ -196,9 +196,26 @@ class SlaveLink(asyncio.Protocol):
         if budget <= 0 and not self._is_going_on:
             self._is_going_on = True
             self._loop.call_soon(self._go_on)
-        if copy.sent == end and self._dialect.tells_confirmed and self._owner.confirm_offset > self._sent_confirm:
-            self._write(transport, copy, memoryview(b""))
+        if self._sent_confirm < 0:
+            self.tell(0.0)
         return budget < _TURN_BYTES
+
+    def tell(self, quiet_s: float) -> bool:
+        """Send the confirm offset if it is new and all of the log is sent, in a frame of its own.
+
+        Returns:
+            Whether it is to be told later, since something was sent within `quiet_s`: the next bytes may carry it.
+        """
+        copy, transport = self.copy, self._transport
+        if copy is None or transport is None or self._phase is not _Phase.STREAMING or self._is_restoring:
+            return False
+        is_new = self._dialect.tells_confirmed and self._owner.confirm_offset > self._sent_confirm
+        if not is_new or copy.sent != self._owner.queue.committed_offset:
+            return False
+        if self._loop.time() - self._sent_s < quiet_s:
+            return True
+        self._write(transport, copy, memoryview(b""))
+        return False
 
     def beat(self, now_s: float) -> None:
         """Send a heartbeat if nothing was sent for a while, and drop a slave that is stuck; call it regularly."""
@@ -209,9 +226,7 @@ class SlaveLink(asyncio.Protocol):
         copy.look(queue.flushed_offset if durable else queue.committed_offset, durable=durable)
         if now_s - copy.reported_s > group.idle_limit_s:
             self.close(HaProtocolError(f"no report for {group.idle_limit_s:g} s"))
-        elif (
-            waiting := copy.sent - copy.acked(durable=durable)
-        ) > 0 and now_s - copy.moved_s > group.idle_limit_s:
+        elif (waiting := copy.sent - copy.acked(durable=durable)) > 0 and now_s - copy.moved_s > group.idle_limit_s:
             self.close(HaProtocolError(f"it has taken none of {waiting} bytes for {group.idle_limit_s:g} s"))
         elif now_s - self._sent_s >= group.heartbeat_s and self._is_writable:
             self._write(transport, copy, memoryview(b""))

@@ -365,7 +365,7 @@ class Slave:
         if header.size and self._wants_durable and log.config.flush_mode is FlushMode.ASYNC:
             log.local.sync(end, self._on_durable)
         if not header.size:
-            log.settle()
+            self._loop.call_soon(log.settle)  # when what has arrived behind this frame is reported
 
     def report(self) -> Report:
         """See `CopiedLog`. To RocketMQ's master, and where masters are elected, with SYNC_FLUSH only what is durable.

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -175,6 +176,26 @@ async def test_records_gather_for_a_slave_unless_senders_wait_for_it(
         await copied(first, second)
         assert len(frames) == 20 if rules is SYNC else len(frames) < 20
         await eventually(lambda: not link._marks)  # the lag of each was counted
+
+
+async def test_the_confirm_offset_goes_with_the_next_records_while_records_follow_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet: dict[str, Any] = {"heartbeat_s": 3600.0, "idle_limit_s": 7200.0}
+    async with master(tmp_path, SYNC, **quiet) as first, slave(tmp_path, port(first), **quiet) as second:
+        await in_sync(first)
+        await copied(first, second)
+        monkeypatch.setattr("ha.master._TELL_S", 3600.0)
+        (link,) = first.part._links  # type: ignore[union-attr]
+        with patch.object(link, "_write", side_effect=link._write) as frames:
+            for number in range(1, 11):
+                first.put(10)
+                await answered(first, number)
+        assert second.log.confirm_offset > 0
+        assert frames.call_count == 10, "each frame holds a record, and what was confirmed before"
+        monkeypatch.setattr("ha.master._TELL_S", 0.0)
+        first.part._tell()  # type: ignore[union-attr]
+        await copied(first, second)
 
 
 async def test_a_slave_that_does_not_answer_makes_senders_wait_and_no_more(tmp_path: Path) -> None:
