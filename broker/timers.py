@@ -18,7 +18,7 @@ class Timers:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._handles: dict[int, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
         self._is_closed = False
 
     def every(self, seconds: float, action: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class Timers:
             coroutine.close()
             return
         task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._forget)
 
     async def close(self) -> None:
@@ -53,6 +53,6 @@ class Timers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task failed", exc_info=error)

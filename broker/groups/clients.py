@@ -8,7 +8,7 @@ Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroup
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -215,9 +215,9 @@ class ClientTable:
         """Return the connected producers of a group, each once."""
         return _one_by_one(self._producers.get(group, {}).values())
 
-    def connections(self) -> set[Connection]:
-        """Return the connections of all clients."""
-        return set(self._groups_of)
+    def connections(self) -> KeysView[Connection]:
+        """Return the connections of all clients, a view, in the order of their first heartbeats."""
+        return self._groups_of.keys()
 
     def connected_at(self, address: str) -> Connection | None:
         """Return the connection of the clients at this address, `host:port`; None where none is connected here."""

@@ -289,7 +289,8 @@ class PassOn:
 
     def _untold(self, told: Mapping[Connection, tuple[Command, ...]]) -> list[tuple[Connection, tuple[Command, ...]]]:
         """The clients whose last heartbeat, or departure from groups, the leader was not told of."""
-        known = [one for one in self._clients.connections() | told.keys() if not one.is_relayed and not one.is_closed]
+        all_ = dict.fromkeys((*self._clients.connections(), *told))  # in the same order in each run of a simulation
+        known = [one for one in all_ if not one.is_relayed and not one.is_closed]
         beats = [(one, one.attributes.get(HEARTBEAT, ())) for one in known]
         return [(one, commands) for one, commands in beats if commands and told.get(one) is not commands]
 

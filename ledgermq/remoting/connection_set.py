@@ -38,7 +38,7 @@ class ConnectionSet:
         self._all.append(self)
         self.output: OutputBudget = OutputBudget(limits.output_all_bytes) if beside is None else beside.output
         self._refusals = RateLimitedLog(_log)
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}  # a set that keeps its order, so that runs of a simulation are alike
         self._of_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._someone_left = asyncio.Event()
@@ -67,7 +67,7 @@ class ConnectionSet:
         if not self.has_room(address, 0):
             return "too many connections from one address"
         self._of_address[_origin(address)] += 1
-        self._open.add(connection)
+        self._open[connection] = None
         if self._sweep_timer is None:
             self._schedule()
         return None
@@ -91,7 +91,7 @@ class ConnectionSet:
     def forget(self, connection: Connection, reason: str) -> None:
         """Remove a connection that has ended."""
         _log.debug("%s: closed: %s", connection.address, reason)
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         origin = _origin(connection.peer[0])
         self._of_address[origin] -= 1
         if self._of_address[origin] <= 0:

@@ -66,7 +66,7 @@ class SimLoop:
         self._is_dead = is_dead
         self._ready: deque[asyncio.Handle] = deque()
         self._is_turn_due = False
-        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], None] = weakref.WeakKeyDictionary()  # in order
         self.is_stopped = False
         self.dial: Dial | None = None
         self.accept: Callable[[], asyncio.BaseProtocol] | None = None
@@ -173,7 +173,7 @@ class SimLoop:
         self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None
     ) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self.as_loop, name=name, context=context)
-        self._tasks.add(task)
+        self._tasks[task] = None
         return task
 
     async def create_connection(

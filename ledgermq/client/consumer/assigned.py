@@ -54,7 +54,7 @@ class AssignedQueues:
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._renewal_due = asyncio.Event()
         self._changing = asyncio.Lock()  # held while queues come and go: two changes at once would begin a queue twice
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
 
     def _on_unknown_subscription(self, address: str) -> None:
         """A broker does not know our subscription: send it a heartbeat."""
@@ -226,7 +226,7 @@ class AssignedQueues:
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a background task until `close`; its failure is raised where the program waits for messages."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
@@ -238,7 +238,7 @@ class AssignedQueues:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A background task has ended; a failure is a bug, and is logged and raised to the program."""
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         failure = None if task.cancelled() else task.exception()
         if failure is not None:
             _log.error("%s ended with an error: %r", task.get_name(), failure)

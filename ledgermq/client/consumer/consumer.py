@@ -178,7 +178,7 @@ class Consumer:
         )
         self._figures = TopicFigures(time.monotonic)
         self._parts: _Parts | None = None
-        self._in_hand: set[QueueReader] = set()  # readers of messages that the program iterates over
+        self._in_hand: dict[QueueReader, None] = {}  # readers of messages that the program iterates over
         self._stopping = False
         self._was_opened = False
 
@@ -538,7 +538,7 @@ class Consumer:
 
     def _take(self, parts: _Parts) -> Message:
         reader, message = parts.turns.take()
-        self._in_hand.add(reader)
+        self._in_hand[reader] = None
         return message
 
     def _finish(self) -> None:
