@@ -12,7 +12,6 @@ Source: Raft dissertation (Ongaro 2014). Step, tick and ready are from etcd raft
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from dledger.core.errors import ImplausibleMessageError, NotLeaderError, TransferRefusedError
 from dledger.core.handover import Handover, best_successor, check_target, preferred_successor
@@ -356,15 +355,23 @@ class Raft:
             key: tuple[object, ...] = (self.member.role, state.term, self.member.follower.leader_id, state.recovering)
         else:
             key = (self.member.role, state.term, self.member.is_writable)
-        if key == self._reported_soft_state or state.unsaved:
+        if key == self._reported_soft_state:
             return None
-        term_before, was_writable = self._reported_soft_state[1:2], self._reported_soft_state[2:] == (True,)
-        if self.member.is_writable and was_writable and term_before != (state.term,):
-            # it led before: listeners drop what belongs to that term before they write in this one
-            self._reported_soft_state = (self.member.role, state.term, False)
-            return replace(self.soft_state, writable=False)
+        if state.unsaved:
+            return self._deposed()
         self._reported_soft_state = key
         return self.soft_state
+
+    def _deposed(self) -> SoftState | None:
+        """What a deposed leader is to others until its disk has the new term: a follower in the term it has led."""
+        if self._reported_soft_state[:1] != (RaftRole.LEADER,):
+            return None
+        term = self._reported_soft_state[1]
+        assert isinstance(term, int)
+        if self.member.leader is not None and term == self.state.term:
+            return None
+        self._reported_soft_state = (RaftRole.FOLLOWER, term, None, self.state.recovering)
+        return SoftState(RaftRole.FOLLOWER, term, None, False, self.state.recovering)
 
     # -- messages
 

@@ -19,7 +19,7 @@ class SoftState:
 
     Attributes:
         role: the present role.
-        term: the present term, durable.
+        term: the present term, durable. While the disk lacks the term that has deposed this leader, the one it has led.
         leader_id: the leader; None while none is known, this node's id when it leads.
         writable: this node leads, everything of earlier terms is committed, and it is not handing over. It turns true
             only when every entry of the log is committed, but for the one that opens the term. Between two terms in

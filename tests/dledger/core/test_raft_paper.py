@@ -22,7 +22,7 @@ from dledger.core.messages import (
 )
 from dledger.core.raft import Raft
 from dledger.core.ready import AppendSpan, ResetLog, TermStart, TruncateAfter
-from dledger.core.roles import RaftRole
+from dledger.core.roles import RaftRole, SoftState
 from dledger.core.settings import RaftSettings
 from dledger.core.state_parts import StateOut
 from tests.dledger.core.core_strategies import PEERS, MemorySource, elect, make_raft, save, span
@@ -354,8 +354,8 @@ def test_a_leader_that_hands_over_and_its_successor_have_their_votes_on_disk_bef
     assert target.soft_state.writable and target.state.term == 3
 
 
-def test_a_leader_that_leads_again_is_first_told_that_it_did_not() -> None:
-    """Listeners drop what they had placed in the earlier term, even if no other role was told between the two."""
+def test_a_deposed_leader_is_told_at_once_and_of_the_new_term_when_the_disk_has_it() -> None:
+    """It must not answer as a leader meanwhile. One that leads again must have dropped what it had placed before."""
     raft = make_raft([1], commit_index=0)
     elect(raft)
     raft.durable(1)
@@ -364,7 +364,8 @@ def test_a_leader_that_leads_again_is_first_told_that_it_did_not() -> None:
     assert raft.soft_state.writable
     raft.member.become_follower(3, None)
     saving = raft.ready()
-    assert saving is not None and saving.hard_state == HardState(3, "") and saving.soft_state is None
+    assert saving is not None and saving.hard_state == HardState(3, "")
+    assert saving.soft_state == SoftState(RaftRole.FOLLOWER, 2, None, False, False)
     raft.member._become_candidate()
     raft.step("n2", VoteResponse(4, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
     raft.persisted(saving.hard_state)
@@ -372,10 +373,7 @@ def test_a_leader_that_leads_again_is_first_told_that_it_did_not() -> None:
     assert again is not None and again.hard_state == HardState(4, "n1") and again.soft_state is None
     raft.persisted(again.hard_state)
     told = [ready.soft_state for ready in iter(raft.ready, None) if ready.soft_state is not None]
-    assert [(soft.role, soft.term, soft.writable) for soft in told] == [
-        (RaftRole.LEADER, 4, False),
-        (RaftRole.LEADER, 4, True),
-    ]
+    assert [(soft.role, soft.term, soft.writable) for soft in told] == [(RaftRole.LEADER, 4, True)]
 
 
 def test_a_vote_that_was_saved_ahead_binds_nobody() -> None:
@@ -409,7 +407,8 @@ def test_a_vote_waits_while_another_one_saved_ahead_is_being_written() -> None:
     assert ready is not None and ready.hard_state == HardState(3, "n3")
     raft.step("n2", VoteRequest(3, "n2", 1, 2, pre_vote=False, transfer=True))
     assert (raft.state.term, raft.state.voted_for) == (3, "n2")
-    assert raft.ready() is None
+    deposed = raft.ready()
+    assert deposed is not None and deposed.hard_state is None and not deposed.messages
     raft.persisted(HardState(3, "n3"))
     [answer] = answers(save(raft), VoteResponse)
     assert isinstance(answer, VoteResponse) and answer.granted and raft.state.saved == HardState(3, "n2")
