@@ -424,7 +424,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _progress(spark: Any) -> Iterator[None]:
     """Tell on standard error how many tasks of the running stages are done, every two seconds while that changes."""
-    from py4j.protocol import Py4JNetworkError
+    from py4j.protocol import Py4JError
 
     ended, tracker = threading.Event(), spark.sparkContext.statusTracker()
 
@@ -438,7 +438,7 @@ def _progress(spark: Any) -> Iterator[None]:
                 shown = text
 
     def tell_while_it_lives() -> None:
-        with suppress(Py4JNetworkError, ConnectionError):
+        with suppress(Py4JError, ConnectionError):
             tell()
 
     teller = threading.Thread(target=tell_while_it_lives, daemon=True)
@@ -464,7 +464,7 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
         check()
     except PipelineError as error:
         raise PipelineCommandError(str(error), error.exit_code) from None
-    from py4j.protocol import Py4JNetworkError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     began = time.monotonic()
@@ -478,12 +478,14 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
         raise PipelineCommandError(str(error), error.exit_code) from None
     except PySparkException as error:
         raise PipelineCommandError(*_own_error(str(error))) from None
-    except (Py4JNetworkError, ConnectionError):
+    except Py4JJavaError:
+        raise  # the JVM lives, and has answered with an error that is none of Spark's
+    except (Py4JError, ConnectionError):
         raise PipelineCommandError(
             "Spark's JVM has ended; the system may have killed it for lack of memory", 2
         ) from None
     finally:
-        with suppress(Py4JNetworkError, ConnectionError):
+        with suppress(Py4JError, ConnectionError):
             spark.stop()
     print(f"done in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return code
