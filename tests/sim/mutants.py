@@ -218,7 +218,7 @@ MUTANTS = (
     Mutant(
         "commit index above what matches", Follower, "on_append", commit_what_does_not_match, ("R7", "R16", "R6"), 20
     ),
-    Mutant("stale read of a deposed leader", Leader, "read_index", read_at_once, ("R13",), 2),
+    Mutant("stale read of a deposed leader", Leader, "read_index", read_at_once, ("R13",), 55),
     Mutant("no way back to the fork", PeerProgress, "rejected", never_go_back, ("R14",)),
     Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 38),
     Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 445),

@@ -550,7 +550,7 @@ BUGS = (
     StackBug("A19 a follower takes no reset", followers_take_no_reset, ("R14",), 15, "administrators callers"),
     StackBug("tables not written at an install", tables_are_not_written_at_an_install),
     StackBug(
-        "tables not taken over at an install", tables_are_not_taken_over_at_an_install, ("R19",), 12769, "leave_behind"
+        "tables not taken over at an install", tables_are_not_taken_over_at_an_install, ("R19",), 24219, "leave_behind"
     ),
     StackBug("flush not awaited", flush_is_not_awaited, ("R9",), 66),
     StackBug("sync covers what came while it ran", sync_covers_what_came_while_it_ran, ("R9",), 36),
@@ -559,7 +559,7 @@ BUGS = (
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
     StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint, ("R20",), 12, "cut_after_trim"),
-    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 23112, "cut_one_way"),
+    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 20909, "cut_one_way"),
     StackBug(
         "request without an answer passed on again",
         request_without_an_answer_is_passed_on_again,

@@ -158,10 +158,14 @@ class SimLoop:
     def stop(self) -> None:
         """Run nothing any more, and end what was under way."""
         self.is_stopped = True
-        tasks = list(self._tasks)  # first: nothing but its turn may hold a task that has not begun
-        self._ready.clear()
-        for task in tasks:
-            if not task.done():
+        ended: set[asyncio.Task[Any]] = set()
+        for _ in range(_UNWOUND_MAX):  # what ends may spawn others
+            tasks = [task for task in self._tasks if task not in ended and not task.done()]
+            self._ready.clear()  # listed first: nothing but its turn may hold a task that has not begun
+            if not tasks:
+                break
+            ended.update(tasks)
+            for task in tasks:
                 _unwind(task.get_coro())
 
     # -- what asyncio asks of a loop
