@@ -23,6 +23,7 @@ from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.directory.checkpoint import StoreCheckpoint
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.commit_log import CommitLog
+from store.log.flusher import FlushMode
 from store.log.part import Settlement, appointed, flush_timeout
 from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
 from telemetry.families import Buckets, Family
@@ -146,8 +147,20 @@ class Master:
                 retry_after_ms=1000,
             )
 
+    @property
+    def sendable_offset(self) -> int:
+        """Slaves are sent the log up to here: all that is placed, before it is durable here.
+
+        With `SYNC_FLUSH` an appointed master sends what is durable only: after a power cut no slave has more than its
+        disk, which nobody could decide. The slaves of an elected master cut what it lacks.
+        """
+        return self.queue.flushed_offset if self._flushes_first else self.queue.committed_offset
+
     def on_placed(self) -> None:
-        """Send what was placed, before it is durable here. Where no sender waits for slaves, frames are 2 ms apart."""
+        """Send what was placed. Where no sender waits for slaves, frames are 2 ms apart."""
+        self._send()
+
+    def _send(self) -> None:
         if self._may_send_now:
             for link in list(self._links):
                 link.send()
@@ -177,7 +190,8 @@ class Master:
         """See `Part`: FLUSH_SLAVE_TIMEOUT if the batch waits for slaves, and not for this node's flush."""
         limit_ms = int((self.limit_s or 0) * 1000)
         copied = self._copies.promise(self.queue.max_offset, self._acknowledged).acknowledged
-        if self._copies.wanted <= 1 or copied > self._acknowledged:
+        lacks_own_flush = self._flushes_first and self.queue.flushed_offset <= self._acknowledged
+        if self._copies.wanted <= 1 or copied > self._acknowledged or lacks_own_flush:
             return flush_timeout(limit_ms)
         there = self._copies.in_sync_count
         return Refusal(
@@ -186,7 +200,9 @@ class Master:
         )
 
     def on_flushed(self) -> None:
-        """More is durable here; the log settles by itself."""
+        """More is durable here, and may be sent; the log settles by itself."""
+        if self._flushes_first:
+            self._send()
 
     def needed_offset(self) -> int | None:
         """See `Part`: what the slowest connected slave has not reported."""
@@ -338,6 +354,10 @@ class Master:
             text = "slave %s joins the copies in sync" if copy.in_sync else "slave %s falls behind and does not count"
             _log.info(text + ", at %d; they are %d", *self._where(copy))
         self.on_judged()
+
+    @property
+    def _flushes_first(self) -> bool:
+        return self._log is not None and self._log.config.flush_mode is FlushMode.SYNC and not self.epochs
 
     @property
     def _may_send_now(self) -> bool:

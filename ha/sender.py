@@ -52,6 +52,10 @@ class SlaveLinkOwner(Protocol):
     def confirm_offset(self) -> int:
         """Of the log."""
 
+    @property
+    def sendable_offset(self) -> int:
+        """End of what slaves may be sent."""
+
     def snapshot(self) -> bytes:
         """The state of the broker, for a slave that begins in the middle of the log."""
 
@@ -183,8 +187,7 @@ class SlaveLink(asyncio.Protocol):
         copy, transport = self.copy, self._transport
         if copy is None or transport is None or self._phase is not _Phase.STREAMING or self._is_restoring:
             return False
-        queue, budget = self._owner.queue, _TURN_BYTES
-        end = queue.committed_offset
+        queue, end, budget = self._owner.queue, self._owner.sendable_offset, _TURN_BYTES
         self.mark()
         try:
             while self._is_writable and budget > 0 and (size := copy.next_size(self._part_end(end), queue.file_size)):
@@ -210,7 +213,7 @@ class SlaveLink(asyncio.Protocol):
         if copy is None or transport is None or self._phase is not _Phase.STREAMING or self._is_restoring:
             return False
         is_new = self._dialect.tells_confirmed and self._owner.confirm_offset > self._sent_confirm
-        if not is_new or copy.sent != self._owner.queue.committed_offset:
+        if not is_new or copy.sent != self._owner.sendable_offset:
             return False
         if self._loop.time() - self._sent_s < quiet_s:
             return True
