@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from dledger.log.entry import FILLER, FILLER_SIZE, HEADER_SIZE, body_fault, read_header
+from dledger.log.entry import FILLER, FILLER_SIZE, HEADER_SIZE, body_fault, header_fault, read_header
 from dledger.log.reader import entry_position
 from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
@@ -46,13 +46,19 @@ class EntryBatches(RecordSource):
         """
         with _unreadable_is_corrupt(start):
             position: int | None = entry_position(self._data, start)
+        window_bytes = self.window_bytes
         while position is not None and position < end and (file := self._data.file_at(position)) is not None:
             offset, limit = position - file.start_offset, min(end - file.start_offset, file.write_position)
-            window_end = min(offset + self.window_bytes, limit)
-            with _unreadable_is_corrupt(position):
+            window_end = min(offset + window_bytes, limit)
+            try:
                 file.ensure_window(offset, limit, min(window_end + FILLER_SIZE, limit))
                 chain = entry_chain(file.view, offset, window_end, limit)
                 file.ensure_window(offset, limit, chain.end)
+            except DiskReadError as error:
+                if window_bytes == 1:
+                    raise CorruptRecordError(position, str(error)) from error
+                window_bytes //= 2  # the entries before the bad page can be read, and no entry needs the padding
+                continue
             batch = batch_at(file, chain.starts, chain.ends)
             count = _parsable(file, batch)
             if file.start_offset + offset < self._verified_position:
@@ -63,6 +69,25 @@ class EntryBatches(RecordSource):
                 at = file.start_offset + int(chain.starts[count])
                 raise CorruptRecordError(at, "its entry is damaged, or its fields cannot be read")
             position = _goes_on_at(file, chain, window_end, limit)
+            if position is None and file.start_offset + chain.end < self._verified_position:
+                self._check_cut(file, chain.end)
+            if position == file.end_offset:
+                window_bytes = self.window_bytes
+
+    def _check_cut(self, file: MappedFile, at: int) -> None:
+        """Check the entry that does not end within the bounds: its size may be damaged.
+
+        Raises:
+            CorruptRecordError: it is damaged.
+        """
+        position, header = file.start_offset + at, read_header(file.view, at)
+        fault = header_fault(header, position, file.size_bytes - at)
+        if fault is None:
+            with _unreadable_is_corrupt(position):
+                file.ensure_readable(at, at + header.size)
+            fault = body_fault(file.view, at, header, records=True)
+        if fault is not None:
+            raise CorruptRecordError(position, fault)
 
 
 @contextlib.contextmanager
@@ -93,10 +118,15 @@ def _goes_on_at(file: MappedFile, chain: Chain, window_end: int, limit: int) -> 
 def _sound(file: MappedFile, batch: RecordBatch) -> int:
     """Return how many of the first entries pass their CRCs."""
     view, at = file.view, batch.starts - HEADER_SIZE
-    expected = structs_at(np.frombuffer(view, np.uint8), at, ENTRY)["crc"]
+    headers = structs_at(np.frombuffer(view, np.uint8), at, ENTRY)
+    fits = (headers["position"] == at + file.start_offset) & (headers["body"] == batch.ends - batch.starts)
+    fits &= (headers["channel"] == 0) & (headers["chain"] == 0)
     found = [crc32(view[start:end]) for start, end in zip(batch.starts.tolist(), batch.ends.tolist(), strict=True)]
-    for row in np.flatnonzero(expected != found).tolist():
-        if body_fault(view, int(at[row]), read_header(view, int(at[row])), records=True) is not None:
+    for row in np.flatnonzero(~fits | (headers["crc"] != found)).tolist():
+        start = int(at[row])
+        header, left = read_header(view, start), file.size_bytes - start
+        fault = header_fault(header, file.start_offset + start, left)
+        if (fault or body_fault(view, start, header, records=True)) is not None:
             return int(row)
     return len(batch.starts)
 

@@ -195,7 +195,7 @@ def _look_behind(queue: MappedFileQueue, end_offset: int, *, clean: bool) -> Non
 def find_record(files: Sequence[MappedFile], offset: int) -> int | None:
     """Return the offset of the first whole record behind `offset` that holds its own physical offset, or None.
 
-    It is searched for in the rest of that file and at the starts of later ones.
+    It is searched for in the rest of that file, and in later ones that do not begin with zeros.
     """
     for file in files:
         if file.end_offset <= offset:
@@ -203,7 +203,9 @@ def find_record(files: Sequence[MappedFile], offset: int) -> int | None:
         position = max(offset - file.start_offset, 0)
         if position == 0 and _first_timestamp(file) > 0:
             return file.start_offset
-        while file.start_offset <= offset and (position := _next_magic(file, position + 1)) >= 0:
+        if file.start_offset > offset and not any(file.view[:_PROBE_BYTES]):
+            continue
+        while (position := _next_magic(file, position + 1)) >= 0:
             with contextlib.suppress(CorruptRecordError):
                 if _check(file.buffer, position, file, check_crc=True) != BLANK:
                     return file.start_offset + position

@@ -22,7 +22,7 @@ import numpy as np
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.store_progress import Progress
-from store.errors import InvalidTopicError
+from store.errors import InvalidTopicError, StoreFormatError
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.queues.dispatch import unit_fields
@@ -326,8 +326,8 @@ def _next_bounds(
     found = None if batches is None else batches.goes_on_at(error.position)
     following = (end if found is None else min(found, end)), min(end, log_.confirm_offset)
     log.error("the log cannot be read: %s; its queues are recovered from %d to %d", error, *following)
-    if following == bounds:
-        raise error
+    if following[0] <= start and following[1] == end:
+        raise StoreFormatError(log_.directory, f"the queues cannot be recovered: {error}") from error
     if following[0] > start:
         recovery.unreadable += (start,)
     return following

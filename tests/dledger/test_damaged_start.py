@@ -71,9 +71,9 @@ def rot(cluster: RaftCluster, node_id: str, position: int, change: Callable[[byt
     damage(data_file(cluster, node_id, position // 16384), position % 16384, change)
 
 
-def flip(place: int) -> Callable[[bytearray], None]:
+def flip(place: int, bit: int = 0x40) -> Callable[[bytearray], None]:
     def change(raw: bytearray) -> None:
-        raw[place] ^= 0x40
+        raw[place] ^= bit
 
     return change
 
@@ -90,19 +90,38 @@ async def expect_all(cluster: RaftCluster, store: OpenStore) -> None:
     await store.close()
 
 
-@pytest.mark.parametrize("place", [2, 6, 48 + 20, 48 + 92])
+@pytest.mark.parametrize(
+    ("number", "place", "bit"),
+    [
+        (ROTTEN, 2, 0x40),
+        (ROTTEN, 6, 0x40),
+        (COUNT - 2, 6, 0x08),
+        (ROTTEN, 31, 0x40),
+        (ROTTEN, 47, 0x40),
+        (ROTTEN, HEADER_SIZE + 20, 0x40),
+        (ROTTEN, HEADER_SIZE + 92, 0x40),
+    ],
+    ids=[
+        "magic",
+        "size",
+        "size that ends behind all entries, in the file",
+        "position",
+        "body size",
+        "queue offset",
+        "topic",
+    ],
+)
 async def test_what_follows_a_rotten_entry_is_dispatched_when_the_copy_is_there(
-    raft_cluster: Callable[..., RaftCluster], place: int
+    raft_cluster: Callable[..., RaftCluster], number: int, place: int, bit: int
 ) -> None:
-    """A magic, a size, a queue offset, a topic."""
     cluster = raft_cluster()
     node_id, places = await filled(cluster)
-    rot(cluster, node_id, places[ROTTEN], flip(place))
+    rot(cluster, node_id, places[number], flip(place, bit))
     for _ in range(2):  # the next start finds it, too
         store = await opened(cluster, node_id)
         (queue,) = store.store.queues
-        assert store.store.dispatched_offset == store.store.log.confirm_offset == places[ROTTEN]
-        assert bodies_of(store, queue) == BODIES[:ROTTEN]
+        assert store.store.dispatched_offset == store.store.log.confirm_offset <= places[number]
+        assert bodies_of(store, queue) == BODIES[:number]
         log = store.store.log
         assert isinstance(log, RaftLog)
         assert log.status().durable_index < log.status().last_index
@@ -139,6 +158,25 @@ async def test_an_entry_that_the_disk_cannot_read_is_fetched_too(
         patched.setattr(MappedFile, "ensure_readable", ensure_readable)
         store = await opened(cluster, node_id)
     assert store.store.dispatched_offset == places[ROTTEN]
+    await expect_all(cluster, store)
+
+
+async def test_a_bad_sector_behind_a_files_last_entry_hides_nothing(
+    raft_cluster: Callable[..., RaftCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster()
+    node_id, _ = await filled(cluster)
+    path, readable = data_file(cluster, node_id, 0), MappedFile.ensure_readable
+    bad = path.read_bytes().rfind(FILLER_MAGIC.to_bytes(4, "big", signed=True)) + 16
+
+    def ensure_readable(file: MappedFile, start: int, end: int) -> None:
+        if file.path == path and start <= bad < end:
+            raise DiskReadError(path, bad, "a bad sector")
+        readable(file, start, end)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MappedFile, "ensure_readable", ensure_readable)
+        store = await opened(cluster, node_id)
     await expect_all(cluster, store)
 
 
