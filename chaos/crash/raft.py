@@ -44,7 +44,6 @@ from store.log.flusher import Flusher
 _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 _TERM_FILE = "currterm"
 _STATE_FILE = "state"
-_BOOT = "the boot of the workload"
 _START_MS = 1_700_000_000_000
 
 
@@ -83,13 +82,16 @@ def open_small_raft(root: Path, settings: RaftCrashSettings, boot: str) -> RaftF
 
 
 class RaftRun:
-    """One run of the workload below `recorder.root`; `number` is of its first message."""
+    """One run of the workload below `recorder.root`; `number` is of its first message, `boot` of the machine."""
 
-    def __init__(self, recorder: Recorder, settings: RaftCrashSettings, dice: Random, number: int = 0) -> None:
+    def __init__(
+        self, recorder: Recorder, settings: RaftCrashSettings, dice: Random, number: int = 0, boot: str = "a boot"
+    ) -> None:
         self._recorder = recorder
         self._settings = settings
         self._dice = dice
         self._number = number
+        self._boot = boot
         self._directory = recorder.root / "dledger-n0"
         self._committed = -1
         self._term = 0
@@ -108,7 +110,7 @@ class RaftRun:
         await self._close()
 
     async def _open(self) -> None:
-        self._files = open_small_raft(self._recorder.root, self._settings, _BOOT)
+        self._files = open_small_raft(self._recorder.root, self._settings, self._boot)
         opened = self._files.opened
         self._log = _entry_log(self._files, self._directory)
         self._flusher = Flusher(opened.data, asyncio.get_running_loop(), on_failed=_fail)
@@ -263,17 +265,19 @@ def _as_bytes(state: HardState) -> bytes:
     return json.dumps([state.term, state.voted_for, state.recovering]).encode()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RaftWorkload:
-    """`chaos.crash.campaign.Workload` on one node's Raft files."""
+    """`chaos.crash.campaign.Workload` on one node's Raft files. Each run has a boot of its own."""
 
     settings: RaftCrashSettings
+    _boot: str = ""
 
     async def run(self, recorder: Recorder, dice: Random, number: int) -> None:
-        await RaftRun(recorder, self.settings, dice, number).run()
+        self._boot = f"boot {number}"
+        await RaftRun(recorder, self.settings, dice, number, self._boot).run()
 
     async def judge(self, root: Path, ledger: Ledger, *, killed: bool, again: bool) -> None:
-        found = self._judge_once(root, ledger, _BOOT if killed else "another boot")
+        found = self._judge_once(root, ledger, self._boot if killed else "another boot")
         if again and self._judge_once(root, ledger, "another boot") != found:
             raise DisagreeError("a second start finds other entries than the first one")
 
