@@ -262,6 +262,7 @@ class Master:
         if self._server is not None:
             self._server.close()
         for link in list(self._links):
+            link.tell(0.0)  # what was confirmed a moment ago: slaves serve it while no master is there
             link.close()
         if self._server is not None:
             with contextlib.suppress(TimeoutError):

@@ -78,13 +78,16 @@ def decode_manifest(data: bytes) -> Manifest:
     """Return the manifest in a file.
 
     Raises:
-        ManifestError: it is none, or of a later version.
+        ManifestError: it is none, or of another version.
     """
     try:
         fields: dict[str, Any] = {**orjson.loads(data)}
         version = fields.pop("version")
         if version != VERSION:
-            raise ManifestError(f"version {version!r} of manifests is not known here, only {VERSION}")
+            raise ManifestError(
+                f"version {version!r} of manifests is not known here, only {VERSION}:"
+                " another release restores it; to archive its file again, remove the manifest"
+            )
         queues = tuple(QueueRange(**queue) for queue in fields.pop("queues"))
         manifest = Manifest(**fields, queues=queues)
     except (ValueError, TypeError, KeyError) as error:

@@ -200,8 +200,10 @@ class ActingSubsystem(Subsystem):
     async def _answer_returning(self) -> None:
         """Answer when all that was sent is noted, since a master then asks for the progress of delay levels (45).
 
-        One look serves all who asked before it, so that a flood of requests reaches no nameserver.
+        One look serves all who asked before it, so that a flood of requests reaches no nameserver. What the look takes
+        counts, too: a nameserver that is silent takes a second of the three that RocketMQ's master waits.
         """
+        begin, deadline = self._context.store.dispatched_offset, self._context.loop.time() + _COPIES_S
         async with self._look_for_returning:
             returning, self._returning = self._returning, []
             if self._config.slave_acting:
@@ -209,7 +211,7 @@ class ActingSubsystem(Subsystem):
         if not self._role.stands_in:
             await self.elsewhere.settled()
         ends = [_log_end_of(command) for _, command in returning] if self._config.slave_acting else []
-        has_copied = await self._has_copied(max(ends, default=0))
+        has_copied = await self._has_copied(max(ends, default=0), begin, deadline)
         for connection, command in returning:
             if has_copied or _log_end_of(command) <= self._context.store.dispatched_offset:
                 connection.respond(command, ResponseCode.SUCCESS)
@@ -217,14 +219,15 @@ class ActingSubsystem(Subsystem):
                 text = "this slave is still copying the log of the master"
                 connection.refuse(command, Refusal(Cause.BUSY, text, retry_after_ms=1000))
 
-    async def _has_copied(self, end: int) -> bool:
+    async def _has_copied(self, end: int, begin: int, deadline: float) -> bool:
         """Wait until this slave has the log up to `end`, so that what it tells counts all timers of the master.
 
+        `begin` is what it had when it was asked.
+
         Returns:
-            False if it has not after two seconds, and is copying: the master asks again. True if nothing arrives.
+            False if it has not by the deadline, and is copying: the master asks again. True if nothing arrives.
         """
         store, loop = self._context.store, self._context.loop
-        begin, deadline = store.dispatched_offset, loop.time() + _COPIES_S
         while store.dispatched_offset < end:
             if loop.time() >= deadline:
                 return store.dispatched_offset == begin

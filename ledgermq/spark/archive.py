@@ -360,7 +360,7 @@ class _Tally:
 
 
 def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bool) -> Manifest:
-    """Write the Parquet file; return its manifest, whose SHA-256 is of the bytes that were put into the file."""
+    """Write the Parquet file; return its manifest, whose SHA-256 is of the segment's bytes as they were read."""
     target, tally = parquet_path(directory, file.start), _Tally()
     temporary = target.with_name(f"_{target.name}.tmp")
     with (
@@ -422,11 +422,14 @@ def _batches(kind: str, file: LogFile, tally: _Tally, *, keep_damage: bool) -> I
         if found.faults and not keep_damage:
             row, detail = next(iter(found.faults.items()))
             raise DamagedLogError(file.path, found.base + int(found.starts[row]), f"{detail}; not archived")
+        end = int(found.ends[-1])
+        if 2 * end < len(found.data):  # damage follows: do not keep a whole block in memory for some records
+            found.data = found.data[:end].copy()
         first = found.base + int(found.starts[0]) - before
         yield from _gap(file, position, first, tally)
-        tally.take(found.data[int(found.starts[0]) - before : int(found.ends[-1])])
+        tally.take(found.data[int(found.starts[0]) - before : end])
         yield _block_batch(found, before)
-        position = found.base + int(found.ends[-1])
+        position = found.base + end
     yield from _gap(file, position, file.start + file.length, tally)
 
 

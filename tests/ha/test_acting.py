@@ -314,8 +314,8 @@ async def test_rocketmqs_master_asks_again_while_a_slave_copies_and_is_not_kept_
 
     has_copied, store = ActingSubsystem._has_copied, street[SLAVE].parts.context.store
 
-    async def copy_meanwhile(acting: ActingSubsystem, end: int) -> bool:
-        answer = asyncio.ensure_future(has_copied(acting, end))
+    async def copy_meanwhile(acting: ActingSubsystem, *asked: Any) -> bool:
+        answer = asyncio.ensure_future(has_copied(acting, *asked))
         await asyncio.sleep(0)
         before = store.dispatched_offset
         await street.send(b"0")

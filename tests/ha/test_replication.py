@@ -629,3 +629,19 @@ async def test_frames_that_end_inside_records_confirm_whole_records_everywhere(
         ends |= {file.start_offset for file in first.log.local.queue.files}
         for listener in seen:
             assert listener.offsets and set(listener.offsets) <= ends
+
+
+async def test_a_master_that_stops_tells_its_slaves_what_it_has_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ha.master._TELL_S", 3600.0)
+    async with contextlib.AsyncExitStack() as first_alone:
+        first = await first_alone.enter_async_context(master(tmp_path, SYNC))
+        async with slave(tmp_path, port(first)) as second:
+            await in_sync(first)
+            first.put(10)
+            await answered(first, 1)
+            end = first.log.confirm_offset
+            assert end == first.log.max_offset
+            await first_alone.aclose()
+            await eventually(lambda: second.log.confirm_offset == end)

@@ -61,7 +61,8 @@ class CommittedLog:
         counted_until_us: until when the work of each turn of a broker's loop is counted, since much may be asked of it.
         deleted_to: physical offset below which some member has deleted its log.
         removed_groups: those of which an administrator was told so, and which have taken nothing since.
-        commits: bodies of messages whose transaction a program has committed.
+        transactions: topics and bodies of messages that programs have sent by transactions.
+        commits: those of them whose transaction a program has committed.
     """
 
     def __init__(self) -> None:
@@ -76,6 +77,7 @@ class CommittedLog:
         self._moved: dict[str, dict[str, int]] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         self.removed_groups: set[str] = set()
+        self.transactions: set[tuple[str, bytes]] = set()
         self.commits: set[bytes] = set()
         self._halves: dict[tuple[str, bytes], list[int]] = {}
         self.counted_until_us = 0
@@ -163,15 +165,19 @@ class CommittedLog:
         halves = self._halves.get((topic, body), ())
         return self.copies(topic, body) == 0 and any(at >= self.deleted_to for at in halves)
 
+    def has_half(self, topic: str, body: bytes) -> bool:
+        """Whether a half message is committed."""
+        return (topic, body) in self._halves
+
     def _check_transaction(self, topic: str, body: bytes) -> None:
         halves, copies = len(self._halves.get((topic, body), ())), self._copies[topic, body]
-        if not halves:
+        if (topic, body) not in self.transactions:  # a retry is another message
             return
         if body not in self.commits:
             raise SafetyViolation("R32", f"{body!r} is there, and its transaction is not committed")
         self._allowed[topic, body] = None
-        if halves == 1 < copies:  # copies of one that a retry stored twice are taken for one another
-            raise SafetyViolation("R32", f"{body!r} is there {copies} times, and its half message once")
+        if halves < 2 and copies > halves:  # copies of one that a retry stored twice are taken for one another
+            raise SafetyViolation("R32", f"{body!r} is there {copies} times, and its half message {halves} times")
 
     def _fault_of_copies(self, topic: str, body: bytes) -> str | None:
         stored, allowed = self._copies[topic, body], self._allowed.get((topic, body), 1)

@@ -45,6 +45,7 @@ class TransactionBook:
     def begin(self, body: bytes, owner: str) -> None:
         """A program begins a transaction."""
         self._running[body] = owner
+        self._accounts.transactions.add((TOPIC, body))
 
     def end(self, body: bytes, decision: Decision) -> None:
         """Its program, or one that was asked, has decided; UNKNOWN: a check is to decide."""
@@ -133,6 +134,8 @@ class Transactor(Program):
         transaction = self._producer.transaction(TOPIC, body)
         try:
             async with transaction:
+                if not self._accounts.has_half(TOPIC, body):
+                    raise SafetyViolation("R23", f"{self.name} was told that {body!r} is stored, and it is not there")
                 await asyncio.sleep(_LONGEST_S * self._dice.random() * (1 if self._dice.random() < _SLOW else 0.01))
                 self._book.end(body, decision)
                 if decision is Decision.UNKNOWN:
