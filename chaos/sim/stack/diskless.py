@@ -22,6 +22,7 @@ class Diskless:
         self.name = name
         self.is_gone = False
         self._cluster = cluster
+        self._network = sockets
         self._backlog: list[Callable[[], None]] | None = None
         clock = cluster.clock
         self.loop = SimLoop(
@@ -52,6 +53,13 @@ class Diskless:
         backlog, self._backlog = self._backlog or [], None
         for event in backlog:
             event()
+
+    def kill(self) -> None:
+        """SIGKILL: it runs no more, and the system closes its connections."""
+        self.is_gone = True
+        self._network.ended(self)
+        with self.loop.running():  # for what cleans up as it ends
+            self.loop.stop()
 
     def _at_once(self, _executor: Any, work: Callable[[], Any]) -> "asyncio.Future[Any]":
         done = self.loop.create_future()

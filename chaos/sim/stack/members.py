@@ -228,11 +228,8 @@ class Members:
         """SIGKILL."""
         member = self._alive.pop(name, None)
         if member is not None:
-            member.is_gone = True
-            self._sockets.ended(member)
             self.account.ended(name)
-            with member.loop.running():  # for what cleans up as it ends
-                member.loop.stop()
+            member.kill()
 
     def heal(self) -> None:
         """At least one reads on, and none is struck any more."""

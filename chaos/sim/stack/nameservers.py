@@ -95,9 +95,7 @@ class SimNameservers:
         server = self[number]
         if server is not None:
             del self._sockets.nameservers[server.name]
-            server.is_gone = True
-            self._sockets.ended(server)
-            server.loop.stop()
+            server.kill()
 
     def kill_some(self) -> None:
         """Each with one chance in two."""

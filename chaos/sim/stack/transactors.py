@@ -204,12 +204,8 @@ class Transactors:
             self._strike_later()
 
     def _kill(self, name: str) -> None:
-        program = self._alive.pop(name)
-        program.is_gone = True
-        self._sockets.ended(program)
         self.account.program_ended(name)
-        with program.loop.running():  # for what cleans up as it ends
-            program.loop.stop()
+        self._alive.pop(name).kill()
 
     def heal(self) -> None:
         """None is struck any more."""
