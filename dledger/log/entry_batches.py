@@ -80,12 +80,9 @@ class EntryBatches(RecordSource):
         Raises:
             CorruptRecordError: it is damaged.
         """
-        position, header = file.start_offset + at, read_header(file.view, at)
-        fault = header_fault(header, position, file.size_bytes - at)
-        if fault is None:
-            with _unreadable_is_corrupt(position):
-                file.ensure_readable(at, at + header.size)
-            fault = body_fault(file.view, at, header, records=True)
+        position = file.start_offset + at
+        with _unreadable_is_corrupt(position):
+            fault = _fault(file, at)
         if fault is not None:
             raise CorruptRecordError(position, fault)
 
@@ -115,18 +112,25 @@ def _goes_on_at(file: MappedFile, chain: Chain, window_end: int, limit: int) -> 
     return None
 
 
+def _fault(file: MappedFile, at: int) -> str | None:
+    """Return what is wrong with the header or body of the entry at `at`, if anything."""
+    header = read_header(file.view, at)
+    fault = header_fault(header, file.start_offset + at, file.size_bytes - at)
+    if fault is None:
+        file.ensure_readable(at, at + header.size)
+        fault = body_fault(file.view, at, header, records=True)
+    return fault
+
+
 def _sound(file: MappedFile, batch: RecordBatch) -> int:
-    """Return how many of the first entries pass their CRCs."""
+    """Return how many of the first entries are sound. Those that differ from the usual are looked at one by one."""
     view, at = file.view, batch.starts - HEADER_SIZE
     headers = structs_at(np.frombuffer(view, np.uint8), at, ENTRY)
     fits = (headers["position"] == at + file.start_offset) & (headers["body"] == batch.ends - batch.starts)
     fits &= (headers["channel"] == 0) & (headers["chain"] == 0)
     found = [crc32(view[start:end]) for start, end in zip(batch.starts.tolist(), batch.ends.tolist(), strict=True)]
     for row in np.flatnonzero(~fits | (headers["crc"] != found)).tolist():
-        start = int(at[row])
-        header, left = read_header(view, start), file.size_bytes - start
-        fault = header_fault(header, file.start_offset + start, left)
-        if (fault or body_fault(view, start, header, records=True)) is not None:
+        if _fault(file, int(at[row])) is not None:
             return int(row)
     return len(batch.starts)
 
