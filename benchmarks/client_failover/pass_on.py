@@ -7,9 +7,10 @@ The follower's own code with everything but sockets: frames of 64 sends at a tim
 are answered, the answers go back to the client. Each round is 40,000 sends of 1 KiB; the median is printed.
 
 With `--round-trips`: how much longer does a send through a follower take than one to the leader, on a cluster of three
-processes? They are sent one at a time and in turns, with a request that a broker answers at once, whose time is one
-round trip. Medians of 1,000 of each are printed. Then 64 at a time are sent to the leader and through the follower in
-turns: the processor time of a send at the follower, and at all three, and how much more it is through the follower.
+processes? They are sent one at a time and in turns, with a request of 1 KiB that a broker answers at once, whose time
+is one round trip. Medians of 1,000 of each are printed. Then 64 at a time are sent to the leader and through the
+follower in turns: the processor time of a send at the follower, and at all three, and how much more it is through the
+follower.
 """
 
 import argparse
@@ -192,7 +193,7 @@ async def print_round_trips(namesrv: str, nodes: list[dict[str, Any]]) -> None:
     asked: dict[str, tuple[str, Command]] = {
         "to the leader": (leader["address"], a_send()),
         "through a follower": (follower["address"], a_send()),
-        "one round trip": (leader["address"], Command(RequestCode.GET_MAX_OFFSET, ext=place)),
+        "one round trip": (leader["address"], Command(RequestCode.GET_MAX_OFFSET, ext=place, body=b"x" * 1024)),
     }
     took: dict[str, list[float]] = {name: [] for name in asked}
     for _ in range(1000):

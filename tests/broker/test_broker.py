@@ -121,8 +121,8 @@ async def test_both_ports_together_leave_descriptors_for_files(tmp_path: Path, m
     await broker.start()
     try:
         dialled = [await asyncio.open_connection("127.0.0.1", where) for where in (port, port - 2) for _ in range(8)]
-        await asyncio.sleep(0.2)
-        assert [reader.at_eof() for reader, _ in dialled] == [*[False] * 4, *[True] * 4] * 2
+        expected = [*[False] * 4, *[True] * 4] * 2
+        await eventually(lambda: [reader.at_eof() for reader, _ in dialled] == expected)
         for _, writer in dialled:
             writer.close()
     finally:

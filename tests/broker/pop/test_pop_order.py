@@ -60,7 +60,7 @@ async def test_an_orderly_look_is_told_at_its_end_of_what_the_same_attempt_took(
     await make_group(client)
     await send(client, b"m")
     await pop(client, order="true", attemptId="other", invisibleTime=300)
-    looks = pop_fields(order="true", attemptId="A", pollTime=900)
+    looks = pop_fields(order="true", attemptId="A", pollTime=1500)
     asked = client.start(CODE.NOTIFICATION, looks | {"bornTime": str(time.time_ns() // 1_000_000)})
     await asyncio.sleep(0.4)
     taken = await client.ask(CODE.POP_MESSAGE, pop_fields(order="true", attemptId="A"))
