@@ -6,7 +6,19 @@ from pathlib import Path
 
 from chaos.drills.catalogue import CATALOGUE
 from chaos.drills.workloads import STEADY, WORKLOADS, drawn
-from cli.drill import FABRICS, MODES, RATE, add_traffic_options, attached, pace, positive, run_order, where
+from cli.drill import (
+    COMPOSE,
+    FABRICS,
+    MODES,
+    RATE,
+    add_quiet_option,
+    add_traffic_options,
+    attached,
+    pace,
+    positive,
+    run_order,
+    where,
+)
 from ledgermq.history import HistoryError, Operation, parse_operation
 from node.errors import UsageError
 
@@ -38,6 +50,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     suite.add_argument("--drills", default=",".join(CATALOGUE), metavar="DRILL,...", help="(all)")
     suite.add_argument("--rounds", type=_count, default=1, metavar="N", help="of each (%(default)s)")
     suite.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
+    add_quiet_option(suite)
+    suite.add_argument("--jobs", type=_count, default=1, metavar="N", help="drills side by side (%(default)s)")
     suite.add_argument(
         "--out", type=Path, default=Path("drills"), metavar="DIR", help="for figures and reports (%(default)s)"
     )
@@ -160,7 +174,10 @@ def _suite(arguments: argparse.Namespace) -> int:
     from cli.suite import Suite, pairs_of, run
 
     pairs = pairs_of(arguments.drills.split(","), arguments.modes.split(","), arguments.fabric)
-    return run(Suite(pairs, arguments.rounds, arguments.rate, arguments.out, arguments.fabric))
+    if arguments.fabric == COMPOSE and arguments.jobs > 1:
+        raise UsageError("--jobs is not for --fabric compose: its containers have the ports of docker-compose.yml")
+    rounds, rate, quiet_s, jobs = arguments.rounds, arguments.rate, arguments.quiet, arguments.jobs
+    return run(Suite(pairs, rounds, rate, quiet_s, arguments.out, arguments.fabric, jobs))
 
 
 def _simulate(arguments: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ _STOP_LIMIT_S = 60.0
 _NODES_END_S = 0.2  # the kernel ends them with the process that started them
 MODES = [mode.value for mode in ClusterMode]
 _DEFAULT_MODE = ClusterMode.RAFT.value
-FABRICS = [_PROCESSES, _NAMESPACES, _COMPOSE] = ["processes", "namespaces", "compose"]
+FABRICS = [_PROCESSES, _NAMESPACES, COMPOSE] = ["processes", "namespaces", "compose"]
 _COMPOSE_LIMIT_S = 900.0  # images may have to be built
 _QUIET_S = 2.0
 
@@ -93,18 +93,23 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
         help="whose producer and consumer: ours (default), or RocketMQ's, for workload steady (a JDK and its jars)",
     )
     parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help="messages a second (%(default)g)")
+    add_quiet_option(parser)
+    parser.add_argument("--watch", action="store_true", help="show the run on the whole terminal")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a report for people to this file")
+    parser.add_argument(
+        "--history", type=Path, metavar="FILE", help="append every operation to this file, as JSON Lines"
+    )
+
+
+def add_quiet_option(parser: argparse.ArgumentParser) -> None:
+    """Add the length of the traffic around faults."""
     parser.add_argument(
         "--quiet",
         type=positive,
         default=_QUIET_S,
         metavar="S",
         help="seconds of steady traffic before and after each fault (%(default)g)",
-    )
-    parser.add_argument("--watch", action="store_true", help="show the run on the whole terminal")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
-    parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a report for people to this file")
-    parser.add_argument(
-        "--history", type=Path, metavar="FILE", help="append every operation to this file, as JSON Lines"
     )
 
 
@@ -134,7 +139,7 @@ def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | 
             raise UsageError(f"--client java and --workload {arguments.workload}: it does {STEADY.name} only")
     if arguments.attach is None:
         arguments.mode, arguments.fabric = arguments.mode or _DEFAULT_MODE, arguments.fabric or _PROCESSES
-        if arguments.conf and arguments.fabric == _COMPOSE:
+        if arguments.conf and arguments.fabric == COMPOSE:
             raise UsageError("--conf and --fabric compose: containers have the settings of conf/compose")
         return None
     from cli.described import attach
@@ -187,7 +192,7 @@ def run_order(
 
     with _writable(path for path in (arguments.json, arguments.report, arguments.history) if path is not None):
         try:
-            is_composed = arguments.fabric == _COMPOSE
+            is_composed = arguments.fabric == COMPOSE
             new = _New(arguments.mode, None if is_composed else _equipment(drills, order.workload, arguments))
             with contextlib.closing(_display(order, is_watched=arguments.watch)) as display:
                 result = _run_watched(order, new, fabric, display)

@@ -1,29 +1,34 @@
 """`ledgermq chaos suite`: the drills of the catalogue in the modes that allow them, and one table of what each cost.
 
-Each round is `ledgermq drill NAME --mode MODE` on a cluster of its own. Where nobody takes over (modes sync, async and
-standalone), the time without acknowledgements has the seconds after which a killed master is started again.
+Each round is `ledgermq drill NAME --mode MODE` on a cluster of its own; as many as the user says run side by side.
+Where nobody takes over (modes sync, async and standalone), the time without acknowledgements has the seconds after
+which a killed master is started again.
 """
 
+import asyncio
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from chaos.compose import undisturbed
 from chaos.drills.catalogue import CATALOGUE
 from chaos.drills.verdict import Verdict
+from cli.fabric import interrupt_on_sigterm
 from node.errors import UsageError
 
 _COLUMNS = (
     "drill", "mode", "rounds", "passed", "failed", "acknowledged", "lost", "stored twice", "RTO producers",
     "RTO consumers",
 )  # fmt: skip
-_ROUND_LIMIT_S = 900
+_ROUND_LIMIT_S = 900.0
+_END_LIMIT_S = 150.0  # a drill ends itself before, whatever hangs
 
 Figures = Mapping[str, Any]
 Round = tuple[str, str]
@@ -32,13 +37,18 @@ Round = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Runs each of `pairs` `rounds` times, in turns, on clusters of one fabric; reports and figures go to `out`."""
+    """Runs each of `pairs` `rounds` times, `jobs` drills at once, on clusters of one fabric.
+
+    Reports and figures go to `out`; `quiet_s` are the seconds of steady traffic before and after each fault.
+    """
 
     pairs: Sequence[Round]
     rounds: int
     rate: float
+    quiet_s: float
     out: Path
     fabric: str
+    jobs: int
 
 
 def pairs_of(drills: Sequence[str], modes: Sequence[str], fabric: str = "processes") -> list[Round]:
@@ -63,10 +73,7 @@ def run(suite: Suite) -> int:
         OSError: the folder for reports cannot be made.
     """
     suite.out.mkdir(parents=True, exist_ok=True)
-    results: dict[Round, list[Figures | None]] = {pair: [] for pair in suite.pairs}
-    for number in range(suite.rounds):
-        for pair, found in results.items():
-            found.append(_drill(suite, pair, suite.out / "-".join((*pair, str(number + 1)))))
+    results = asyncio.run(_run_all(suite))
     print(table(results))
     verdicts = [figures["verdict"] if figures else "unknown" for found in results.values() for figures in found]
     worst = next((one for one in (Verdict.FAIL, Verdict.UNKNOWN) if one.name.lower() in verdicts), Verdict.PASS)
@@ -90,32 +97,88 @@ def _times(values: Sequence[float]) -> str:
     return f"{statistics.median(values):,.0f}, at most {max(values):,.0f}" if values else ""
 
 
-def _drill(suite: Suite, pair: Round, path: Path) -> Figures | None:
+async def _run_all(suite: Suite) -> dict[Round, list[Figures | None]]:
+    """Run all rounds. After Ctrl-C or SIGTERM the drills that run are ended in order, and further signals ignored."""
+    interrupt_on_sigterm()
+    results: dict[Round, list[Figures | None]] = {pair: [] for pair in suite.pairs}
+    total = suite.rounds * len(suite.pairs)
+    turns = asyncio.Semaphore(suite.jobs)
+
+    async def run_one(pair: Round, number: int) -> None:
+        async with turns:
+            began_s = time.monotonic()
+            figures = await _drill(suite, pair, suite.out / "-".join((*pair, str(number))))
+        results[pair].append(figures)
+        verdict = figures["verdict"] if figures else "no figures"
+        name, mode = pair
+        took_s = time.monotonic() - began_s
+        count = sum(map(len, results.values()))
+        print(f"{count:3} of {total}  {name}, mode {mode}: {verdict}, {took_s:.0f} s", file=sys.stderr, flush=True)
+
+    numbers = range(1, suite.rounds + 1)
+    rounds = [asyncio.ensure_future(run_one(pair, number)) for number in numbers for pair in suite.pairs]
+    try:
+        await asyncio.wait(rounds)
+    finally:
+        with undisturbed():
+            for one in rounds:
+                one.cancel()
+            await asyncio.wait(rounds)
+    for one in rounds:
+        one.result()
+    return results
+
+
+async def _drill(suite: Suite, pair: Round, path: Path) -> Figures | None:
     """Run one round; print the drill's output unless it passed. None: it gave no figures."""
     name, mode = pair
     json_path = path.with_suffix(".json")
     json_path.unlink(missing_ok=True)
     words = [sys.executable, "-P", "-m", "ledgermq_server", "drill", name, "--mode", mode, "--fabric", suite.fabric]
-    words += ["--rate", f"{suite.rate:g}", "--json", str(json_path), "--report", str(path.with_suffix(".html"))]
-    print(f"{name}, mode {mode}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="ledgermq-suite-") as scratch:  # a killed drill's folder goes with it
-        try:
-            done = subprocess.run(
-                words,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=_ROUND_LIMIT_S,
-                env=os.environ | {"TMPDIR": scratch},
-            )
-        except subprocess.TimeoutExpired as late:
-            print(f"{name}, mode {mode}: not ended within {_ROUND_LIMIT_S} s\n{(late.output or b'').decode()}")
-            return None
+    words += ["--rate", f"{suite.rate:g}", "--quiet", f"{suite.quiet_s:g}"]
+    words += ["--json", str(json_path), "--report", str(path.with_suffix(".html"))]
+    with (
+        tempfile.TemporaryDirectory(prefix="ledgermq-suite-") as scratch,  # a killed drill's folder goes with it
+        tempfile.TemporaryFile() as output,
+    ):
+        code = await _ended(words, output, os.environ | {"TMPDIR": scratch})
+        output.seek(0)
+        told = output.read().decode(errors="replace")
+    if code is None:
+        print(f"{name}, mode {mode}: not ended within {_ROUND_LIMIT_S:g} s\n{told}", flush=True)
+        return None
     text = json_path.read_text() if json_path.exists() else ""
     if not text:
-        print(f"{name}, mode {mode}: ended with {done.returncode} and gave no figures\n{done.stdout}")
+        print(f"{name}, mode {mode}: ended with {code} and gave no figures\n{told}", flush=True)
         return None
     figures: Figures = json.loads(text)
     if figures["verdict"] != "pass":
-        print(done.stdout)
+        print(told, flush=True)
     return figures
+
+
+async def _ended(words: Sequence[str], output: IO[bytes], environment: Mapping[str, str]) -> int | None:
+    """Return the exit code of a drill. If it takes too long (None) or this is cancelled, it is ended first, in order.
+
+    It has a session of its own, so that a Ctrl-C in the terminal reaches it only once, by us.
+    """
+    drill = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=output,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        return await asyncio.wait_for(drill.wait(), _ROUND_LIMIT_S)
+    except TimeoutError:
+        return None
+    finally:
+        if drill.returncode is None:
+            drill.terminate()  # as Ctrl-C: it undoes its fault and removes its cluster
+            try:
+                await asyncio.wait_for(drill.wait(), _END_LIMIT_S)
+            except TimeoutError:
+                drill.kill()  # what it started ends with it
+                await drill.wait()

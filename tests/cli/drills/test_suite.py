@@ -1,6 +1,9 @@
 """`ledgermq chaos suite`: which drills it runs, its table, and a drill that fails or hangs."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,10 @@ from cli import suite
 from cli.main import main
 from node.errors import UsageError
 from tests.chaos.example_run import run_of
+from tests.cluster.processes import wait_until
+from tests.limits import WAIT_S
+
+_MAIN = "import sys; sys.executable = sys.argv[1]; from cli.main import main; sys.exit(main(sys.argv[2:]))"
 
 
 def test_the_table_sums_rounds_and_shows_median_and_longest_times() -> None:
@@ -54,6 +61,56 @@ def test_a_drill_that_fails_or_hangs_is_told_and_the_exit_code_is_the_worst(
         program.chmod(0o755)
         assert main(words) == code
         assert told in capsys.readouterr().out
+
+
+def _told_by_a_suite(tmp_path: Path, script: str, *words: str) -> "subprocess.Popen[str]":
+    """Start a suite whose drills run a script, in a folder of its own."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")
+    program.chmod(0o755)
+    words = ("chaos", "suite", "--drills", "kill-leader,pause-leader", "--modes", "sync,async", *words)
+    return subprocess.Popen(
+        [sys.executable, "-c", _MAIN, str(program), *words, "--out", str(tmp_path / "out")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_so_many_drills_run_side_by_side_and_not_more(tmp_path: Path) -> None:
+    figures = {"verdict": "pass", "acked": 5, "lost": 0, "stored_twice": 0, "rto_ms": 1.0, "consumer_rto_ms": 1.0}
+    # each drill waits until two have begun, and tells how many run
+    script = (
+        "mkdir run-$$; until [ -e both ]; do [ $(ls -d run-* | wc -l) -lt 2 ] || touch both; done;"
+        f" ls -d run-* | wc -l >>counts; rmdir run-$$; {_writes(figures)}"
+    )
+    with _told_by_a_suite(tmp_path, script, "--jobs", "2") as run:
+        told, _ = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 0, told
+    assert "  4 of 4  " in told and "mode async: pass" in told
+    assert told.count("| 1 | 1 | 0 | 5 |") == 4
+    assert set((tmp_path / "counts").read_text().split()) <= {"1", "2"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_drills_that_run_in_order_and_begins_no_other(tmp_path: Path, number: int) -> None:
+    script = "trap 'echo undone >>ends; exit 130' TERM; echo begun >>begun; while :; do sleep 0.05; done"
+    with _told_by_a_suite(tmp_path, script, "--jobs", "2") as run:
+        wait_until(lambda: len(_lines(tmp_path / "begun")) == 2, "two drills have begun")
+        os.killpg(run.pid, number)
+        told, _ = run.communicate(timeout=WAIT_S)
+    assert (run.returncode, "Traceback" in told) == (130, False), told
+    assert (_lines(tmp_path / "ends"), len(_lines(tmp_path / "begun"))) == (["undone"] * 2, 2)
+
+
+def test_containers_are_not_started_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chaos", "suite", "--fabric", "compose", "--jobs", "2"]) == 2
+    assert "--jobs is not for --fabric compose" in capsys.readouterr().err
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
 
 
 def _writes(figures: dict[str, object]) -> str:
