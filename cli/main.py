@@ -4,6 +4,7 @@ Only the command that is asked for is imported, and its modules when it runs: ea
 """
 
 import argparse
+import difflib
 import errno
 import sys
 from collections.abc import Sequence
@@ -67,6 +68,23 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the nearest of its options for one that it does not know; so do those of its commands."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse what this parser knows, and leave to those of its commands what follows them."""
+        known = [option for option in self._option_string_actions if option.startswith("--")]
+        for word in sys.argv[1:] if args is None else args:
+            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+                break
+            name = word.partition("=")[0]
+            if word.startswith("--") and " " not in word and not any(option.startswith(name) for option in known):
+                near = difflib.get_close_matches(name, known, 1, 0.5)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+                self.error(f"unknown option {name}; {hint}")
+        return super().parse_known_args(args, namespace)
+
+
 class _PrintVersion(argparse.Action):
     """Prints the version and exits; looked up only then, since each node's start would pay for it."""
 
@@ -82,7 +100,7 @@ class _PrintVersion(argparse.Action):
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of this command, or of all commands when there is none of that name."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="ledgermq",
         description="A replicated message log that speaks RocketMQ's protocol.",
         epilog=_EXAMPLES,
