@@ -20,6 +20,8 @@ from node.errors import CommandError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+    from ledgermq.spark.log_files import StoreDirectory
+
 _SHOWN_MAX = 20
 _PATTERN = frozenset("*?[{")
 _PROGRESS_S = 2.0
@@ -121,12 +123,11 @@ def _add_archive_words(words: "_SubParsersAction[argparse.ArgumentParser]") -> N
     verify.set_defaults(run=_verify)
 
 
-def _check_stores(*paths: str) -> None:
+def _check_stores(*paths: str) -> "list[StoreDirectory]":
     """Raise NotAStoreError unless each is a store directory."""
     from ledgermq.spark.log_files import open_store
 
-    for path in paths:
-        open_store(path)
+    return [open_store(path) for path in paths]
 
 
 def _check_present(*paths: str) -> None:
@@ -172,7 +173,10 @@ def _refuse(is_wrong: bool, text: str) -> None:
 
 def _audit(arguments: argparse.Namespace) -> int:
     def check() -> None:
+        from ledgermq.spark.audit import copies_needed
+
         _check_stores(*arguments.stores)
+        copies_needed(arguments.stores, arguments.copies)
         _check_read_by_spark(*arguments.history)
         _check_files(arguments.json)
 
@@ -202,7 +206,9 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _count(arguments: argparse.Namespace) -> int:
     def check() -> None:
-        _check_stores(*arguments.stores)
+        from ledgermq.spark.store_source import refuse_replicas
+
+        refuse_replicas(_check_stores(*arguments.stores))
 
     def job(spark: Any) -> int:
         from pyspark.sql import functions
@@ -464,7 +470,7 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
         check()
     except PipelineError as error:
         raise PipelineCommandError(str(error), error.exit_code) from None
-    from py4j.protocol import Py4JError, Py4JJavaError
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     began = time.monotonic()
@@ -478,9 +484,9 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
         raise PipelineCommandError(str(error), error.exit_code) from None
     except PySparkException as error:
         raise PipelineCommandError(*_own_error(str(error))) from None
-    except Py4JJavaError:
-        raise  # the JVM lives, and has answered with an error that is none of Spark's
     except (Py4JError, ConnectionError):
+        if _answers(spark):
+            raise
         raise PipelineCommandError(
             "Spark's JVM has ended; the system may have killed it for lack of memory", 2
         ) from None
@@ -489,6 +495,16 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
             spark.stop()
     print(f"done in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return code
+
+
+def _answers(spark: Any) -> bool:
+    """Return whether the JVM does."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return bool(spark.sparkContext._jvm.System.currentTimeMillis())
+    except (Py4JError, ConnectionError):
+        return False
 
 
 def _own_error(text: str) -> tuple[str, int]:

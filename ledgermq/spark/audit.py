@@ -26,6 +26,7 @@ from pyspark.sql import functions as fn
 
 from ledgermq.history import FIELDS_SQL, Outcome
 from ledgermq.spark.errors import OptionError
+from ledgermq.spark.log_files import local_path
 from ledgermq.spark.store_source import DIGEST_OFFSETS
 
 KINDS: Final = ("lost", "duplicated", "reordered", "divergent", "phantom", "misplaced", "hole")
@@ -75,14 +76,9 @@ def audit(
         copies: logs that must hold an acknowledged message; None: the majority of `stores`.
 
     Raises:
-        OptionError: no store, too many, a store twice, or more copies than stores.
+        OptionError: no store, too many, a store twice, a URI, or more copies than stores.
     """
-    stores = list(stores)
-    if not stores or len(set(stores)) != len(stores) or len(stores) > _REPLICAS_MAX:
-        raise OptionError(f"{len(stores)} stores: give 1 to {_REPLICAS_MAX}, each once")
-    copies = len(stores) // 2 + 1 if copies is None else copies
-    if not 1 <= copies <= len(stores):
-        raise OptionError(f"{copies} copies of {len(stores)} stores")
+    stores, copies = list(stores), copies_needed(stores, copies)
     told = _history(spark, history) if history else None
     if told is not None and not topics:
         topics = [row.topic for row in told.select("topic").distinct().collect()]
@@ -106,6 +102,24 @@ def audit(
     }
     acknowledged = 0 if told is None else told.where(fn.col("outcome") == Outcome.OK.value).count()
     return Audit(findings, counts, {store: sizes.get(str(n), 0) for n, store in enumerate(stores)}, acknowledged)
+
+
+def copies_needed(stores: Sequence[str], copies: int | None) -> int:
+    """Return how many logs must hold an acknowledged message.
+
+    Raises:
+        OptionError: see `audit`.
+    """
+    if not 1 <= len(stores) <= _REPLICAS_MAX:
+        raise OptionError(f"{len(stores)} stores: give 1 to {_REPLICAS_MAX}")
+    folders = [local_path(store).resolve() for store in stores]
+    for store, folder in zip(stores, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise OptionError(f"{store} is given twice: each store is a replica of its own")
+    copies = len(stores) // 2 + 1 if copies is None else copies
+    if not 1 <= copies <= len(stores):
+        raise OptionError(f"{copies} copies of {len(stores)} stores")
+    return copies
 
 
 def _history(spark: SparkSession, paths: Sequence[str]) -> DataFrame:

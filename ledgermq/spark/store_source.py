@@ -159,7 +159,7 @@ class StoreReader(DataSourceReader):
         """
         stores = [open_store(path) for path in self._directories]
         if not self._allow_replicas:
-            _refuse_replicas(stores)
+            refuse_replicas(stores)
         parts: list[StorePart] = []
         for store, broker in zip(stores, self._brokers, strict=True):
             if self._mode == "index":
@@ -281,7 +281,7 @@ def _brokers(options: Options, count: int) -> list[str | None]:
     return list(names) if names else [None] * count
 
 
-def _refuse_replicas(stores: Sequence[StoreDirectory]) -> None:
+def refuse_replicas(stores: Sequence[StoreDirectory]) -> None:
     """Refuse directories that hold the same bytes at the same place of their logs.
 
     Raises:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from cli.main import main
 from ledgermq.history import Outcome, Send
-from ledgermq.spark import session
+from ledgermq.spark import archive, session
 from tests.spark.conftest import RunningBroker
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import numbers, outgoing, reader, rows_of
@@ -67,6 +68,10 @@ def test_a_jvm_that_is_killed_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 LATE = "Python worker failed to connect back"
+TWICE = (
+    "{0}/store and {0}/store hold copies of one log: each message would be read twice."
+    " Read one of them, or set allowReplicas=true"
+)
 NO_STORE = "{0}/empty is not a store: it has neither commitlog nor dledger-*/data"
 
 
@@ -76,6 +81,9 @@ NO_STORE = "{0}/empty is not a store: it has neither commitlog nor dledger-*/dat
         ("audit {0}/empty", NO_STORE),
         ("audit {0}/store --history {0}/none", "{0}/none does not exist"),
         ("audit {0}/store --json {0}/none/a.json", "{0}/none is not a directory"),
+        ("audit {0}/store {0}/empty/../store", "{0}/store is given twice: each store is a replica of its own"),
+        ("audit {0}/store --copies 2", "2 copies of 1 stores"),
+        ("count {0}/store {0}/store", TWICE),
         ("count {0}/empty", NO_STORE),
         ("stats {0}/empty", NO_STORE),
         ("stats {0}/store --csv {0}", "{0} is a directory"),
@@ -105,6 +113,55 @@ def test_a_wrong_path_is_told_in_one_line_before_spark_starts(
     monkeypatch.setattr(session, "make_session", lambda _: pytest.fail("Spark was started"))
     assert main(["pipeline", *words.format(tmp_path).split()]) == 2
     assert capsys.readouterr().err == f"error: {text.format(tmp_path)}\n"
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(("method", "outcome"), [("unheardOf", Py4JError), ("currentTimeMillis", 1)])
+def test_only_the_end_of_the_jvm_is_told_as_such(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    method: str,
+    outcome: Any,
+) -> None:
+    """Not a call that the JVM refuses, nor that nobody reads what is printed."""
+
+    def job(kept: Kept, *_: Any, **__: Any) -> None:
+        getattr(kept.sparkContext._jvm.System, method)()
+        raise BrokenPipeError
+
+    write_log(tmp_path / "store", [record(0)])
+    monkeypatch.setattr(session, "make_session", lambda _: Kept(spark))
+    monkeypatch.setattr(archive, "archive", job)
+    words = ["pipeline", "archive", str(tmp_path / "store"), str(tmp_path / "a")]
+    monkeypatch.setattr("cli.main.drop", lambda _: None)
+    if outcome == 1:
+        assert main(words) == 1
+    else:
+        with pytest.raises(outcome):
+            main(words)
+    assert "has ended" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("pipeline audit n0 --histroy h.jsonl", "unknown option --histroy; did you mean --history?"),
+        ("pipeline export F --namesrc=n:1 --topics T", "unknown option --namesrc; did you mean --namesrv?"),
+        ("pipeline archive S A --keep-damaged", "unknown option --keep-damaged; did you mean --keep-damage?"),
+        ("pipeline verify A --zzz", "unknown option --zzz; known are --help"),
+        ("cluster up --nodse 3", "unknown option --nodse; did you mean --nodes?"),
+        ("--versoin", "unknown option --versoin; did you mean --version?"),
+    ],
+)
+def test_an_option_that_is_misspelt_is_told_with_the_nearest_one(
+    words: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words.split())
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {text}\n")
 
 
 class Kept:
