@@ -198,8 +198,16 @@ def encoded_properties(record: memoryview) -> bytes:
     return record[start:].tobytes()
 
 
-def decode_record(buffer: bytes | memoryview, offset: int = 0, *, check_crc: bool = True) -> Record:
+def decode_record(
+    buffer: bytes | memoryview, offset: int = 0, *, check_crc: bool = True, topic_errors: str = "strict"
+) -> Record:
     """Return the record at `offset` of the buffer; bytes behind it are not read.
+
+    Args:
+        buffer: holds the record.
+        offset: where it begins.
+        check_crc: whether to compare the body with its CRC.
+        topic_errors: with `replace` bytes of the topic that are not UTF-8 become U+FFFD, as in Java.
 
     Raises:
         CorruptRecordError: there is no valid record (a blank is not one), or its topic is not UTF-8.
@@ -207,7 +215,7 @@ def decode_record(buffer: bytes | memoryview, offset: int = 0, *, check_crc: boo
     size = check_record(buffer, offset, len(buffer), check_crc=check_crc)
     if size == BLANK:
         raise CorruptRecordError(offset, "a filler, which ends a file")
-    return _decode_checked(bytes(buffer[offset : offset + size]), offset)
+    return _decode_checked(bytes(buffer[offset : offset + size]), offset, topic_errors)
 
 
 def decode_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> list[Record]:
@@ -225,7 +233,7 @@ def decode_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> lis
     return records
 
 
-def _decode_checked(raw: bytes, offset: int) -> Record:
+def _decode_checked(raw: bytes, offset: int, topic_errors: str) -> Record:
     (sys_flag,) = INT.unpack_from(raw, SYS_FLAG_AT)
     index = (sys_flag >> 4) & 3
     (
@@ -236,7 +244,7 @@ def _decode_checked(raw: bytes, offset: int) -> Record:
     topic_start = body_end + (2 if magic == MAGIC_V2 else 1)
     topic_end = topic_start + int.from_bytes(raw[body_end:topic_start], "big")
     try:
-        topic = raw[topic_start:topic_end].decode()
+        topic = raw[topic_start:topic_end].decode(errors=topic_errors)
     except UnicodeDecodeError as error:
         raise CorruptRecordError(offset, f"topic {raw[topic_start:topic_end]!r} is not UTF-8") from error
     return Record(

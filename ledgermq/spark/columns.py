@@ -7,6 +7,7 @@
 Records with IPv6 hosts or magic V2 are decoded one by one and put in their places.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from ledgermq.message.crc import crc32
 from ledgermq.message.frames import HEAD_SIZE, Bools, Bytes, Ints, Structs
-from ledgermq.message.record import Record, decode_record
+from ledgermq.message.record import Record, decode_record, dispatch_fields
 from ledgermq.spark.parts import Block
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -106,8 +107,7 @@ class Want:
             block.heads[name].astype(np.int64) for name in ("queue_id", "queue_offset", "stored")
         )
         for row in np.flatnonzero(~block.common).tolist():
-            record = decode_record(block.record(row), check_crc=False)
-            queue_ids[row], offsets[row], times[row] = record.queue_id, record.queue_offset, record.store_timestamp
+            _, queue_ids[row], _, offsets[row], _, times[row], *_ = dispatch_fields(block.record(row), 0)
         fits = np.ones(len(block.starts), np.bool_)
         if len(self._queues):
             fits &= np.isin(queue_ids, self._queues)
@@ -127,8 +127,7 @@ class Want:
         if len(wanted):
             found[common] = wanted[topics.indices.to_numpy()]
         for place in np.flatnonzero(~common).tolist():
-            record = decode_record(block.record(int(rows[place])), check_crc=False)
-            found[place] = record.topic.encode() in self._topics
+            found[place] = dispatch_fields(block.record(int(rows[place])), 0)[6] in self._topics
         return found
 
 
@@ -181,7 +180,8 @@ def _column(
 
 
 def _decoded_batch(block: Block, rows: Ints, names: Sequence[str], broker: str | None) -> pa.RecordBatch:
-    found = [(row, decode_record(block.record(row), check_crc=False)) for row in rows.tolist()]
+    decode = functools.partial(decode_record, check_crc=False, topic_errors="replace")
+    found = [(row, decode(block.record(row))) for row in rows.tolist()]
     fields: dict[str, Callable[[int, Record], Any]] = {
         "topic": lambda _, record: record.topic,
         "broker": lambda *_: broker,

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from ledgermq.durable_files import sync
 from ledgermq.index_files import index_hashes, name_after, prefix_hash, write_index_file
 from ledgermq.message.index_unit import FIRST_ENTRY, IndexLayout, index_keys
-from ledgermq.message.record import decode_record
+from ledgermq.message.record import dispatch_fields
 from ledgermq.spark.errors import DamagedLogError, PipelineError
 from ledgermq.spark.log_files import local_path, open_store
 from ledgermq.spark.parts import Block, Damage, LogPart, plan_parts, read_part
@@ -142,9 +142,7 @@ def keys_of(block: Block) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
             cut = tail + 1 + data[tail]
             topic, properties = data[tail + 1 : cut], data[cut + 2 : end]
         else:
-            record = decode_record(block.record(row), check_crc=False)
-            topic, properties, flag = record.topic.encode(), record.properties, record.sys_flag
-            times[row] = record.store_timestamp
+            _, _, flag, _, _, times[row], topic, properties = dispatch_fields(block.record(row), 0)
         for key in index_keys(flag, properties):
             prefixes.append(prefix_hash(topic))
             keys.append(key)

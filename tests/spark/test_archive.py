@@ -231,6 +231,23 @@ def test_damage_is_not_archived_unless_it_is_wanted(tmp_path: Path) -> None:
     assert (tmp_path / "out" / segment.name).read_bytes() == segment.read_bytes()
 
 
+def test_a_topic_that_is_not_utf_8_comes_back(tmp_path: Path) -> None:
+    placed = write_log(tmp_path / "store", MIXED)
+    (segment, *_) = segments(tmp_path / "store", raft=False)
+    (short, long) = (next(each for each in placed if len(each.topic) == size) for size in (1, 130))
+    for each in (short, long):
+        overwrite(segment, each.physical_offset + each.size - len(each.properties) - 3, b"\xff")
+    archive_all(tmp_path / "store", tmp_path / "a")
+    rows = pq.read_table(tmp_path / "a" / f"{0:020d}.parquet").to_pylist()
+    topics = {row["phys_offset"]: row["topic"] for row in rows}
+    assert [topics[each.physical_offset] for each in (short, long)] == ["\ufffd", "t" * 129 + "\ufffd"]
+    manifest = read_manifest(tmp_path / "a", 0)
+    assert manifest is not None
+    (tmp_path / "out").mkdir()
+    restore_segment(tmp_path / "a", tmp_path / "out", manifest)
+    assert (tmp_path / "out" / segment.name).read_bytes() == segment.read_bytes()
+
+
 def test_two_jobs_do_not_write_one_segment_at_once(tmp_path: Path) -> None:
     write_log(tmp_path / "store", MIXED)
     (tmp_path / "a").mkdir()
