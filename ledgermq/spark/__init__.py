@@ -3,6 +3,8 @@
 Needs Java 17 and `pip install 'ledgermq[spark]'`. See docs/pipeline.md.
 """
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,11 +14,17 @@ __all__ = ["register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the formats of this package known to a session: `ledgermq` and `ledgermq-store`."""
+    """Make the formats of this package known to a session: `ledgermq` and `ledgermq-store`.
+
+    Workers on this machine run the Python of this process, not that of PATH, unless `PYSPARK_PYTHON` names another.
+    """
     from ledgermq.spark.query_metrics import fetch_sums
     from ledgermq.spark.store_source import StoreSource
     from ledgermq.spark.topic_source import TopicSource
 
+    context = getattr(spark, "sparkContext", None)  # Spark Connect has none
+    if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
     spark.dataSource.register(StoreSource)
     # A class goes to the workers with its attributes if it can be imported nowhere; the accumulator is one of them.
-    spark.dataSource.register(type("SessionTopicSource", (TopicSource,), {"fetch_sums": fetch_sums(spark)}))
+    spark.dataSource.register(type("SessionTopicSource", (TopicSource,), {"fetch_sums": fetch_sums(context)}))

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -67,11 +67,9 @@ _sums: dict[str, Accumulator[Batches]] = {}
 """Of the Spark application of this process, by its id."""
 
 
-def fetch_sums(spark: SparkSession) -> Accumulator[Batches] | None:
-    """Return what adds up the pulls of a session's tasks; None under Spark Connect."""
-    try:
-        context = spark.sparkContext
-    except AttributeError:
+def fetch_sums(context: SparkContext | None) -> Accumulator[Batches] | None:
+    """Return what adds up the pulls of a session's tasks; None under Spark Connect, which has no context."""
+    if context is None:
         return None
     application = context.applicationId
     if application not in _sums:

@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from ledgermq.spark import register
 from ledgermq.spark.options import Options
 from ledgermq.spark.store_source import schema_of
 from tests.spark.logs import record, write_log
@@ -97,6 +98,23 @@ def test_a_frame_is_a_snapshot_and_a_new_load_sees_more(spark: SparkSession, tmp
     after = spark.read.format("ledgermq-store").load(str(tmp_path / "a"))
     assert after.count() == 40
     assert placed[0].topic == after.collect()[0].topic
+
+
+def test_workers_on_this_machine_run_the_python_of_the_program(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the one of PATH, which may know nothing of us."""
+    write_log(tmp_path, [record(0)])
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/bin/false")
+    register(spark)
+    assert spark.read.format("ledgermq-store").load(str(tmp_path)).count() == 1
+    monkeypatch.setenv("PYSPARK_PYTHON", "/bin/false")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/bin/false")
+    register(spark)
+    assert spark.sparkContext.pythonExec == "/bin/false", "the user's choice"
+    monkeypatch.undo()
+    register(spark)
 
 
 @pytest.mark.parametrize(
