@@ -119,9 +119,10 @@ crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered an
 	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-held classic-index classic-pool raft tables raft-group; do \
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) || exit $$?; done
 
-chaos: $(BIN)/.dev ## every drill once in every mode that allows it, and a campaign of a fresh seed; reports in build/chaos (Toxiproxy; some 15 minutes)
-	failed=0; $(BIN)/ledgermq chaos suite --out build/chaos || failed=1; \
-	$(BIN)/ledgermq chaos suite --fabric namespaces --modes controller --drills isolate-leader,one-way,flapping --out build/chaos/namespaces || failed=1; \
+chaos: $(BIN)/.dev ## every drill once in every mode that allows it, JOBS=4 side by side, and a campaign of a fresh seed; reports in build/chaos (Toxiproxy; root)
+	failed=0; $(BIN)/ledgermq chaos suite --jobs $(JOBS) --rate 200 --out build/chaos || failed=1; \
+	$(BIN)/ledgermq chaos suite --jobs $(JOBS) --rate 200 --fabric namespaces --modes controller --drills isolate-leader,one-way,flapping \
+	  --out build/chaos/namespaces || failed=1; \
 	seed=$$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); $(BIN)/ledgermq chaos run --seed $$seed --minutes 2 --report build/chaos/campaign.html || failed=1; exit $$failed
 
 chaos-long: $(BIN)/.dev ## campaigns of fresh seeds in every mode, simulation and crash images, for HOURS=n; the first one that fails ends it

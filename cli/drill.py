@@ -39,6 +39,7 @@ _DEFAULT_MODE = ClusterMode.RAFT.value
 FABRICS = [_PROCESSES, _NAMESPACES, COMPOSE] = ["processes", "namespaces", "compose"]
 _COMPOSE_LIMIT_S = 900.0  # images may have to be built
 _QUIET_S = 2.0
+_SMALL_FILES = "mappedFileSizeCommitLog=16777216"  # each of up to twelve nodes side by side allocates two at once
 
 
 class _New(NamedTuple):
@@ -276,7 +277,7 @@ def _equipment(drills: Sequence[Drill], workload: Workload, arguments: argparse.
     """Return the options of `cluster up` for what these drills, this workload and the arguments need on the fabric."""
     fabric = arguments.fabric
     settings = sorted({setting for drill in drills for setting in drill.settings} | set(workload.settings))
-    settings += arguments.conf
+    settings = [_SMALL_FILES, *settings, *arguments.conf]  # the last value of a key counts
     options = sorted({option for drill in drills for option in drill.equipment})
     if fabric == _NAMESPACES:
         options = ["--fabric", fabric, *(option for option in options if option != "--links")]

@@ -122,7 +122,8 @@ async def _run_all(suite: Suite) -> dict[Round, list[Figures | None]]:
     finally:
         with undisturbed():
             for one in rounds:
-                one.cancel()
+                if not one.cancelling():  # a second time would cancel the end of its drill
+                    one.cancel()
             await asyncio.wait(rounds)
     for one in rounds:
         one.result()

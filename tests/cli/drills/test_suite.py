@@ -17,7 +17,13 @@ from tests.chaos.example_run import run_of
 from tests.cluster.processes import wait_until
 from tests.limits import WAIT_S
 
-_MAIN = "import sys; sys.executable = sys.argv[1]; from cli.main import main; sys.exit(main(sys.argv[2:]))"
+_MAIN = """
+import signal, sys
+from cli.main import main
+sys.executable = sys.argv[1]
+signal.signal(signal.SIGINT, {sigint})
+sys.exit(main(sys.argv[2:]))
+"""
 
 
 def test_the_table_sums_rounds_and_shows_median_and_longest_times() -> None:
@@ -63,14 +69,14 @@ def test_a_drill_that_fails_or_hangs_is_told_and_the_exit_code_is_the_worst(
         assert told in capsys.readouterr().out
 
 
-def _told_by_a_suite(tmp_path: Path, script: str, *words: str) -> "subprocess.Popen[str]":
-    """Start a suite whose drills run a script, in a folder of its own."""
+def _suite_of(tmp_path: Path, script: str, sigint: str = "signal.default_int_handler") -> "subprocess.Popen[str]":
+    """Start a suite of four drills, two side by side, which run a script in a folder of its own."""
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")
     program.chmod(0o755)
-    words = ("chaos", "suite", "--drills", "kill-leader,pause-leader", "--modes", "sync,async", *words)
+    words = ("chaos", "suite", "--drills", "kill-leader,pause-leader", "--modes", "sync,async", "--jobs", "2")
     return subprocess.Popen(
-        [sys.executable, "-c", _MAIN, str(program), *words, "--out", str(tmp_path / "out")],
+        [sys.executable, "-c", _MAIN.format(sigint=sigint), str(program), *words, "--out", str(tmp_path / "out")],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -85,7 +91,7 @@ def test_so_many_drills_run_side_by_side_and_not_more(tmp_path: Path) -> None:
         "mkdir run-$$; until [ -e both ]; do [ $(ls -d run-* | wc -l) -lt 2 ] || touch both; done;"
         f" ls -d run-* | wc -l >>counts; rmdir run-$$; {_writes(figures)}"
     )
-    with _told_by_a_suite(tmp_path, script, "--jobs", "2") as run:
+    with _suite_of(tmp_path, script) as run:
         told, _ = run.communicate(timeout=WAIT_S)
     assert run.returncode == 0, told
     assert "  4 of 4  " in told and "mode async: pass" in told
@@ -93,10 +99,17 @@ def test_so_many_drills_run_side_by_side_and_not_more(tmp_path: Path) -> None:
     assert set((tmp_path / "counts").read_text().split()) <= {"1", "2"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_drills_that_run_in_order_and_begins_no_other(tmp_path: Path, number: int) -> None:
-    script = "trap 'echo undone >>ends; exit 130' TERM; echo begun >>begun; while :; do sleep 0.05; done"
-    with _told_by_a_suite(tmp_path, script, "--jobs", "2") as run:
+@pytest.mark.parametrize(
+    ("number", "sigint"),
+    [
+        (signal.SIGINT, "signal.default_int_handler"),
+        (signal.SIGTERM, "signal.default_int_handler"),
+        (signal.SIGTERM, "signal.SIG_IGN"),
+    ],
+)
+def test_ctrl_c_ends_the_drills_that_run_in_order_and_begins_no_other(tmp_path: Path, number: int, sigint: str) -> None:
+    script = "trap 'sleep 0.3; echo undone >>ends; exit 130' TERM; echo begun >>begun; while :; do sleep 0.05; done"
+    with _suite_of(tmp_path, script, sigint) as run:
         wait_until(lambda: len(_lines(tmp_path / "begun")) == 2, "two drills have begun")
         os.killpg(run.pid, number)
         told, _ = run.communicate(timeout=WAIT_S)
