@@ -82,11 +82,24 @@ class Fetched:
     gone: tuple[int, int] | None = None
 
 
+class Look(NamedTuple):
+    """What a queue has from an offset on.
+
+    Attributes:
+        first: offset of its oldest message.
+        record_bytes: mean size of some records, at least 1.
+    """
+
+    first: int
+    record_bytes: float
+
+
 class Answer(NamedTuple):
     """The answer to one pull.
 
     Attributes:
         code: as `ledgermq.client.consumer.pulling.Pulled` has it.
+        first: offset of the queue's oldest message.
         after: offset to pull from next.
         data: records as bytes of the log behind each other.
         is_bulk: whether the broker knows of bulk pulls.
@@ -94,6 +107,7 @@ class Answer(NamedTuple):
     """
 
     code: int
+    first: int
     after: int
     data: bytes
     is_bulk: bool
@@ -149,13 +163,13 @@ class _Puller(Admin):
         self.fetches = self.fetches.with_pull((time.monotonic() - began) * 1000, answered.attempts)
         response = answered.response
         try:
-            after = int(response.ext["nextBeginOffset"])
+            first, after = (int(response.ext[name]) for name in ("minOffset", "nextBeginOffset"))
         except (KeyError, ValueError):
-            raise UndecodableError(f"{answered.target.address}: an answer to a pull without the next offset") from None
+            raise UndecodableError(f"{answered.target.address}: an answer to a pull without offsets") from None
         suggested = response.ext.get("suggestWhichBrokerId", "")
         suggested_id = int(suggested) if suggested.isdecimal() else LEADER_ID
         body = bytes(response.body) if response.code == ResponseCode.SUCCESS else b""
-        return Answer(response.code, after, body, BULK in response.ext, suggested_id)
+        return Answer(response.code, first, after, body, BULK in response.ext, suggested_id)
 
     @property
     def queue_offsets(self) -> QueueOffsets:
@@ -303,13 +317,16 @@ class TopicClient:
         known = self._admin.queue_offsets
         self._run(self._all(lambda queue: known.commit(group, queue, offsets[queue]), list(offsets)))
 
-    def record_bytes(self, starts: Mapping[MessageQueue, int]) -> dict[MessageQueue, float]:
-        """Return the mean size of some records of each queue from an offset on, at least 1."""
+    def looks(self, starts: Mapping[MessageQueue, int]) -> dict[MessageQueue, Look]:
+        """Look at some records of each queue from an offset on, or of its oldest ones where that is gone."""
 
-        async def look(queue: MessageQueue) -> float:
-            wanted = self._admin.subscription(queue.topic, "")
-            answer = await self._admin.pull(queue, starts[queue], _PLAIN_STRIDE, wanted)
-            return max(len(answer.data) / max(answer.after - starts[queue], 1), 1.0)
+        async def look(queue: MessageQueue) -> Look:
+            wanted, start = self._admin.subscription(queue.topic, ""), starts[queue]
+            answer = await self._admin.pull(queue, start, _PLAIN_STRIDE, wanted)
+            if answer.code == ResponseCode.PULL_OFFSET_MOVED and answer.after > start:
+                start = answer.after
+                answer = await self._admin.pull(queue, start, _PLAIN_STRIDE, wanted)
+            return Look(answer.first, max(len(answer.data) / max(answer.after - start, 1), 1.0))
 
         return self._run(self._all(look, list(starts)))
 

@@ -137,11 +137,10 @@ class _Topics:
         Raises:
             DataLossError: messages in them are gone, and that is to fail.
         """
-        firsts = client.firsts([each.queue for each in ranges])
+        looks = client.looks({each.queue: each.start for each in ranges})
         if self._fails:
-            refuse_loss(gone_ranges(ranges, firsts))
-        kept = {each.queue: max(each.start, firsts[each.queue]) for each in ranges if firsts[each.queue] < each.end}
-        sizes = client.record_bytes(kept)
+            refuse_loss(gone_ranges(ranges, {queue: look.first for queue, look in looks.items()}))
+        sizes = {queue: look.record_bytes for queue, look in looks.items()}
         return [TopicPart(each) for each in cut(ranges, sizes, self._split_bytes)]
 
     def rows(self, part: TopicPart) -> Iterator[pa.RecordBatch]:
@@ -304,6 +303,7 @@ class TopicStreamReader(_Topics, DataSourceStreamReader, SupportsTriggerAvailabl
                 raise OptionError(f"{name} must be 1 or more")
         self._group = options.text("commitGroup")
         self._target: Offsets | None = None
+        self._latest: Offsets | None = None
         self._client: TopicClient | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -332,7 +332,8 @@ class TopicStreamReader(_Topics, DataSourceStreamReader, SupportsTriggerAvailabl
         client = self._connected()
         known, _ = decode_offsets(start)
         queues = self._selection.queues(client)
-        target = client.ends(queues) if self._target is None else self._target
+        if (target := self._target) is None:
+            target = self._latest = client.ends(queues)
         anew = client.still_before({queue: at for queue, at in known.items() if target.get(queue, at) < at})
         if self._fails:
             refuse_new_life(anew, known)
@@ -355,17 +356,17 @@ class TopicStreamReader(_Topics, DataSourceStreamReader, SupportsTriggerAvailabl
     def _limited(self, client: TopicClient, backlogs: Offsets, begins: Offsets) -> Offsets:
         if self._offsets_max is not None:
             backlogs = share(backlogs, self._offsets_max)
-        firsts = client.firsts(list(backlogs))
-        sizes = client.record_bytes({queue: max(begins[queue], firsts[queue]) for queue in backlogs})
-        total = sum(count * sizes[queue] for queue, count in backlogs.items())
+        looks = client.looks({queue: begins[queue] for queue in backlogs})
+        total = sum(count * looks[queue].record_bytes for queue, count in backlogs.items())
         if total <= self._bytes_max:
             return backlogs
         return share(backlogs, max(int(sum(backlogs.values()) * self._bytes_max / total), 1))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return the ends of the queues now, for the query's progress."""
+        """Return the ends of the queues, for the query's progress: those that the batch was planned by, if it was."""
         client = self._connected()
-        return encode_offsets(client.ends(self._selection.queues(client)), {})
+        ends, self._latest = self._latest, None
+        return encode_offsets(client.ends(self._selection.queues(client)) if ends is None else ends, {})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TopicPart]:
         """Return the tasks of a batch."""

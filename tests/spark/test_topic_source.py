@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 from broker.pull import processor
 from ledgermq.client import Admin, MessageQueue, Outgoing, Producer
 from ledgermq.client.core.calls import Answered, Calls
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.spark.columns import TYPES
 from ledgermq.spark.errors import ClusterError, DataLossError, OptionError
 from ledgermq.spark.options import Options
@@ -216,6 +218,32 @@ def test_a_replayed_batch_reads_the_same_and_a_new_queue_is_read_from_its_beginn
     assert after["from"] == {f"{topic}/b/2": 0}
     assert numbers(rows_of(again, again.partitions(end, after))) == [*range(60, 110), *range(200, 207)]
     again.stop()
+
+
+def test_a_micro_batch_is_planned_with_two_questions_a_queue_that_has_messages(
+    broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[int] = Counter()
+    at_leader = Calls.at_leader
+
+    async def counted(self: Calls, *arguments: Any, **named: Any) -> Answered:
+        asked[arguments[2]] += 1
+        return await at_leader(self, *arguments, **named)
+
+    read = stream(broker, subscribe=topic, startingOffsets="earliest")
+    start = read.latestOffset(read.initialOffset(), read.getDefaultReadLimit())
+    read.reportLatestOffset()
+    broker.send(topic, outgoing(5), queue=0)
+    monkeypatch.setattr(Calls, "at_leader", counted)
+    end = read.latestOffset(start, read.getDefaultReadLimit())
+    latest = read.reportLatestOffset()
+    assert latest is not None and latest["q"] == end["q"] == {f"{topic}/b/0": 5, f"{topic}/b/1": 0}
+    assert len(read.partitions(start, end)) == 1
+    assert asked == {RequestCode.GET_MAX_OFFSET: 2, RequestCode.PULL_MESSAGE: 2}, "one end a queue, two looks"
+    broker.send(topic, outgoing(1), queue=1)
+    latest = read.reportLatestOffset()
+    assert latest is not None and latest["q"][f"{topic}/b/1"] == 1, "not planned now: asked anew"
+    read.stop()
 
 
 def test_a_broker_that_is_lost_in_a_batch_fails_the_task_which_reads_the_same_when_it_is_back(tmp_path: Path) -> None:
