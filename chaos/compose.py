@@ -35,6 +35,7 @@ from node.errors import CommandError
 _PROJECT = Path(__file__).resolve().parent.parent
 _INSTALL = "apt install docker.io docker-compose"
 _NAMESRV = "127.0.0.1:9876;127.0.0.1:9877"
+_NAMESERVER = "namesrv-0"
 _HEALTHY_LIMIT_S = 120.0
 _AGREE_LIMIT_S = 60.0
 _DOCKER_WORDS = {
@@ -176,7 +177,9 @@ class ComposeCluster:
             raise
 
     def _start_healthy(self) -> None:
-        self._compose("up", "-d", "--build", *self._shape.services)
+        # not `up --build`: the older compose builds an image once for each of its services
+        self._compose("build", _NAMESERVER, *(("toxiproxy",) if self._shape.links_api else ()))
+        self._compose("up", "-d", "--no-build", *self._shape.services)
         deadline = time.monotonic() + _HEALTHY_LIMIT_S
         while waiting := self._unhealthy():
             if time.monotonic() > deadline or self._is_stopped:
@@ -202,7 +205,7 @@ class ComposeCluster:
             "fabric": "compose",
             "mode": self._shape.mode,
             "nodes": nodes,
-            "nameserver": "namesrv-0",
+            "nameserver": _NAMESERVER,
             "verbs": {verb: f"{here} {verb}" for verb in verbs},
             "checks": {"digest": f"{here} digest"},
         }
@@ -337,7 +340,7 @@ class ComposeCluster:
         return (containers + _docker("volume", "ls", *mine, "--format", "{{.Name}}")).split()
 
     def _unhealthy(self) -> list[str]:
-        services = ["namesrv-0", "namesrv-1", *self._shape.brokers.values()]
+        services = [_NAMESERVER, "namesrv-1", *self._shape.brokers.values()]
         return [name for name in services if self._inspect(name, "{{.State.Health.Status}}") != "healthy"]
 
     def _inspect(self, service: str, form: str) -> str:

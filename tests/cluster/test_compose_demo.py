@@ -46,7 +46,8 @@ def test_a_cluster_that_is_there_already_is_neither_started_again_nor_removed(
 def test_a_start_that_fails_removes_what_it_made_under_a_name_of_its_own(calls: Path) -> None:
     assert compose.main(["up"]) == 1
     asked = [line.split("compose ", 1)[1] for line in calls.read_text().splitlines() if "compose -p" in line]
-    assert [words.rsplit(".yml ", 1)[1] for words in asked] == ["up -d --build", "logs --tail 40", "down --volumes"]
+    starts = ["build namesrv-0", "up -d --no-build"]
+    assert [words.rsplit(".yml ", 1)[1] for words in asked] == [*starts, "logs --tail 40", "down --volumes"]
     # Compose names a project after its folder: a user's checkout is called `ledgermq`, and its volumes hold his data.
     assert {words.split()[1] for words in asked} == {"ledgermq-compose-demo"}
 
@@ -55,7 +56,8 @@ def test_a_cluster_of_a_mode_is_started_by_its_services_under_a_name_of_its_own(
     assert compose.main(["--profile", "controller", "up"]) == 1
     asked = [line.split("compose ", 1)[1] for line in calls.read_text().splitlines() if "compose -p" in line]
     services = " ".join(f"{kind}-{number}" for kind in ("controller", "elected") for number in range(3))
-    assert asked[0].endswith(f"up -d --build {services}")
+    assert asked[0].endswith("build namesrv-0")
+    assert asked[1].endswith(f"up -d --no-build {services}")
     assert {words.split()[1] for words in asked} == {"ledgermq-compose-controller"}
     described: dict[str, Any] = compose.ComposeCluster([], compose.DRILLED["controller"]).describe()
     assert described["mode"] == "controller" and "cut" not in described["verbs"]
