@@ -99,7 +99,8 @@ class DrillResult:
             ends = ", ".join(str(digest) for digest in self.digests)
             checks.append(Check("L14", "the logs of all nodes are identical", are_identical(self.digests), ends))
         if (failed := self._failed_in_planned_changes()) is not None:
-            checks.append(Check("S1", "no send failed during a planned change", failed == 0, f"{failed:,}"))
+            holds = None if failed and self._failed_before() else failed == 0
+            checks.append(Check("S1", "no send failed during a planned change", holds, f"{failed:,}"))
         if self.record.injections and all(one.drill.keeps_leader for one in self.record.injections):
             checks.append(_without_election(self.record))
         return checks
@@ -111,8 +112,9 @@ class DrillResult:
         troubles += record.troubles
         if not record.injections:
             troubles.append("no fault was injected")
-        first_s = min((one.begin_s for one in record.injections), default=record.began_s)
-        before = [send for send in record.sends if send.invoked_s < first_s]
+        if self._failed_in_planned_changes() and (count := self._failed_before()):
+            troubles.append(f"{count:,} sends had failed before the planned change: nobody knows which it has failed")
+        before = [send for send in record.sends if send.invoked_s < self._first_s]
         acked = sum(send.outcome is Outcome.OK for send in before)
         if not before or acked < _LEAST_SHARE * len(before):
             troubles.append(f"only {acked} of {len(before)} sends before the first fault were acknowledged")
@@ -223,6 +225,19 @@ class DrillResult:
         if getattr(self.findings, anomaly):
             return False
         return None if anomaly == "lost" and self.record.unread_count else True
+
+    @property
+    def _first_s(self) -> float:
+        return min((one.begin_s for one in self.record.injections), default=self.record.began_s)
+
+    def _failed_before(self) -> int:
+        """Count sends that had failed before the first fault, as they do where the machine has no time for the run."""
+        sends = self.record.sends
+        return sum(
+            bool(send.completed_s) and send.completed_s < self._first_s
+            for send in sends
+            if send.outcome is not Outcome.OK
+        )
 
     def _failed_in_planned_changes(self) -> int | None:
         """Count sends that overlap a planned change and were not acknowledged; None: no change was planned."""

@@ -96,3 +96,13 @@ def test_a_send_that_fails_during_a_planned_change_fails_the_drill_and_no_other(
         assert dataclasses.replace(result, mode=mode).verdict is Verdict.PASS
         result.record.failed(result.record.invoked(0.9), 1.6, Outcome.FAIL)
         assert dataclasses.replace(result, mode=mode).verdict is verdict
+
+
+def test_where_sends_fail_before_a_planned_change_nobody_knows_what_it_costs() -> None:
+    result = run_of()
+    result.record.injections[0].drill = CATALOGUE["transfer"]
+    result.record.failed(result.record.invoked(0.2), 0.7, Outcome.INFO)
+    verdicts = [result.verdict]
+    result.record.failed(result.record.invoked(0.9), 1.6, Outcome.FAIL)
+    assert [*verdicts, result.verdict] == [Verdict.PASS, Verdict.UNKNOWN]
+    assert "?    S1 " in result.table() and "1 sends had failed before the planned change" in result.table()
