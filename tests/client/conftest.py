@@ -17,6 +17,7 @@ from tests.node_config import node_config
 
 pytest.register_assert_rewrite("tests.client.administering", "tests.client.taking")
 
+_JAVA = pytest.StashKey[str]()
 _RAFT = pytest.StashKey[Cluster]()
 StartCluster = Callable[..., Awaitable[FakeCluster]]
 
@@ -32,10 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=no))
 
 
-@pytest.fixture(scope="session")
-def java_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of the nameserver of a real RocketMQ 5.3.3 broker, one for the whole run: take topics of your own."""
-    yield from java.run_java_broker(tmp_path_factory.mktemp("java"))
+@pytest.fixture
+def java_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of the nameserver of a real RocketMQ 5.3.3 broker, one for all tests: take topics of your own.
+
+    It does not stand to the end of the run: idle, it takes a twelfth of a processor.
+    """
+    return shared_in_folder(request, _JAVA, lambda: java.run_java_broker(tmp_path_factory.mktemp("java")))
 
 
 @pytest.fixture

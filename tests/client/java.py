@@ -1,8 +1,7 @@
-"""The real RocketMQ 5.3.3 for the client's tests: one broker for the whole run, and Java clients beside ours."""
+"""The real RocketMQ 5.3.3 for the client's tests: a broker that tests share, and Java clients beside ours."""
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -11,14 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from tests.jvm import NO_TLS, PEERS, SHORT_LIFE, rocketmq_jars
 from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_block
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "benchmarks" / "peers" / "rocketmq"
 IS_ASKED_FOR = "JAVA_CLIENT" in os.environ
 
 PORTS = 75  # a block, as the launcher takes them
-ARTIFACTS = ("namesrv", "broker", "controller", "tools", "client")
 SETTINGS = {
     "recallMessageEnable": "true",
     "traceTopicEnable": "true",
@@ -38,15 +36,19 @@ def why_not() -> str | None:
     return f"no {' and no '.join(missing)} here: Java 17 and Maven are needed" if missing else None
 
 
+@contextlib.contextmanager
 def run_java_broker(directory: Path) -> Iterator[str]:
     """Address of the nameserver, once the broker takes messages; stops both at the end."""
     settings = [word for key, value in SETTINGS.items() for word in ("--conf", f"{key}={value}")]
     words = ["run", "single", "--dir", str(directory / "java"), "--base-port", str(free_block(PORTS)), "--heap", "384m"]
-    words += ["--java-opt=-XX:TieredStopAtLevel=1", "--java-opt=-XX:+UseSerialGC"]  # a short life: compile little
+    words += [f"--java-opt={option}" for option in (*SHORT_LIFE, NO_TLS)]
     log = directory / "java.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, str(LAUNCHER), *words, *settings], stdout=subprocess.PIPE, stderr=errors, text=True
+            [sys.executable, str(PEERS / "rocketmq"), *words, *settings],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
     with process:
         assert process.stdout is not None
@@ -84,10 +86,9 @@ class Peer:
 @contextlib.asynccontextmanager
 async def java_peer(namesrv: str, topic: str, mode: str) -> AsyncIterator[Peer]:
     """A Java client, ready; ended at the end."""
-    jars = Path(os.environ.get("PEERS_STATE", "/var/tmp/peers")) / "jars" / "rocketmq-5.3.3" / "lib"
     source = Path(__file__).parent / "JavaPeer.java"
     process = await asyncio.create_subprocess_exec(
-        "java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(source), namesrv, topic, mode,
+        "java", "-Xmx128m", *SHORT_LIFE, "-cp", f"{rocketmq_jars()}/*", str(source), namesrv, topic, mode,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     peer = Peer(process)
@@ -106,24 +107,4 @@ def java_command(work: Path, *words: str) -> list[str]:
     for name in ("rmq.logback.xml", "rmq.client.logback.xml"):
         (work / "conf" / name).write_text('<configuration><root level="OFF"/></configuration>')
     places = [f"-Duser.home={work}", f"-Drocketmq.home.dir={work}", f"-Drocketmq.client.logRoot={work}/logs"]
-    return [
-        "java",
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        *places,
-        "-cp",
-        f"{work / 'conf'}:{jars()}",
-        *words,
-    ]
-
-
-@functools.cache
-def jars() -> str:
-    """The class path of RocketMQ's client and tools, fetched by Maven on first use."""
-    spec = "import peerlib; print(peerlib.maven_jars('rocketmq', '5.3.3', ["
-    spec += ", ".join(f"'org.apache.rocketmq:rocketmq-{name}:5.3.3'" for name in ARTIFACTS) + "]))"
-    words = [sys.executable, "-c", spec]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=LAUNCHER.parent, timeout=STRANGER_WAIT_S)
-    assert done.returncode == 0, done.stderr
-    return f"{done.stdout.strip()}/*"
+    return ["java", "-Xmx256m", *SHORT_LIFE, *places, "-cp", f"{work / 'conf'}:{rocketmq_jars()}/*", *words]

@@ -5,9 +5,7 @@ The program is the one that measured the golden variants: `tests/golden/generato
 
 import importlib.util
 import json
-import shutil
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,11 +15,11 @@ from doctor.read.directory import open_layout
 from doctor.repair.run import repair_store
 from ledgermq.message.index_unit import IndexLayout
 from tests.doctor.doctor_support import restore, variants
+from tests.jvm import rocketmq_jars
 from tests.store.support import GOLDEN
 
 pytestmark = [pytest.mark.java, pytest.mark.cluster]
 
-ROOT = Path(__file__).parents[2]
 NAMES = [
     *("clean-cq-all-missing", "clean-index-missing", "clean-flip-middle-file", "clean-flip-last-magic"),
     *("clean-log-bad-length", "clean-checkpoint-zero", "kill9", "kill9-cq-topic-missing", "kill9-log-hole"),
@@ -29,24 +27,15 @@ NAMES = [
 ]
 
 
-def load(name: str, path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The generator's runner of Java programs, working below `tmp_path`."""
-    if shutil.which("javac") is None or shutil.which("mvn") is None:
-        pytest.skip("Java 17 and Maven are not here")
-    artifacts = [f"org.apache.rocketmq:rocketmq-{name}:5.3.3" for name in ("broker", "tools", "client", "namesrv")]
-    jars = load("peerlib", ROOT / "benchmarks/peers/peerlib.py").maven_jars("rocketmq", "5.3.3", artifacts)
-    monkeypatch.setenv("LIB", str(jars))
+    monkeypatch.setenv("LIB", str(rocketmq_jars()))
     monkeypatch.setenv("WORK", str(tmp_path))
-    found = load("golden_harness", GOLDEN / "generator/harness.py")
+    spec = importlib.util.spec_from_file_location("golden_harness", GOLDEN / "generator/harness.py")
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
     found.compile_all()
     return found
 

@@ -1,19 +1,16 @@
 """The Java broker's jars, and brokers that are always ended."""
 
 import contextlib
-import importlib.util
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.java_store.nodes import Group, Seat
+from tests.jvm import rocketmq_jars
 from tests.ports import free_ports
 
-VERSION = "5.3.3"
-PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 IS_LONG = os.environ.get("JAVA_STORE") == "all"
 """`make java-store`: every order of stops and kills, every mode, instead of one round trip of each kind."""
 IS_ASKED_FOR = "JAVA_STORE" in os.environ
@@ -31,16 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
-    """The folder of RocketMQ's jars, copied by Maven on first use."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("Java 17 and Maven are not here")
-    spec = importlib.util.spec_from_file_location("peerlib", PEERS / "peerlib.py")
-    assert spec is not None and spec.loader is not None
-    peerlib = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(peerlib)
-    names = ("namesrv", "broker", "controller", "tools", "client")
-    artifacts = [f"org.apache.rocketmq:rocketmq-{name}:{VERSION}" for name in names]
-    return Path(peerlib.maven_jars("rocketmq", VERSION, artifacts))
+    """The folder of RocketMQ's jars."""
+    return rocketmq_jars()
 
 
 @pytest.fixture

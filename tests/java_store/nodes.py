@@ -13,17 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.java_store.wire import Wire
+from tests.jvm import NO_TLS, SMALL_JVM
 from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_ports
-
-_OPENS = (
-    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-)
-# A short life: compile little, keep little.
-_JVM = ("-Xms192m", "-Xmx192m", "-XX:MaxDirectMemorySize=192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 # Small files, so that a few hundred messages fill several of each kind.
 SMALL = {
@@ -136,7 +128,7 @@ class Seat:
         home = self.home / "java"
         (home / "conf").mkdir(parents=True, exist_ok=True)
         places = [f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-cp", f"{self._jars}/*"]
-        return ["java", *_JVM, *_OPENS, *places, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(self.conf)]
+        return ["java", *SMALL_JVM, NO_TLS, *places, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(self.conf)]
 
 
 class Group:

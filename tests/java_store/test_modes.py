@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.java_store.conftest import IS_LONG, PEERS
+from tests.java_store.conftest import IS_LONG
 from tests.java_store.nodes import SMALL, Seat, wait_until
 from tests.java_store.relay import Relay
 from tests.java_store.wire import Wire
+from tests.jvm import PEERS
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.skipif(not IS_LONG, reason="make java-store runs these")

@@ -2,21 +2,19 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import os
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.jvm import NEWEST, maven_jars, rocketmq_jars
 from tests.limits import STRANGER_WAIT_S
 from tests.mixed.nodes import Street
 from tests.mqadmin.driver import Driver
 
-PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
-NEWEST, OLD, GRPC_CLIENT = "5.3.3", "4.9.7", "5.0.7"
+OLD, GRPC_CLIENT = "4.9.7", "5.0.7"
 """4.9.7 is the newest 4.9 whose broker Maven's central repository has."""
 
 ASKED_FOR = os.environ.get("MIXED")
@@ -32,25 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
 
 
-def maven_jars(version: str, *parts: str) -> Path:
-    """The folder of some of RocketMQ's jars, copied by Maven on first use; skips the test where that cannot be."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("Java 17 and Maven are not here")
-    spec = importlib.util.spec_from_file_location("peerlib", PEERS / "peerlib.py")
-    assert spec is not None and spec.loader is not None
-    peerlib = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(peerlib)
-    artifacts = [f"org.apache.rocketmq:rocketmq-{part}:{version}" for part in parts]
-    name = "rocketmq" if len(parts) > 2 else f"rocketmq-{'-'.join(parts)}"
-    try:
-        return Path(peerlib.maven_jars(name, version, artifacts))
-    except peerlib.Problem as problem:
-        pytest.skip(f"Maven has no jars of RocketMQ {version}: {problem}")
-
-
 @pytest.fixture(scope="session")
 def jars() -> Path:
-    return maven_jars(NEWEST, "namesrv", "broker", "controller", "tools", "client")
+    return rocketmq_jars()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.jvm import NO_TLS, SMALL_JVM
 from tests.limits import STRANGER_WAIT_S
 from tests.mqadmin.driver import Driver
 from tests.ports import free_ports
@@ -16,15 +17,6 @@ from tests.ports import free_ports
 Conf = Mapping[str, object]
 NOTHING: Conf = {}
 CLUSTER = "DefaultCluster"
-JVM = (
-    *("-Xms192m", "-Xmx192m", "-XX:MaxDirectMemorySize=192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-)
-"""A short life: compile little, keep little."""
-
 _SMALL_FILES = {
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 60_000,
@@ -251,7 +243,7 @@ def _ours(role: str, home: Path, conf: Conf) -> list[str]:
 
 
 def _java(jars: Path, home: Path, main: str, conf: Conf) -> list[str]:
-    return [*_java_command(jars, home), f"org.apache.rocketmq.{main}", "-c", str(_written(home, conf))]
+    return [*_java_command(jars, home), NO_TLS, f"org.apache.rocketmq.{main}", "-c", str(_written(home, conf))]
 
 
 def _java_command(jars: Path, home: Path) -> list[str]:
@@ -259,7 +251,7 @@ def _java_command(jars: Path, home: Path) -> list[str]:
     for name in ("rmq.logback.xml", "rmq.proxy.logback.xml", "logback_broker.xml"):  # the second by the name of 4.9
         (home / "conf" / name).write_text('<configuration><root level="OFF"/></configuration>\n')
     places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-cp", f"{home / 'conf'}:{jars}/*")
-    return ["java", *JVM, *places]
+    return ["java", *SMALL_JVM, *places]
 
 
 def _written(home: Path, conf: Conf) -> Path:

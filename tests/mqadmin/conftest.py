@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.processes import clusters
+from tests.jvm import PEERS, rocketmq_jars
 from tests.limits import STRANGER_WAIT_S
 from tests.mqadmin.driver import Driver
 
-PROJECT = Path(__file__).resolve().parents[2]
 IS_JAVA = os.environ.get("MQADMIN_AGAINST") == "java"
 """`make mqadmin-java`: the same commands on RocketMQ's own broker; with `--rewrite` what it prints is kept."""
 MODE = os.environ.get("MQADMIN_MODE", "standalone")
@@ -26,21 +25,10 @@ _SETTINGS = ("traceTopicEnable=true", "transactionCheckMax=15")
 
 @pytest.fixture(scope="session")
 def jars() -> str:
-    """The class path of mqadmin 5.3.3, as the conformance suite or the benchmarks have fetched it."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("Java 17 and Maven are not here")
-    spec = "import peerlib; print(peerlib.maven_jars('rocketmq', '5.3.3', ["
-    spec += ", ".join(f"'org.apache.rocketmq:rocketmq-{name}:5.3.3'" for name in _ARTIFACTS) + "]))"
-    peers = PROJECT / "benchmarks" / "peers"
-    done = subprocess.run(
-        [sys.executable, "-c", spec], capture_output=True, text=True, cwd=peers, timeout=STRANGER_WAIT_S
-    )
-    if done.returncode:
-        pytest.skip(f"Maven has not got RocketMQ's jars: {done.stderr.strip()[-200:]}")
-    return f"{done.stdout.strip()}/*"
+    """The class path of mqadmin 5.3.3."""
+    return f"{rocketmq_jars()}/*"
 
 
-_ARTIFACTS = ("namesrv", "broker", "controller", "tools", "client")
 _AUTH = "org.apache.rocketmq.auth"
 _JAVA_USERS = (
     f"authenticationMetadataProvider={_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
@@ -95,7 +83,7 @@ def _master(answer: Mapping[str, list[Mapping[str, str]]]) -> str:
 @contextlib.contextmanager
 def _java(folder: Path) -> Iterator[tuple[str, str]]:
     words = [word for setting in (*_SETTINGS, *_JAVA_USERS) for word in ("--conf", setting)]
-    tool = [sys.executable, str(PROJECT / "benchmarks" / "peers" / "rocketmq")]
+    tool = [sys.executable, str(PEERS / "rocketmq")]
     where = ["--dir", str(folder / "java")]
     up = [*tool, "up", "single", *where, "--base-port", "26500", "--heap", "512m", *words]
     done = subprocess.run(up, capture_output=True, text=True, timeout=STRANGER_WAIT_S)

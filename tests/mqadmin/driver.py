@@ -8,11 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.jvm import SHORT_LIFE
 from tests.limits import STRANGER_WAIT_S, WAIT_S
 from tests.mqadmin.cases import Case
 
 _HERE = Path(__file__).parent
-_JVM = ("-Djava.security.manager=allow", "-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JVM = ("-Djava.security.manager=allow", "-Xms96m", "-Xmx256m", *SHORT_LIFE)
 _NETWORK = "-Djava.net.preferIPv4Stack=true"  # message ids are short then
 _AGAIN_S = 0.5
 _LATE = re.compile(r"Remoting(Timeout|SendRequest|Connect)Exception")

@@ -38,7 +38,7 @@ ROWS = 700
 def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Address of the nameserver, and the folder below which the broker has its store."""
     folder = tmp_path_factory.mktemp("rocketmq")
-    for namesrv in java.run_java_broker(folder):
+    with java.run_java_broker(folder) as namesrv:
         yield namesrv, folder
 
 

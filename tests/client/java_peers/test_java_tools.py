@@ -12,6 +12,7 @@ from tests.client import java
 from tests.client.consumer.test_handling import handled
 from tests.client.fake import eventually
 from tests.client.reading import fresh
+from tests.jvm import rocketmq_jars
 from tests.limits import STRANGER_WAIT_S
 from tests.mqadmin.driver import Driver
 
@@ -27,7 +28,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """RocketMQ's mqadmin, one JVM for all its commands."""
-    with contextlib.closing(Driver(java.jars(), "none", tmp_path_factory.mktemp("mqadmin"))) as driver:
+    with contextlib.closing(Driver(f"{rocketmq_jars()}/*", "none", tmp_path_factory.mktemp("mqadmin"))) as driver:
         yield driver
 
 
