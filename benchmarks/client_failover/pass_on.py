@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from broker.passing.claims import Claims
@@ -125,8 +126,10 @@ async def passed_on(profile: cProfile.Profile | None) -> float:
     follower = Follower()
     client, to_client = connected(follower)
     link, to_leader = connected(NoRequests())
-    loop, unused = asyncio.get_running_loop(), cast(Any, None)
-    follower.pass_on = PassOn(unused, unused, unused, unused, unused, loop)
+    loop, unused, store = asyncio.get_running_loop(), cast(Any, None), cast(Any, SimpleNamespace(dispatched_offset=0))
+    follower.pass_on = PassOn(
+        unused, unused, unused, unused, unused, loop, store, cast(Any, SimpleNamespace(answer_stored=None))
+    )
     secret = (b"s" * 32,)
     claims = Claims(secret, make_nonce(), make_nonce())
     follower.pass_on._link = LeaderLink("10.0.0.2:10911", link, claims, Limits(), takes_runs=True)

@@ -6,7 +6,8 @@ twice as long). Binary headers and refusals are rare and use the general code.
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import orjson
 
@@ -21,6 +22,15 @@ from store.replicated_log import AppendReceipt
 
 Answer = tuple[Connection, Command, QueuedDraft, bytes]
 """The sender's connection and request, what is placed for it, and its UNIQ_KEY."""
+
+
+class Place(NamedTuple):
+    """Where a message is stored."""
+
+    physical_offset: int
+    queue_id: int
+    queue_offset: int
+
 
 _LENGTHS = struct.Struct(">II").pack
 _BATCH_TAIL = (
@@ -84,6 +94,11 @@ class SendAnswers:
             self._refuse([answer], outcome)
         self._calls.sent(command, code_of(outcome), since)
 
+    def answer_stored(self, connection: Connection, command: Command, place: Place, key: bytes) -> None:
+        """Answer the sender of a message that was found in the log, where it is confirmed."""
+        fields = self._fields_at([place.physical_offset], place.queue_id, place.queue_offset, key)
+        connection.respond(command, ResponseCode.SUCCESS, fields)
+
     def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:
         head = b'%b,"copies":"%d","durableCopies":"%d","term":"%d","msgId":"%b' % (
             self._beginning,
@@ -144,11 +159,14 @@ class SendAnswers:
         connection.respond(command, ResponseCode.SUCCESS, self._fields(draft, key) | promise | (more or {}))
 
     def _fields(self, draft: QueuedDraft, key: bytes) -> dict[str, str]:
+        return self._fields_at(draft.physical_offsets(), draft.queue_id, draft.first_queue_offset(), key)
+
+    def _fields_at(self, offsets: Iterable[int], queue_id: int, queue_offset: int, key: bytes) -> dict[str, str]:
         return {
             **self._marks,
-            "msgId": ",".join(offset_message_id(self._store_host, offset) for offset in draft.physical_offsets()),
-            "queueId": str(draft.queue_id),
-            "queueOffset": str(draft.first_queue_offset()),
+            "msgId": ",".join(offset_message_id(self._store_host, offset) for offset in offsets),
+            "queueId": str(queue_id),
+            "queueOffset": str(queue_offset),
             "transactionId": key.decode(errors="replace"),
         }
 

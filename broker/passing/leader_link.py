@@ -49,6 +49,7 @@ class LeaderLink:
         address: where the leader serves clients.
         connection: the connection; it stays with this link.
         rests_until: when requests may be passed on again, seconds of the loop's clock.
+        generation: the last one in which that node is known to lead.
         takes_runs: whether the leader takes the frame of a run.
     """
 
@@ -58,6 +59,7 @@ class LeaderLink:
         self.address = address
         self.connection = connection
         self.rests_until = 0.0
+        self.generation = 0
         self._claims = claims
         self._limits = limits
         self.takes_runs = takes_runs and limits.frame_bytes >= RUN_MAX_BYTES

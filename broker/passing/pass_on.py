@@ -4,8 +4,9 @@
     nobody leads, or the leader changes         held, for `HOLD_S` at most; then refused, by the code for "try again"
     this node leads                             served here, those that were held too
 
-A request is passed on again only if the node that had it says that it does not lead: then nothing was placed. One whose
-answer is lost is answered with the code on which clients try again, since it may or may not have been carried out.
+A request is passed on again only if nothing was placed: the node that had it says that it does not lead, or the log of
+a later leader lacks a send whose answer was lost (`lost_sends`). Another request whose answer is lost is answered with
+the code on which clients try again, since it may or may not have been carried out.
 """
 
 import asyncio
@@ -15,11 +16,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from broker.append.answers import Answer
+from broker.append.answers import Answer, SendAnswers
 from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.groups.shared_locks import LOCKS, SharedLocks
 from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
+from broker.passing.lost_sends import LostSends
 from broker.passing.member_requests import CLIENT_GONE, GROUP, not_leader
 from broker.passing.runs import Run, Waiting, goes_in_a_run
 from broker.role import Role
@@ -38,6 +40,7 @@ from ledgermq.remoting.outgoing_requests import Settle
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.tls import ContextSource
+from store.message_store import MessageStore
 from store.queues.queue_reader import FILTER_SLICE_S
 from store.time_slice import TimeSlice
 
@@ -150,6 +153,8 @@ class PassOn:
         clients: those that are connected to this node.
         locks: learn what the leader has locked.
         serve: serves a request on this node, and answers refusals, too.
+        store: has the log of the group.
+        answers: answers sends.
         spawn: runs a coroutine until the broker stops.
 
     Attributes:
@@ -165,6 +170,8 @@ class PassOn:
         serve: Serve,
         spawn: Spawn,
         loop: asyncio.AbstractEventLoop,
+        store: MessageStore,
+        answers: SendAnswers,
     ) -> None:
         self._role = role
         self._serve = serve
@@ -172,6 +179,8 @@ class PassOn:
         self._loop = loop
         self._clients = clients
         self._locks = locks
+        self._store = store
+        self._lost_sends = LostSends(store, loop, spawn, answers.answer_stored, self._again, self._tell_lost)
         self._client: RemotingClient | None = None
         self._secrets: Secrets = ()
         self._limits = Limits()
@@ -231,7 +240,7 @@ class PassOn:
             return
         self._number += 1
         now = self._loop.time()
-        waiting = Waiting(self._number, now + HOLD_S, connection, command)
+        waiting = Waiting(self._number, now + HOLD_S, connection, command, self._store.dispatched_offset)
         link = self._link
         if self._is_stopped or link is None or self._held or connection.is_relayed or not self._has_room(link, now):
             self._hold(waiting)
@@ -345,7 +354,7 @@ class PassOn:
         if isinstance(outcome, Command):
             self._serve_answer(link, waiting, outcome)
         else:
-            self._lost(waiting, outcome)
+            self._lost(link, waiting, outcome)
         if self._held:
             self._release_soon()
 
@@ -360,7 +369,7 @@ class PassOn:
                 if outcome is None:
                     self._hold(waiting)
                 else:
-                    self._lost(waiting, outcome)
+                    self._lost(link, waiting, outcome)
         if self._held:
             self._release_soon()
 
@@ -379,7 +388,7 @@ class PassOn:
             if number in answers:
                 self._serve_answer(link, waiting, answers[number])
             else:
-                self._lost(waiting, lost)
+                self._lost(link, waiting, lost)
 
     def _serve_answer(self, link: LeaderLink, waiting: Waiting, outcome: Command) -> None:
         connection, command = waiting.connection, waiting.command
@@ -389,12 +398,20 @@ class PassOn:
         else:
             connection.respond(command, outcome.code, outcome.ext, outcome.body, outcome.remark)
 
-    def _lost(self, waiting: Waiting, error: RemotingError) -> None:
-        """Answer a request whose own answer was lost."""
+    def _lost(self, link: LeaderLink, waiting: Waiting, error: RemotingError) -> None:
+        """Handle a request whose own answer was lost."""
         self.unanswered += 1
         if waiting.command.code in _SERVED_HERE:
             self._serve(waiting.connection, waiting.command)
-            return
+        elif self._is_stopped or not self._lost_sends.take(waiting, link.generation, error):
+            self._tell_lost(waiting, error)
+
+    def _again(self, waiting: Waiting) -> None:
+        """Pass a request on again that was not carried out."""
+        self._hold(waiting._replace(deadline=self._loop.time() + HOLD_S))
+
+    def _tell_lost(self, waiting: Waiting, error: RemotingError) -> None:
+        """Answer that a request may or may not have been carried out."""
         remark = f"passed on to the leader, which may or may not have carried it out: {error}"
         refusal = Refusal(Cause.LEADER_CHANGED, remark, retry_after_ms=100)
         self._loop.call_later(_LOST_PAUSE_S, waiting.connection.refuse, waiting.command, refusal)
@@ -500,6 +517,8 @@ class PassOn:
         leader = self._role.leader_elsewhere if self._role.is_in_election else None
         if self._link is not None and self._link.address != leader:
             self._leave_link()
+        if self._link is not None:
+            self._link.generation = self._role.generation
         if leader is not None and self._link is None and self.is_open and not self._is_opening:
             self._is_opening = True
             self._spawn(self._open_link())
@@ -509,6 +528,7 @@ class PassOn:
         self._is_stopped = True
         while self._held:
             self._give_up(self._take_held())
+        self._lost_sends.release()
 
     def on_link_closed(self, connection: Connection) -> None:
         """The connection to a leader ended; its requests are settled."""
@@ -551,6 +571,7 @@ class PassOn:
                 link.call(Command(LOCKS), self._locks.learn_all)
                 if link.address == self._role.leader_elsewhere and not link.connection.is_closed:
                     self._link = link
+                    link.generation = self._role.generation
                     self._release()
                     if self._role.avoids_inside:
                         _log.warning("the leader answers at %s only: is its brokerIP2 wrong?", leader)

@@ -34,12 +34,18 @@ _BODY_MAX: Final = 16 << 10
 
 
 class Waiting(NamedTuple):
-    """A request of a client, in the order of arrival; `deadline` is in seconds of the loop's clock."""
+    """A request of a client, in the order of arrival.
+
+    Attributes:
+        deadline: seconds of the loop's clock.
+        since: end of what was dispatched here when it arrived; what it places lies behind.
+    """
 
     number: int
     deadline: float
     connection: Connection
     command: Command
+    since: int
 
 
 class Run:

@@ -74,7 +74,16 @@ class PassingSubsystem(Subsystem):
         self._requests = MemberRequests(context.role, lambda: handler, own)
         self._kept = KeptFetch(context)
         self.postponed = self._requests.postponed
-        self.pass_on = PassOn(context.role, clients, locks, handler.serve_again, context.spawn, context.loop)
+        self.pass_on = PassOn(
+            context.role,
+            clients,
+            locks,
+            handler.serve_again,
+            context.spawn,
+            context.loop,
+            context.store,
+            context.answers,
+        )
 
     def requests(self) -> Mapping[int, Serve]:
         """The handlers by request code."""

@@ -6,7 +6,7 @@
 
 RocketMQ's producers know one address of each broker name, try a failed send again at another name or queue, and ask
 for routes every 30 s only: without these names, a dead leader costs them up to 30 s. A follower holds a send until a
-new leader is elected, and tells the client of one whose answer was lost.
+new leader is elected, and looks in the log for one whose answer was lost.
 
 Each group has two names at all times, with all queues of its topic in order, and the names sort by their number first:
 a key that chooses a queue by its hash modulo their number chooses the same one with and without these names, and

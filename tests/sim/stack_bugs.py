@@ -360,7 +360,7 @@ def log_is_trimmed_above_the_checkpoint() -> Planted:
 
 
 def request_without_an_answer_is_passed_on_again() -> Planted:
-    return patch.object(PassOn, "_lost", lambda passing, waiting, _: passing._hold(waiting))
+    return patch.object(PassOn, "_lost", lambda passing, _link, waiting, _error: passing._hold(waiting))
 
 
 def request_that_arrives_twice_is_served_twice() -> Planted:
@@ -369,6 +369,10 @@ def request_that_arrives_twice_is_served_twice() -> Planted:
 
 def deposed_leader_counts_as_none() -> Planted:
     return patch("broker.passing.pass_on._NOT_LEADER", Cause.LEADER_CHANGED.slug)
+
+
+def lost_sends_are_not_found() -> Planted:
+    return patch("broker.passing.lost_sends.find_property", lambda *_: None)
 
 
 def nothing_is_passed_on() -> Planted:
@@ -571,6 +575,7 @@ BUGS = (
         "request that arrives twice served twice", request_that_arrives_twice_is_served_twice, ("R16",), 66, "callers"
     ),
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
+    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 36, "callers"),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 48, "callers"),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 48, "callers"),
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 26150, "rotten_entry"),

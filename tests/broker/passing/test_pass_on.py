@@ -3,13 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from broker.append.answers import SendAnswers
 from broker.config import BrokerConfig
+from broker.counting.calls import CallLatencies
 from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.groups.locks import GroupLocks
 from broker.groups.shared_locks import LOCKS, SharedLocks
+from broker.passing import lost_sends
 from broker.passing import pass_on as module
 from broker.passing.claims import VERSION, Claims
 from broker.passing.leader_link import LeaderLink
@@ -91,7 +96,9 @@ class Follower:
         self.served: list[int] = []
         self.clients = ClientTable(loop.time, lambda _: None)
         locks = SharedLocks(GroupLocks(loop.time), self.role)
-        self.pass_on = PassOn(self.role, self.clients, locks, self._serve, self.timers.spawn, loop)
+        no_log: Any = SimpleNamespace(dispatched_offset=0, log=SimpleNamespace(generations=list))
+        answers = SendAnswers(bytes(8), CallLatencies())
+        self.pass_on = PassOn(self.role, self.clients, locks, self._serve, self.timers.spawn, loop, no_log, answers)
         self.pass_on.open(None, (), config.limits)
         self.client = Client()
 
@@ -113,7 +120,8 @@ class Follower:
 
 
 @pytest.fixture
-async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
+async def follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Follower]:
+    monkeypatch.setattr(lost_sends, "WAIT_S", 0.1)  # no later leader's entries come
     made = Follower(small_config(tmp_path).broker)
     yield made
     await made.pass_on.close()

@@ -1,0 +1,187 @@
+"""Sends whose answer was lost: a later leader's log says whether they were placed.
+
+    answer lost --an entry of a later generation is confirmed here--> found there          answered: it is stored
+                                                                 '--> not found            passed on again
+                '--not within `WAIT_S`, or not kept here-------------> told: it may or may not have been carried out
+
+What a leader placed, and the log lacks when an entry of a later generation is confirmed, is never confirmed. So a send
+that is not found can be passed on again, and is not stored twice by that.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.append.answers import Place
+from broker.passing.runs import Waiting
+from broker.timers import Spawn
+from ledgermq.message.properties import DELAY, TRANSACTION_PREPARED, UNIQ_KEY, decode_properties, find_property
+from ledgermq.message.record import dispatch_fields, encoded_properties
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
+from store.errors import StoreError
+from store.message_store import MessageStore
+
+WAIT_S: Final = 1.0
+"""Longest time for which a lost answer is looked for."""
+
+_LOOK_S: Final = 0.01
+_COUNT_MAX: Final = 8192
+_BYTES_MAX: Final = 32 << 20
+_TURN: Final = 256
+"""Records that are read in one turn of the loop."""
+
+_RECORDS_MAX: Final = 64 * _TURN
+"""Records among which lost sends are looked for; behind more, their senders are told."""
+
+_FIELDS: Final = {
+    RequestCode.SEND_MESSAGE: ("topic", "queueId", "properties", "batch"),
+    RequestCode.SEND_MESSAGE_V2: ("b", "e", "i", "m"),
+}
+_OTHER_TOPICS: Final = (DELAY, TRANSACTION_PREPARED, "TIMER_")
+"""Beginnings of the names of properties for which a message waits in a topic of the broker's."""
+
+
+class _Lost(NamedTuple):
+    """A send without an answer.
+
+    Attributes:
+        generation: the last one in which the node that was asked was known to lead.
+        queue: topic and queue id.
+        key: the message's UNIQ_KEY.
+        deadline: seconds of the loop's clock.
+    """
+
+    waiting: Waiting
+    generation: int
+    error: RemotingError
+    queue: tuple[str, int]
+    key: bytes
+    deadline: float
+
+
+class LostSends:
+    """Keeps sends without an answer until it is known whether they were placed.
+
+    Args:
+        answer: answers a send that is stored.
+        pass_on: passes one on again that was not placed.
+        tell: tells the sender that nobody knows.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        loop: asyncio.AbstractEventLoop,
+        spawn: Spawn,
+        answer: Callable[[Connection, Command, Place, bytes], None],
+        pass_on: Callable[[Waiting], None],
+        tell: Callable[[Waiting, RemotingError], None],
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._spawn = spawn
+        self._answer = answer
+        self._pass_on = pass_on
+        self._tell = tell
+        self._lost: list[_Lost] = []
+        self._bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self, waiting: Waiting, generation: int, error: RemotingError) -> bool:
+        """Keep a send whose answer was lost; return False if it cannot be looked for, or too many are kept.
+
+        Args:
+            waiting: the send.
+            generation: the last one in which the node that was asked was known to lead.
+            error: why there is no answer.
+        """
+        command = waiting.command
+        found = _queue_and_key(command)
+        if found is None or len(self._lost) >= _COUNT_MAX or self._bytes + len(command.body) > _BYTES_MAX:
+            return False
+        command.body = bytes(command.body)  # a view would keep all of what was received with it
+        self._bytes += len(command.body)
+        self._lost.append(_Lost(waiting, generation, error, *found, self._loop.time() + WAIT_S))
+        if self._timer is None:
+            self._timer = self._loop.call_later(_LOOK_S, self._look)
+        return True
+
+    def release(self) -> None:
+        """Tell all senders: the broker stops."""
+        self._give_up(self._drop(lambda _: True))
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        decided = self._drop(lambda one: self._is_decided(one.generation))
+        if decided:
+            self._spawn(self._search(decided))
+        self._give_up(self._drop(lambda one: one.deadline <= now))
+        if self._lost:
+            self._timer = self._loop.call_later(_LOOK_S, self._look)
+
+    def _is_decided(self, generation: int) -> bool:
+        """Whether an entry of a later generation is confirmed, and all before it is in the queues here."""
+        newest = self._store.log.generations()[-1:]
+        return any(one.number > generation and self._store.dispatched_offset > one.start_offset for one in newest)
+
+    def _drop(self, is_due: Callable[[_Lost], bool]) -> list[_Lost]:
+        due = [one for one in self._lost if is_due(one)]
+        if due:
+            self._lost = [one for one in self._lost if not is_due(one)]
+            self._bytes = sum(len(one.waiting.command.body) for one in self._lost)
+        return due
+
+    def _give_up(self, sends: list[_Lost]) -> None:
+        for one in sends:
+            self._tell(one.waiting, one.error)
+
+    async def _search(self, sends: list[_Lost]) -> None:
+        """Settle sends."""
+        log, wanted = self._store.log, {one.key for one in sends}
+        start = max(min(one.waiting.since for one in sends), log.min_offset)
+        places: dict[bytes, tuple[tuple[str, int], Place]] = {}
+        read = 0
+        try:
+            for _, record in log.walk(start, self._store.dispatched_offset):
+                key = find_property(encoded_properties(record), UNIQ_KEY.encode())
+                if key is not None and key in wanted:
+                    _, queue_id, _, queue_offset, physical_offset, _, topic, _ = dispatch_fields(record, 0)
+                    places[key] = (
+                        (topic.decode(errors="replace"), queue_id),
+                        Place(physical_offset, queue_id, queue_offset),
+                    )
+                read += 1
+                if read >= _RECORDS_MAX or len(places) == len(wanted):
+                    break
+                if read % _TURN == 0:
+                    await asyncio.sleep(0)
+        except StoreError:
+            self._give_up(sends)
+            return
+        for one in sends:
+            queue, place = places.get(one.key, (None, None))
+            if place is not None and queue == one.queue:
+                self._answer(one.waiting.connection, one.waiting.command, place, one.key)
+            elif place is None and read < _RECORDS_MAX and log.min_offset <= one.waiting.since:
+                self._pass_on(one.waiting)
+            else:
+                self._tell(one.waiting, one.error)
+
+
+def _queue_and_key(command: Command) -> tuple[tuple[str, int], bytes] | None:
+    """Topic, queue id and UNIQ_KEY of a send of one message that is placed in the queue that it names; else None."""
+    names = _FIELDS.get(command.code)
+    if names is None or command.is_oneway:
+        return None
+    topic, queue_id, encoded, batch = (command.ext.get(name, "") for name in names)
+    properties = decode_properties(encoded)
+    key = properties.get(UNIQ_KEY)
+    if not key or not queue_id.isdecimal() or batch == "true" or topic.startswith("%"):
+        return None
+    if any(name.startswith(_OTHER_TOPICS) for name in properties):
+        return None
+    return (topic, int(queue_id)), key.encode(errors="replace")

@@ -1,0 +1,230 @@
+"""A send whose answer was lost: the log of a later leader says whether it was placed."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.append.answers import Place
+from broker.passing import lost_sends
+from broker.passing.lost_sends import LostSends
+from broker.passing.relayed import RelayedClient
+from broker.passing.runs import RunAnswers, Waiting
+from broker.server import BrokerRequestHandler
+from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
+from node.broker_assembly import Broker
+from store.errors import DiskReadError
+from store.replicated_log import Generation
+from tests.broker.conftest import Desk, MemoryClient, eventually, send, send_fields
+from tests.broker.conftest import make_topic as make_local_topic
+from tests.broker.passing.test_through_any_member import hand_over_somewhere, make_topic, stored
+from tests.broker.test_broker import ask
+from tests.broker.test_raft_brokers import Group, group
+from tests.limits import WAIT_S
+
+__all__ = ["group"]
+_COUNT = 30
+
+
+def numbered(number: int, **more: str) -> dict[str, str]:
+    return send_fields(i=f"UNIQ_KEY\x01K{number:04}\x02WAIT\x01true\x02", **more)
+
+
+async def sent_through(client: Any, follower: Broker, *numbers: int) -> dict[int, Command]:
+    """Requests under way, which get their answers."""
+    connection = await client.connection(follower.address)
+    answers: dict[int, Any] = {}
+    for number in numbers:
+        command = Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(number), body=b"%d" % number)
+        connection.call(command, WAIT_S, partial(answers.__setitem__, number))
+    return answers
+
+
+def kill_links(monkeypatch: pytest.MonkeyPatch, *, is_placed: bool) -> list[bytes]:
+    """From now on a leader ends a member's connection before it has placed what is passed on, or has answered it."""
+    taken: list[bytes] = []
+    serve = BrokerRequestHandler.on_request
+
+    def take(handler: BrokerRequestHandler, connection: Connection, command: Command) -> None:
+        if not isinstance(connection, RelayedClient) or command.code != RequestCode.SEND_MESSAGE_V2:
+            serve(handler, connection, command)
+            return
+        taken.append(bytes(command.body))
+        if is_placed:
+            serve(handler, connection, command)
+        else:
+            connection._carrier.abort("killed")
+
+    def lose(client: RelayedClient, *_: object, **__: object) -> None:
+        client._carrier.abort("killed")
+
+    monkeypatch.setattr(BrokerRequestHandler, "on_request", take)
+    if is_placed:
+        for kind in (RelayedClient, RunAnswers):
+            monkeypatch.setattr(kind, "answer", lose)
+            monkeypatch.setattr(kind, "respond", lose)
+    return taken
+
+
+@pytest.mark.parametrize("is_placed", [True, False])
+async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_next_election(
+    group: Group, monkeypatch: pytest.MonkeyPatch, is_placed: bool
+) -> None:
+    monkeypatch.setattr(lost_sends, "WAIT_S", WAIT_S)
+    await make_topic(group)
+    old, follower = group.leader, group.followers[0]
+    await sent_through(group.client, follower, 9000)
+    await eventually(lambda: old.parts.context.store.queues.get("T", 0).max_offset == 1, "the first is stored")
+    with monkeypatch.context() as patches:
+        taken = kill_links(patches, is_placed=is_placed)
+        answers = await sent_through(group.client, follower, *range(_COUNT))
+        await eventually(lambda: len(taken) >= 1, "the leader has them")
+        lost = follower.parts.passing.pass_on._lost_sends._lost
+        await eventually(
+            lambda: len(follower.parts.passing.pass_on._lost_sends._lost) >= len(taken), "answers are lost"
+        )
+        assert not answers, lost
+    await hand_over_somewhere(group.client, old)
+    await eventually(lambda: len(answers) == _COUNT, "all are answered")
+    assert {answer.code for answer in answers.values()} == {0}
+    await group.led()
+    records = await stored(group)
+    assert sorted(int(record.body) for record in records) == [*range(_COUNT), 9000], "each is stored once"
+    places = {int(record.body): record for record in records}
+    for number, answer in answers.items():
+        record = places[number]
+        assert answer.ext["queueOffset"] == str(record.queue_offset)
+        assert answer.ext["transactionId"] == f"K{number:04}"
+        assert answer.ext["msgId"].endswith(f"{record.physical_offset:016X}")
+
+
+async def test_without_a_later_leader_the_sender_is_told(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_sends, "WAIT_S", 0.2)
+    await make_topic(group)
+    kill_links(monkeypatch, is_placed=True)
+    answer = await ask(group.client, group.followers[0], RequestCode.SEND_MESSAGE_V2, numbered(1), b"1")
+    assert (answer.code, answer.ext["cause"]) == (14, "leader-changed")
+    assert [record.body for record in await stored(group)] == [b"1"]
+
+
+class Log:
+    """A desk's store as a member sees it, whose log has a later generation from `start` on."""
+
+    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, start: int = 0) -> None:
+        self.store = desk.store
+        self.starts = [(3, start)]
+        monkeypatch.setattr(desk.store.log, "generations", lambda: [Generation(*start) for start in self.starts])
+        self.settled: list[tuple[str, object]] = []
+        self.sends = LostSends(
+            desk.store,
+            asyncio.get_running_loop(),
+            desk.parts.context.spawn,
+            lambda _connection, command, place, _key: self.settled.append((bytes(command.body).decode(), place)),
+            lambda waiting: self.settled.append((bytes(waiting.command.body).decode(), "again")),
+            lambda waiting, _: self.settled.append((bytes(waiting.command.body).decode(), "told")),
+        )
+
+    def lose(self, command: Command, generation: int = 2, since: int = 0) -> bool:
+        unused: Any = None
+        return self.sends.take(Waiting(1, 0.0, unused, command, since), generation, RemotingError("lost"))
+
+
+def lost(number: int, **fields: str) -> Command:
+    return Command(RequestCode.SEND_MESSAGE_V2, 7, ext=numbered(number, **fields), body=b"%d" % number)
+
+
+@pytest.fixture
+async def log(desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> Log:
+    monkeypatch.setattr(lost_sends, "WAIT_S", 0.2)
+    await make_local_topic(client)
+    for number in range(5):
+        await send(client, b"%d" % number, i=f"UNIQ_KEY\x01K{number:04}\x02")
+    return Log(desk, monkeypatch)
+
+
+async def test_what_is_stored_is_answered_and_the_rest_is_passed_on_again(log: Log) -> None:
+    assert log.lose(lost(3)) and log.lose(lost(77))
+    await eventually(lambda: len(log.settled) == 2)
+    (stored_one, place), again = log.settled
+    assert (stored_one, again) == ("3", ("77", "again"))
+    assert isinstance(place, Place) and (place.queue_id, place.queue_offset) == (0, 3)
+
+
+async def test_nothing_is_decided_before_an_entry_of_a_later_generation_is_confirmed(log: Log) -> None:
+    for starts in ([], [(2, 0)], [(3, log.store.dispatched_offset)]):
+        log.starts[:] = starts
+        assert log.lose(lost(3))
+        await eventually(lambda: bool(log.settled))
+        assert log.settled.pop() == ("3", "told")
+
+
+async def test_what_lies_before_the_send_is_another_ones(log: Log) -> None:
+    """A client may use a key twice; what was stored before it asked is no answer."""
+    assert log.lose(lost(3), since=log.store.dispatched_offset)
+    await eventually(lambda: bool(log.settled))
+    assert log.settled == [("3", "again")]
+
+
+async def test_among_too_many_records_the_sender_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_sends, "_RECORDS_MAX", 3)
+    assert log.lose(lost(77)) and log.lose(lost(1))
+    await eventually(lambda: len(log.settled) == 2)
+    assert [outcome for _, outcome in log.settled if outcome == "told"] == ["told"]
+    assert [body for body, outcome in log.settled if isinstance(outcome, Place)] == ["1"]
+
+
+async def test_where_the_log_cannot_be_read_the_sender_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Any:
+        raise DiskReadError(Path("00000000000000000000"), 0, "a bad sector")
+
+    monkeypatch.setattr(log.store.log, "walk", broken)
+    assert log.lose(lost(3))
+    await eventually(lambda: bool(log.settled))
+    assert log.settled == [("3", "told")]
+
+
+async def test_where_the_log_does_not_reach_back_the_sender_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that got the log anew from a snapshot lacks what lies before."""
+    monkeypatch.setattr(type(log.store.log), "min_offset", property(lambda _: log.store.dispatched_offset))
+    assert log.lose(lost(3))
+    await eventually(lambda: bool(log.settled))
+    assert log.settled == [("3", "told")]
+
+
+async def test_more_than_fit_are_not_kept_and_a_stop_tells_all(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_sends, "_COUNT_MAX", 1)
+    log.starts.clear()
+    assert log.lose(lost(1)) and not log.lose(lost(2))
+    log.sends.release()
+    assert log.settled == [("1", "told")]
+    monkeypatch.setattr(lost_sends, "_BYTES_MAX", 0)
+    assert not log.lose(lost(3))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i="")),
+        Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(1), flag=ONEWAY_FLAG),
+        Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(1, e="-1")),
+        Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(1, b="%RETRY%g")),
+        Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i="UNIQ_KEY\x01K\x02DELAY\x013\x02")),
+        Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i="UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x013\x02")),
+        Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02")),
+        Command(
+            RequestCode.SEND_BATCH_MESSAGE,
+            ext=numbered(1, m="true"),
+            body=encode_batch([BatchMessage(0, b"b", b"UNIQ_KEY\x01B\x02")]),
+        ),
+        Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(1, m="true")),
+        Command(RequestCode.ACK_MESSAGE, ext=numbered(1)),
+    ],
+)
+async def test_what_is_stored_elsewhere_or_has_no_key_is_not_looked_for(log: Log, command: Command) -> None:
+    assert not log.lose(command)
