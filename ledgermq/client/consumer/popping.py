@@ -114,7 +114,7 @@ def message_ext(group: str, message: PoppedMessage) -> dict[str, str]:
     handle = message.handle
     return {
         "consumerGroup": group,
-        "topic": real_topic(message.topic, group, handle.retry),
+        "topic": real_topic(message.queue.topic, group, handle.retry),
         "queueId": str(handle.queue_id),
         "extraInfo": str(handle),
         "offset": str(handle.offset),
@@ -147,13 +147,13 @@ def fits_batch(handle: PopHandle) -> bool:
 def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -> bytes:
     """The body of request 200151: an entry for each delivery of a queue with a bit for each message.
 
+    An entry has the topic that was asked for, also for messages of its retry topic: that is in the flag `r`.
     `fits_batch` must hold for every message.
     """
     offsets: dict[tuple[PopHandle, str], int] = collections.defaultdict(int)
     for message in messages:
         handle = message.handle
-        delivery = handle._replace(offset=0), real_topic(message.topic, group, handle.retry)
-        offsets[delivery] |= 1 << (handle.offset - handle.start)
+        offsets[handle._replace(offset=0), message.queue.topic] |= 1 << (handle.offset - handle.start)
     acks: list[dict[str, Any]] = [
         {
             "b": base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode(),

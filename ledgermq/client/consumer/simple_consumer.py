@@ -268,12 +268,12 @@ class SimpleConsumer:
 
     async def _call(self, code: int, message: PoppedMessage, ext: dict[str, str] | None = None) -> Command:
         fields = message_ext(self._group, message) | (ext or {})
-        return (await self._session.calls.at_leader(message.topic, message.queue.broker, code, fields)).response
+        return (await self._session.calls.at_leader(*message.queue[:2], code, fields)).response
 
     async def _ack_batch(self, broker: str, messages: list[PoppedMessage]) -> None:
         body = batch_ack_body(self._group, broker, messages)
         code = RequestCode.BATCH_ACK_MESSAGE
-        await self._session.calls.at_leader(messages[0].topic, broker, code, {}, body=body)
+        await self._session.calls.at_leader(messages[0].queue.topic, broker, code, {}, body=body)
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
         return consumer_heartbeat(client_id, self._group, self._start, self._all_subscriptions)

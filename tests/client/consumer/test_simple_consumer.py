@@ -1,13 +1,23 @@
 """Taking without owning, from a real broker in this process."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
+import orjson
 import pytest
 
 from ledgermq.client import Admin, Producer, SimpleConsumer
-from ledgermq.client.consumer.popping import fits_batch, message_handle
+from ledgermq.client.consumer.popping import (
+    PoppedMessage,
+    batch_ack_body,
+    fits_batch,
+    message_ext,
+    message_handle,
+)
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.message.pop_handle import PopHandle, real_topic
+from ledgermq.remoting.route import MessageQueue
 from tests.client import taking
 
 
@@ -60,6 +70,16 @@ def test_a_message_far_from_the_first_of_its_delivery_is_not_acknowledged_in_a_b
     assert fits_batch(near)
     assert not fits_batch(near._replace(offset=10**12))
     assert not fits_batch(near._replace(offset=4))
+
+
+def test_a_batch_names_the_topic_that_was_asked_for_and_its_retry_topic_by_a_flag() -> None:
+    record: Any = SimpleNamespace(topic="T", property_map={})
+    for retry in ("0", "1", "2"):
+        handle = message_handle(f"5 100 200 3 {retry} broker-a 0 7")
+        message = PoppedMessage(record, MessageQueue("T", "broker-a", 0), handle, None)
+        (ack,) = orjson.loads(batch_ack_body("g", "broker-a", [message]))["acks"]  # as Java's MQClientAPIImpl
+        assert (ack["t"], ack["r"]) == ("T", retry)
+        assert message_ext("g", message)["topic"] == real_topic("T", "g", retry)
 
 
 def test_a_handle_is_read_as_it_is_written_and_names_the_topic_it_came_from() -> None:
