@@ -15,10 +15,10 @@ from chaos.sim.plan import (
     STACK_FAULTS,
 )
 from chaos.sim.run import RunResult
+from chaos.sim.stack.callers import MORTAL_FAULTS
 from chaos.sim.stack.members import FAULTS as MEMBER_FAULTS
 from chaos.sim.stack.nameservers import FAULTS as NAMESERVER_FAULTS
 from chaos.sim.stack.sockets import ANSWER_FAULTS
-from chaos.sim.stack.transactors import FAULTS as TRANSACTOR_FAULTS
 from dledger.core.messages import Message
 from dledger.peers.wire import CopyRequest, CopyResponse
 
@@ -51,7 +51,7 @@ class Coverage:
                     CLOCK_JUMP,
                     *NAMESERVER_FAULTS,
                     *MEMBER_FAULTS,
-                    *TRANSACTOR_FAULTS,
+                    *MORTAL_FAULTS,
                     *ANSWER_FAULTS,
                 )
                 if is_stack

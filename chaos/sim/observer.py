@@ -50,7 +50,14 @@
     R32   a transaction's message is there when its program has committed it,  an entry is committed
           and never otherwise; once, if its half message was stored once
           (that all are decided in the end is the run's R14)
-R20 to R23 and R25 to R32 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
+    R33   POP: a message acknowledged in time is given to nobody, while the    an answer comes, an entry is committed
+          same node leads, and under later leaders if the log has a later
+          record of its group's progress (that all messages are taken and
+          acknowledged in the end is the run's R14)
+    R34   POP: nobody else is given a message before its time is over, with    an answer comes, an entry is committed
+          the same limits
+    R35   a message has at most one copy in a group's retry topic              an entry is committed
+R20 to R23 and R25 to R35 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
 lives of all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the

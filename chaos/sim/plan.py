@@ -44,7 +44,7 @@ FAULTS_OF_FIVE = ("other_peers",)
 
 CLOCK_JUMP = "clock_jump"
 """A fault of whole brokers that needs no event: wall clocks are wrong where they are read (`RunPlan.clock_jumps`)."""
-_MEMBERS_US, _TRANSACTIONS_US, _UNHURRIED_US = 10_000_000, 5_000_000, 50_000
+_MEMBERS_US, _PROGRAMS_US, _UNHURRIED_US = 10_000_000, 5_000_000, 50_000
 _JUMPS_S = (0.05, 1.0, 4.0, 20.0, 3600.0)
 
 
@@ -66,8 +66,8 @@ class GroupPlan:
     connections; none: requests are handed to the leader. `administrators`: those who change groups and their offsets,
     and recall timers. `batch_callers`: callers that send several messages by one request. `programs`: users' programs
     with the shipping producer, which finds the leader by `nameservers`; `members`: those that read what these send, as
-    members of one group; `transactors`: programs that send transactions, and are killed. `has_large_tables`: the
-    replicated tables are larger than what may wait for a peer.
+    members of one group; `transactors`: programs that send transactions, and are killed; `poppers`: programs that take
+    messages by POP, and are killed. `has_large_tables`: the replicated tables are larger than what may wait for a peer.
     `checkpoint_ms`: between two checkpoints of a broker's queues.
     `has_huge_requests`: administrators set policies of very many entries, and steps of the brokers' loops are counted.
     `is_lockstep`: all members tick at the same moments, and messages take equal times, so that only the random times of
@@ -94,6 +94,7 @@ class GroupPlan:
     nameservers: int = 0
     members: int = 0
     transactors: int = 0
+    poppers: int = 0
     checkpoint_ms: int = 300
     is_lockstep: bool = False
 
@@ -183,15 +184,10 @@ def draw_stack_plan(seed: int) -> RunPlan:
         batch_callers=int(Random(f"batch {seed}").random() < 0.12),
         has_huge_requests=is_huge,
     )
-    programs = Random(f"programs of users {seed}")
-    if programs.random() < 0.12 and plan.group.recoverable:
-        group = replace(group, programs=programs.choice((1, 1, 2)), nameservers=programs.choice((1, 2)))
-        members = Random(f"members of a group {seed}")
-        group = replace(group, members=members.choice((0, 0, 2, 3)))
-    transactors = Random(f"transactions {seed}")
-    if transactors.random() < 0.1 and plan.group.recoverable:
-        nameservers = group.nameservers or transactors.choice((1, 2))
-        group = replace(group, transactors=transactors.choice((1, 2, 3)), nameservers=nameservers)
+    safety_us = plan.safety_us * 5 // 8
+    jumps = _draw_clock_jumps(seed, names, safety_us)
+    if plan.group.recoverable:
+        group = _draw_programs(seed, group, are_clocks_right=not jumps)
     if len(names) == 5 and chances[2] < 0.5:
         late += 3 * FAULTS_OF_FIVE
     if len(names) > 2 and chances[4] < 0.15:
@@ -208,10 +204,8 @@ def draw_stack_plan(seed: int) -> RunPlan:
         is_cut = chance >= 0.05
         plan, late = replace(plan, faults=()), CLEANING_FAULTS[:1] if is_cut else CLEANING_FAULTS[1:]
         group = replace(group, checkpoint_ms=3_000 if is_cut else 300)  # so that a cut loses many units of queues
-    safety_us = plan.safety_us * 5 // 8
-    jumps = _draw_clock_jumps(seed, names, safety_us)
-    if group.transactors or group.members:  # checks, and sharing out queues after a change, take seconds, not messages
-        safety_us = max(safety_us, _MEMBERS_US if group.members else _TRANSACTIONS_US)
+    if group.transactors or group.poppers or group.members:  # they need seconds, not messages
+        safety_us = max(safety_us, _MEMBERS_US if group.members else _PROGRAMS_US)
         plan = replace(plan, proposal_interval_us=max(plan.proposal_interval_us, _UNHURRIED_US))
     return replace(
         plan,
@@ -221,6 +215,23 @@ def draw_stack_plan(seed: int) -> RunPlan:
         loses_a_disk=len(names) > 2 and chances[3] < 0.1,
         clock_jumps=jumps,
     )
+
+
+def _draw_programs(seed: int, group: GroupPlan, *, are_clocks_right: bool) -> GroupPlan:
+    """Users' programs; of POP only where clocks tell when messages may come again."""
+    programs = Random(f"programs of users {seed}")
+    if programs.random() < 0.12:
+        group = replace(group, programs=programs.choice((1, 1, 2)), nameservers=programs.choice((1, 2)))
+        members = Random(f"members of a group {seed}")
+        group = replace(group, members=members.choice((0, 0, 2, 3)))
+    transactors = Random(f"transactions {seed}")
+    if transactors.random() < 0.1:
+        nameservers = group.nameservers or transactors.choice((1, 2))
+        group = replace(group, transactors=transactors.choice((1, 2, 3)), nameservers=nameservers)
+    poppers = Random(f"poppers {seed}")
+    if poppers.random() < 0.1 and are_clocks_right:
+        group = replace(group, poppers=poppers.choice((1, 2, 3)))
+    return group
 
 
 def _draw_clock_jumps(seed: int, names: tuple[str, ...], safety_us: int) -> tuple[ClockJump, ...]:

@@ -19,8 +19,8 @@ from chaos.sim.process import CoreKit, Process
 from chaos.sim.stack.kit import StackKit
 
 _SERVICE_US = 5_000_000
-_CHECKED_US = 20_000_000
-"""Until all transactions are decided by checks."""
+_PROGRAMS_US = 20_000_000
+"""Until all transactions are decided by checks, and all messages of POP acknowledged."""
 _GROUP_US = 90_000_000
 """Until a group has read all: locks of a member that died with a leader last a minute."""
 _ABLE_TO_SPARE_ONE = 3
@@ -131,7 +131,7 @@ class Run:
 
     def _service_us(self) -> int:
         group = self.plan.group
-        return _GROUP_US if group.members else _CHECKED_US if group.transactors else _SERVICE_US
+        return _GROUP_US if group.members else _PROGRAMS_US if group.transactors or group.poppers else _SERVICE_US
 
     def _fail_over(self) -> None:
         """The leader dies, perhaps with every nameserver: programs find the next one."""

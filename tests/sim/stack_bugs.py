@@ -18,9 +18,11 @@ from broker.log_follower import LogFollower
 from broker.parts import Parts
 from broker.passing.pass_on import PassOn
 from broker.pop.progress import PopProgress
+from broker.pop.revive import ReviveService
 from broker.pull.processor import Pull, PullProcessor
 from broker.state.metadata import Metadata
 from broker.state.offsets import CommitDone, ConsumerOffsets
+from broker.state.pop_core import Checkpoint, Checkpoints
 from broker.state.pop_tables import PopTables
 from broker.state.saver import StateSaver
 from broker.state.subsystem import StateSubsystem
@@ -496,6 +498,48 @@ def nobody_is_asked_about_transactions() -> Planted:
     return patch.object(TransactionService, "_check_half", lambda *_: None)
 
 
+def checkpoints_live_in_memory() -> Planted:
+    return patch.object(Checkpoints, "has_changes", lambda _: False)
+
+
+def acknowledgements_live_in_memory() -> Planted:
+    """A new leader knows what was taken, and not what was acknowledged."""
+    acknowledge = Checkpoints._acknowledge
+
+    def keep(checkpoints: Checkpoints, key: str, *arguments: Any) -> int:
+        was_unsent = key in checkpoints._unsent
+        count = acknowledge(checkpoints, key, *arguments)
+        if not was_unsent:
+            checkpoints._unsent.pop(key, None)
+        return count
+
+    return patch.object(Checkpoints, "_acknowledge", keep)
+
+
+def a_new_leader_revives_at_once() -> Planted:
+    return patch("broker.pop.progress._seen_at", lambda taken, now_ms: taken._replace(invisible_ms=0))
+
+
+def a_queue_gives_what_it_gave() -> Planted:
+    return patch.object(ConsumerOffsets, "commit", lambda *_: None)
+
+
+def revives_are_forgotten() -> Planted:
+    """The log is not told of them, and a new leader does not look for them."""
+    take_due = Checkpoints.take_due
+
+    def take(checkpoints: Checkpoints, *arguments: int) -> list[Checkpoint]:
+        taken = take_due(checkpoints, *arguments)
+        for checkpoint in taken:
+            checkpoints._unsent.pop(checkpoint.key, None)
+        return taken
+
+    bug = ExitStack()
+    bug.enter_context(patch.object(Checkpoints, "take_due", take))
+    bug.enter_context(patch.object(ReviveService, "_without_revived", lambda _, checkpoint: checkpoint))
+    return bug
+
+
 @dataclass(frozen=True)
 class StackBug:
     """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with a seed that finds it.
@@ -614,5 +658,10 @@ BUGS = (
     StackBug("unknown counts as commit", unknown_counts_as_commit, ("R32",), 52, "transactors"),
     StackBug("rollbacks store the message", rollbacks_store_the_message, ("R32",), 104, "transactors"),
     StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 104, "transactors"),
+    StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 34, "poppers"),
+    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 34, "poppers"),
+    StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
+    StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
+    StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

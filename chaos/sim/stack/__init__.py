@@ -5,6 +5,7 @@
     disk            one node's directory, its faults, its crashes
     log             the shipping entry log, watched
     programs        users' programs: the shipping producer, its routes and retries; transactors: with transactions
+    poppers         programs that take messages by POP
     nameservers     shipping nameservers, and their faults
     node            one life of one broker without its sockets
     accounts        what the committed log means: the judge

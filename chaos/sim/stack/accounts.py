@@ -8,6 +8,7 @@ Every replica must show exactly this: `fault_of` reads a store as consumers do.
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +20,12 @@ from dledger.log.store_clock import HOLD_MS
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.message.properties import REAL_TOPIC
-from ledgermq.message.record import decode_record
+from ledgermq.message.record import Record, decode_record
 from store.message_store import MessageStore
 from store.queues.queue_reader import GetStatus
 
 Key = tuple[str, int]
+Place = tuple[str, int, int]
 _AT_ONCE = 16
 
 
@@ -63,6 +65,8 @@ class CommittedLog:
         removed_groups: those of which an administrator was told so, and which have taken nothing since.
         transactions: topics and bodies of messages that programs have sent by transactions.
         commits: those of them whose transaction a program has committed.
+        on_copy: called when a copy is committed, in a retry topic, of an earlier message; with both.
+        on_change: called when a record of the tables is committed; with the change and its store time.
     """
 
     def __init__(self) -> None:
@@ -80,6 +84,9 @@ class CommittedLog:
         self.transactions: set[tuple[str, bytes]] = set()
         self.commits: set[bytes] = set()
         self._halves: dict[tuple[str, bytes], list[int]] = {}
+        self._copied: set[tuple[str, int]] = set()
+        self.on_copy: Callable[[Record, Record], None] = lambda _copy, _origin: None
+        self.on_change: Callable[[dict[str, Any], int], None] = lambda _change, _stored_ms: None
         self.counted_until_us = 0
         self.deleted_to = 0
 
@@ -88,7 +95,8 @@ class CommittedLog:
 
         Raises:
             SafetyViolation: its store time falls by so little that clocks are not followed; or it is the message of a
-                transaction that is not committed, or is there more often than its half message.
+                transaction that is not committed, or is there more often than its half message; or it is the second
+                copy of one message in a retry topic.
         """
         record = decode_record(payload[HEADER_SIZE:])
         fall_ms, self._stored_ms = self._stored_ms - record.store_timestamp, record.store_timestamp
@@ -111,6 +119,8 @@ class CommittedLog:
             sent = record.topic, record.body
             self._copies[sent] += 1
             self._check_transaction(*sent)
+            if record.prepared_transaction_offset and is_retry_topic(record.topic):
+                self._check_copy(record)
             if fault := self._fault_of_copies(*sent):
                 return fault
             if sent in self._recalled:
@@ -179,11 +189,26 @@ class CommittedLog:
         if halves < 2 and copies > halves:  # copies of one that a retry stored twice are taken for one another
             raise SafetyViolation("R32", f"{body!r} is there {copies} times, and its half message {halves} times")
 
+    def _check_copy(self, copy: Record) -> None:
+        origin = copy.prepared_transaction_offset
+        if (copy.topic, origin) in self._copied:
+            raise SafetyViolation("R35", f"the message at {origin} of the log has another copy in {copy.topic}")
+        self._copied.add((copy.topic, origin))
+        self._allowed[copy.topic, copy.body] = None  # a copy may have a copy
+        self.on_copy(copy, decode_record(self._payloads[self.indexes[origin]][HEADER_SIZE:]))
+
     def _fault_of_copies(self, topic: str, body: bytes) -> str | None:
         stored, allowed = self._copies[topic, body], self._allowed.get((topic, body), 1)
         if allowed is None or stored <= allowed:
             return None
         return f"the message {body[:20]!r} of {topic} is there {stored} times, where {allowed} are allowed"
+
+    def skip(self, key: Key, at: int, is_over: Callable[[int], bool]) -> int:
+        """Return the first queue offset, from `at` on, whose message is neither over nor deleted."""
+        messages = self.present_life(key).messages
+        while at < len(messages) and (is_over(at) or messages[at].physical_offset < self.deleted_to):
+            at += 1
+        return at
 
     def note_moved(self, topic: str, group: str) -> bool:
         """An administrator was told that a group has new offsets, which hold until the log has that it was told."""
@@ -217,6 +242,7 @@ class CommittedLog:
                     if queues.get(queue, moved_to) != moved_to:
                         return f"offset {queues[queue]} of {key}, queue {queue}, which was moved to {moved_to}"
         self._tables.append(Tables(at, frozenset(topics), offsets))
+        self.on_change(change, self._stored_ms)
         return None
 
     # -- what a replica must show

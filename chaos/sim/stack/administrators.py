@@ -15,7 +15,7 @@ import orjson
 
 from chaos.sim.errors import SafetyViolation
 from chaos.sim.stack.accounts import CommittedLog
-from chaos.sim.stack.callers import Caller
+from chaos.sim.stack.callers import RETRY_S, Caller
 from chaos.sim.stack.clients import QUEUES
 from chaos.sim.stack.sockets import Sockets
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -29,7 +29,6 @@ _INVISIBLE_MS: Final = 300
 _RECALLED_BEFORE_MS: Final = 12
 _SHORTEST_MS: Final = 100
 _PAUSE_S: Final = 0.5
-_RETRY_S: Final = 0.1
 _HUGE: Final = 70_000
 _COUNTED_US: Final = 500_000
 _MOVED: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
@@ -56,7 +55,7 @@ class Administrator(Caller):
             while group is None or await self._pull_of(group, number) not in _MOVED:
                 if group is None:
                     group = await self._moved_group()
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
 
         return self._wait_for_each("moves groups", until_moved)
 

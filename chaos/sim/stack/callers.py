@@ -20,6 +20,7 @@ from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.clients import GROUP, QUEUES, TOPICS
 from chaos.sim.stack.diskless import Diskless
 from chaos.sim.stack.sockets import FIRST_PORT, Sockets
+from ledgermq.message.batch import encode_batch
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -27,11 +28,12 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Cause
 
+MORTAL_FAULTS: Final = ("transactor_killed", "popper_killed")
 _TIMEOUT_S: Final = 1.5
 _AT_ONCE: Final = 3
 _HELD: Final = 2
 _WITH_SUBSCRIPTION: Final = 4
-_RETRY_S: Final = 0.1
+RETRY_S: Final = 0.1
 _FINAL: Final = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
 _HEARTBEAT: Final = {
     "clientID": "caller",
@@ -76,7 +78,7 @@ class Caller(Diskless):
 
         async def until_answered(number: int) -> None:
             while not (await self._is_taken(number) and await self._is_served(number)):
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
 
         return self._wait_for_each("asks each", until_answered)
 
@@ -150,8 +152,15 @@ class Caller(Diskless):
             raise SafetyViolation("R23", f"n{number} answers request {code} with an error: {answer.remark}")
         return answer, way
 
-    async def _send(self, number: int | None = None) -> int:
-        topic, queue_id = TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
+    async def _make_topic(self, topic: str) -> None:
+        leader = self._cluster.leader()
+        if leader is not None:
+            fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": QUEUES, "writeQueueNums": QUEUES}
+            fields |= {"perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+            await self._request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, number=int(leader.name[1:]))
+
+    async def _send(self, number: int | None = None, topic: str = "") -> int:
+        topic, queue_id = topic or TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
         message = self._cluster.next_message()
         body = b"%d " % message + b"." * self._pick(200)
         fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 0, "h": 0, "j": 0}
@@ -202,6 +211,90 @@ class Caller(Diskless):
         if is_owed and not self._accounts.holds(key, queue_offset, at, body):
             place = f"{key[0]}/{key[1]}/{queue_offset}"
             raise SafetyViolation("R23", f"a member {what} a message at {place}, which is not committed there")
+
+
+class BatchCaller(Caller):
+    """Sends batches, of which each message must be committed at its own place, and reads as the others do."""
+
+    def _ask(self) -> None:
+        self._begin(self._send_batch() if self._dice.random() < 0.7 else self._pull())
+
+    async def _send_batch(self) -> None:
+        topic, queue_id = TOPICS[self._pick(len(TOPICS))], self._pick(QUEUES)
+        bodies = [b"%d " % self._cluster.next_message() + b"." * self._pick(60) for _ in range(2 + self._pick(6))]
+        fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 0, "h": 0, "i": "", "j": 0}
+        fields |= {"k": "false", "m": "true"}
+        body = encode_batch((0, body, b"") for body in bodies)
+        answer, way = await self._request(RequestCode.SEND_BATCH_MESSAGE, fields, body)
+        if answer.code != ResponseCode.SUCCESS:
+            self._cluster.mark(f"batch refused: {answer.ext.get('cause', answer.code)}")
+            return
+        self._cluster.mark(f"batch acknowledged {way}")
+        first = int(field_of(answer, "queueOffset"))
+        places = [int(text[-16:], 16) for text in field_of(answer, "msgId").split(",")]
+        for number, (at, sent) in enumerate(zip(places, bodies, strict=True)):
+            self._expect((topic, queue_id), first + number, at, sent, "acknowledged")
+
+
+class MortalCallers:
+    """Callers of one kind, which are killed, and started again under other names, until all is repaired.
+
+    Args:
+        chance: their own, so that other seeds mean what they meant.
+        kind: their names begin with it.
+        make: makes one of that name.
+    """
+
+    def __init__(
+        self,
+        cluster: Any,
+        sockets: Sockets,
+        chance: Random,
+        kind: str,
+        make: Callable[[str, Random], Caller],
+        count: int,
+    ) -> None:
+        self._cluster = cluster
+        self._sockets = sockets
+        self._chance = chance
+        self._kind = kind
+        self._make = make
+        self._count = 0
+        self._alive: dict[str, Caller] = {}
+        self._is_over = False
+        for _ in range(count):
+            self._start()
+        self._strike_later()
+
+    @property
+    def alive(self) -> list[Caller]:
+        """Those that run."""
+        return list(self._alive.values())
+
+    def _start(self) -> None:
+        name = f"{self._kind}{self._count}"
+        self._count += 1
+        self._sockets.unlucky[name] = Random(self._chance.random())
+        self._alive[name] = self._make(name, Random(self._chance.random()))
+
+    def _strike_later(self) -> None:
+        self._cluster.clock.call_in(int(1e6 * self._chance.uniform(0.3, 3.0)), self._strike)
+
+    def _strike(self) -> None:
+        if not self._is_over:
+            self._cluster.mark(f"fault {self._kind}_killed")
+            self._alive.pop(self._chance.choice(list(self._alive))).kill()
+            self._start()
+            self._strike_later()
+
+    def heal(self) -> None:
+        """None is killed any more."""
+        self._is_over = True
+
+    def end(self) -> None:
+        """The run is over."""
+        for caller in self.alive:
+            caller.kill()
 
 
 def field_of(answer: Command, name: str) -> str:

@@ -16,17 +16,17 @@ from chaos.sim.pool import new_folder
 from chaos.sim.process import ClusterContext
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.administrators import Administrator
-from chaos.sim.stack.batches import BatchCaller
-from chaos.sim.stack.callers import Caller
+from chaos.sim.stack.callers import BatchCaller, Caller, MortalCallers
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
 from chaos.sim.stack.members import Members
 from chaos.sim.stack.nameservers import SimNameservers
 from chaos.sim.stack.node import StoreProcess
+from chaos.sim.stack.poppers import PopAccount, Popper
 from chaos.sim.stack.programs import Program
 from chaos.sim.stack.replacements import Replacements
 from chaos.sim.stack.sockets import Sockets
-from chaos.sim.stack.transactors import Transactor, Transactors
+from chaos.sim.stack.transactors import TransactionBook, Transactor
 
 _OF_A_RAFT_LOG = {
     "EntryLog": WatchedLog,
@@ -58,9 +58,9 @@ class StackKit:
         self._sockets: Sockets | None = None
         self._callers: list[Caller] = []
         self._nameservers: SimNameservers | None = None
-        self._programs: list[Program] = []
-        self._members: Members | None = None
-        self._transactors: Transactors | None = None
+        self._mortals: list[MortalCallers] = []
+        self._struck: list[Members | MortalCallers] = []
+        self._owed: list[Callable[[], Callable[[], str]]] = []
         self._disabled = logging.root.manager.disable
         self.replaced = replaced = Replacements(
             Random(f"world {seed}"), self._now, lambda name: self._cluster.wall_ahead_us(name) if self._cluster else 0
@@ -92,7 +92,8 @@ class StackKit:
     def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
         plan = cluster.plan
-        if plan.callers + plan.administrators + plan.batch_callers + plan.nameservers and self._sockets is None:
+        has_clients = plan.callers + plan.administrators + plan.batch_callers + plan.nameservers + plan.poppers
+        if has_clients and self._sockets is None:
             self._begin_callers(cluster)
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
 
@@ -111,57 +112,79 @@ class StackKit:
             dice = chance("programs send")
             for name in (f"p{one}" for one in range(plan.programs)):
                 sockets.unlucky[name] = chance(f"answers to {name}")
-                self._programs.append(Program(cluster, self._log, sockets, self._nameservers, name, dice))
-            self._callers += self._programs
+                self._callers.append(Program(cluster, self._log, sockets, self._nameservers, name, dice))
             if plan.members:
                 addresses = self._nameservers.addresses
-                self._members = Members(cluster, self._log, sockets, addresses, self._seed, plan.members)
+                members = Members(cluster, self._log, sockets, addresses, self._seed, plan.members)
+                self._struck.append(members)
+                self._owed.append(members.account.owed)
             if plan.transactors:
-                self._transactors = Transactors(
-                    cluster, self._log, sockets, self._nameservers, self._seed, plan.transactors
-                )
+                self._begin_transactors(cluster, sockets, self._nameservers)
+        if plan.poppers:
+            self._begin_poppers(cluster, sockets)
+        self._struck += self._mortals
+
+    def _begin_transactors(self, cluster: ClusterContext, sockets: Sockets, nameservers: SimNameservers) -> None:
+        book = TransactionBook(self._log)
+
+        def make(name: str, dice: Random) -> Transactor:
+            return Transactor(cluster, self._log, sockets, nameservers, name, dice, book)
+
+        chance = self._chance("transactors")
+        self._mortals.append(MortalCallers(cluster, sockets, chance, "transactor", make, cluster.plan.transactors))
+        self._owed.append(book.owed)
+
+    def _begin_poppers(self, cluster: ClusterContext, sockets: Sockets) -> None:
+        account = PopAccount(cluster, self._log)
+
+        def make(name: str, dice: Random) -> Popper:
+            return Popper(cluster, self._log, sockets, name, dice, account)
+
+        chance = self._chance("poppers")
+        self._mortals.append(MortalCallers(cluster, sockets, chance, "popper", make, cluster.plan.poppers))
+        self._owed.append(account.owed)
 
     def _chance(self, consumer: str) -> Random:
         return Random(f"{consumer} {self._seed}")
 
     def ask_any(self, _cluster: ClusterContext) -> None:
         """Let the callers make their next requests."""
-        for caller in [*self._callers, *self._transacting()]:
+        for caller in [*self._callers, *self._alive()]:
             caller.act()
 
-    def _transacting(self) -> list[Transactor]:
-        return [] if self._transactors is None else self._transactors.alive
+    def _alive(self) -> list[Caller]:
+        return [caller for mortal in self._mortals for caller in mortal.alive]
 
     def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
         """Each caller asks each member."""
-        return self._names([caller.ask_each() for caller in [*self._callers, *self._transacting()]])
+        return self._names([caller.ask_each() for caller in [*self._callers, *self._alive()]])
 
     def repaired(self, _cluster: ClusterContext) -> None:
         """The nameservers run from now on, too."""
         if self._nameservers is not None:
             self._nameservers.heal()
-        for struck in (self._members, self._transactors):
-            if struck is not None:
-                struck.heal()
+        for struck in self._struck:
+            struck.heal()
 
     def fail_over(self, _cluster: ClusterContext, leader_dies: Callable[[], None]) -> Callable[[], str]:
         """The leader ends, and perhaps the nameservers before it; each program sends a message."""
         if self._nameservers is not None:
             self._nameservers.kill_some()
+        if self._nameservers is not None or self._mortals:
             leader_dies()
-        return self._names([program.ask_each() for program in [*self._programs, *self._transacting()]])
+        programs = [caller for caller in [*self._callers, *self._alive()] if isinstance(caller, Program)]
+        return self._names([program.ask_each() for program in programs])
 
     def _names(self, open_calls: list[dict[str, None]]) -> Callable[[], str]:
-        """Return what names those calls that have no answer yet; then what the group owes that was committed then."""
+        """Return what names those calls that have no answer yet; then what is owed that was committed then."""
         owed: list[Callable[[], str]] = []
-        accounts = [one.account for one in (self._members, self._transactors) if one is not None]
 
         def why_not() -> str:
             names = ", ".join(name for calls in open_calls for name in calls)
             if names:
                 return names
             if not owed:
-                owed.extend(account.owed() for account in accounts)
+                owed.extend(begin() for begin in self._owed)
             return next((name for one in owed if (name := one())), "")
 
         return why_not
@@ -172,9 +195,8 @@ class StackKit:
             gc.collect()  # what unwinds late must still meet what replaces the system
         for caller in self._callers:
             caller.loop.stop()
-        for struck in (self._members, self._transactors):
-            if struck is not None:
-                struck.end()
+        for struck in self._struck:
+            struck.end()
         if self._nameservers is not None:
             self._nameservers.end()
         self.replaced.end()

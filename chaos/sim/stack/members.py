@@ -9,6 +9,7 @@ queue in order, under its lock; some handlers fail. What the group must keep to 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -132,13 +133,8 @@ class GroupAccount:
 
     def _advance(self, queue_id: int, reached: list[int], is_over: Callable[[int, int], bool]) -> int:
         """Move on to the first message of a queue that is neither over nor deleted; return its offset."""
-        messages, at = self._messages(queue_id), reached[queue_id]
-        while at < len(messages) and (
-            is_over(queue_id, at) or messages[at].physical_offset < self._accounts.deleted_to
-        ):
-            at += 1
-        reached[queue_id] = at
-        return at
+        reached[queue_id] = self._accounts.skip((TOPIC, queue_id), reached[queue_id], partial(is_over, queue_id))
+        return reached[queue_id]
 
 
 class Member(Diskless):

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from chaos.sim.errors import SafetyViolation
 from chaos.sim.stack.accounts import CommittedLog
-from chaos.sim.stack.callers import Caller
-from chaos.sim.stack.clients import QUEUES, TOPICS
+from chaos.sim.stack.callers import RETRY_S, Caller
+from chaos.sim.stack.clients import TOPICS
 from chaos.sim.stack.nameservers import GROUP_NAME, SimNameservers
 from chaos.sim.stack.sockets import Sockets
 from ledgermq.client.errors import DeadlineExceededError, LedgerMQError
@@ -30,7 +30,6 @@ TOPIC: Final = "P"
 _DEADLINES_S: Final = (0.3, 1.0, 3.0, 10.0)
 ATTEMPT_S: Final = 1.0
 _PLAIN_TIMEOUT_S: Final = 3.0
-_RETRY_S: Final = 0.1
 
 
 class Program(Caller):
@@ -60,7 +59,7 @@ class Program(Caller):
 
         async def until_sent() -> None:
             while not await self._send_by_route(TOPIC, _DEADLINES_S[-1]):
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
             waiting.clear()
 
         self.has("sends", lambda: self._begin(until_sent()))
@@ -68,7 +67,7 @@ class Program(Caller):
 
     def _ask(self) -> None:
         if TOPIC not in self._accounts.topics:
-            self._begin(self._make_topic())
+            self._begin(self._make_topic(TOPIC))
             return
         for _ in range(1 + self._pick(2)):
             if self._dice.random() < 0.8:
@@ -76,13 +75,6 @@ class Program(Caller):
                 self._begin(self._send_by_route(topic, _DEADLINES_S[self._pick(len(_DEADLINES_S))]))
             else:
                 self._begin(self._ask_plainly())
-
-    async def _make_topic(self) -> None:
-        leader = self._cluster.leader()
-        if leader is not None:
-            fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": QUEUES, "writeQueueNums": QUEUES}
-            fields |= {"perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
-            await self._request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, number=int(leader.name[1:]))
 
     async def _send_by_route(self, topic: str, deadline_s: float) -> bool:
         """Send a message; whether it was acknowledged."""

@@ -26,7 +26,6 @@ from ledgermq.client.errors import LedgerMQError, TransactionUndecidedError
 from ledgermq.client.producer.producer import Producer
 from ledgermq.client.producer.transactions import Decision
 
-FAULTS: Final = ("transactor_killed",)
 _GROUP: Final = "t"
 _CHANCE: Final = 0.4
 _LONGEST_S: Final = 2.0
@@ -119,7 +118,7 @@ class Transactor(Program):
 
     def _ask(self) -> None:
         if TOPIC not in self._accounts.topics:
-            self._begin(self._make_topic())
+            self._begin(self._make_topic(TOPIC))
         elif self._dice.random() < _CHANCE:
             self._begin(self._transact(self._dice.choice(tuple(Decision))))
 
@@ -154,64 +153,7 @@ class Transactor(Program):
             raise SafetyViolation("R23", f"{self.name} was told that {body!r} is committed, and it is not there")
         return True
 
-
-class Transactors:
-    """All of a run. Their chance is their own, so that other seeds mean what they meant."""
-
-    def __init__(
-        self,
-        cluster: Any,
-        accounts: CommittedLog,
-        sockets: Sockets,
-        nameservers: SimNameservers,
-        seed: int,
-        count: int,
-    ) -> None:
-        self._cluster = cluster
-        self._sockets = sockets
-        self._chance = Random(f"transactors {seed}")
-        self._count = 0
-        self._alive: dict[str, Transactor] = {}
-        self._is_over = False
-        self.account = TransactionBook(accounts)
-        self._make: Callable[[str, Random], Transactor] = lambda name, dice: Transactor(
-            cluster, accounts, sockets, nameservers, name, dice, self.account
-        )
-        for _ in range(count):
-            self._start()
-        self._strike_later()
-
-    @property
-    def alive(self) -> list[Transactor]:
-        """Those that run."""
-        return list(self._alive.values())
-
-    def _start(self) -> None:
-        name = f"t{self._count}"
-        self._count += 1
-        self._sockets.unlucky[name] = Random(self._chance.random())
-        self._alive[name] = self._make(name, Random(self._chance.random()))
-
-    def _strike_later(self) -> None:
-        self._cluster.clock.call_in(int(1e6 * self._chance.uniform(0.3, 3.0)), self._strike)
-
-    def _strike(self) -> None:
-        """One is killed, and started again under another name."""
-        if not self._is_over:
-            self._cluster.mark(f"fault {FAULTS[0]}")
-            self._kill(self._chance.choice(list(self._alive)))
-            self._start()
-            self._strike_later()
-
-    def _kill(self, name: str) -> None:
-        self.account.program_ended(name)
-        self._alive.pop(name).kill()
-
-    def heal(self) -> None:
-        """None is struck any more."""
-        self._is_over = True
-
-    def end(self) -> None:
-        """The run is over."""
-        for name in list(self._alive):
-            self._kill(name)
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._book.program_ended(self.name)
+        super().kill()

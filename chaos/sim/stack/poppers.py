@@ -1,0 +1,279 @@
+"""Poppers: programs that take messages by POP from any member, and acknowledge, hide or forget them.
+
+    Popper --take (200050)--------> a member, its leader --> queues, checkpoints --200 ms later--> log
+           --ack (200051, 200151)-> known to this leader at once, to the next one when the log has it
+           --hide (200053)-------->
+           <-- what nobody acknowledged in time, from the retry topic, by whoever leads then
+
+What they are given, and when it may come again, is judged by `PopAccount`.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from broker.state.pop_core import checkpoint_key
+from chaos.sim.errors import SafetyViolation
+from chaos.sim.stack.accounts import CommittedLog, Key, Place
+from chaos.sim.stack.callers import RETRY_S, Caller
+from chaos.sim.stack.clients import QUEUES
+from chaos.sim.stack.nameservers import GROUP_NAME
+from chaos.sim.stack.programs import TOPIC
+from chaos.sim.stack.sockets import Sockets
+from dledger.core.roles import RaftRole
+from ledgermq.client.consumer.popping import (
+    POP_CODES,
+    PoppedMessage,
+    batch_ack_body,
+    changed_handle,
+    message_ext,
+    pop_command,
+    read_popped,
+)
+from ledgermq.client.group.subscription import parse_subscription
+from ledgermq.message.pop_handle import PopHandle, real_topic, retry_topic
+from ledgermq.message.record import Record
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.errors import RemotingError
+
+_GROUP: Final = "o"
+_RETRY_TOPIC: Final = retry_topic(TOPIC, _GROUP, is_v2=False)
+_WANTED: Final = parse_subscription(TOPIC, "*", 0)
+_CHANCE: Final = 0.5
+_AT_ONCE: Final = 8
+_INVISIBLE_S: Final = (0.3, 1.0, 2.0)
+_HELD_S: Final = (0.0, 0.0, 0.5)
+_LONGEST_S: Final = 2.5
+_SLOW: Final = 0.1
+_FORGOTTEN: Final = 0.1
+
+
+@dataclass(slots=True)
+class Taken:
+    """The newest delivery of a message that a popper has seen.
+
+    Attributes:
+        key: of its checkpoint.
+        known_ms: when it was given or acknowledged, ms since the epoch.
+        until_ms: nobody else gets the message before.
+        reign: in which it was given; None: not certain.
+        is_acked: in time.
+    """
+
+    key: str
+    known_ms: float
+    until_ms: float
+    reign: int | None
+    is_acked: bool = False
+
+
+class PopAccount:
+    """What the programs were given, all of one group.
+
+    No message comes again, itself or as a copy in the retry topic, that is acknowledged (R33), or before its time is
+    over (R34). That holds while the same node leads, and under later leaders if the log has a later record of the
+    group's progress of that node: it writes down all that is new.
+    In the end an acknowledgement was sent for each message, or it has a copy, unless its log file was deleted before
+    (R14): one without an answer may have arrived.
+    """
+
+    def __init__(self, cluster: Any, accounts: CommittedLog) -> None:
+        self._cluster = cluster
+        self._accounts = accounts
+        self._taken: dict[Place, Taken] = {}
+        self._over: set[Place] = set()
+        self._logged_ms: dict[int, int] = {}
+        accounts.on_copy = self._revived
+        accounts.on_change = self._changed
+
+    def reign(self) -> int | None:
+        """The number of leaders so far; None while nobody leads, or a leader that was deposed may still serve."""
+        leading = [one for one in self._cluster.rafts().values() if one.member.role is RaftRole.LEADER]
+        return len(self._cluster.observer.leaders) if len(leading) == 1 else None
+
+    def _changed(self, change: dict[str, Any], stored_ms: int) -> None:
+        keys = (*change.get("offsets", ()), *change.get("pop", {}).get("checkpoints", ()))
+        reign = self.reign()
+        if reign is not None and any(key.split("@")[1] == _GROUP for key in keys):
+            self._logged_ms[reign] = stored_ms
+
+    def _is_known(self, taken: Taken, reign: int | None) -> bool:
+        """Whether the leader of a reign must know of a delivery."""
+        if taken.reign is None or reign is None:
+            return False
+        is_logged = self._logged_ms.get(taken.reign, 0) > taken.known_ms
+        return taken.reign == reign or (taken.reign < reign and is_logged)
+
+    def gives(self, name: str, message: PoppedMessage, reign: int | None) -> None:
+        """A program was given a message that it asked for in this reign.
+
+        Raises:
+            SafetyViolation: it must not.
+        """
+        handle, record, place = message.handle, message.record, _place_of(message.handle)
+        if not self._accounts.holds(place[:2], place[2], record.physical_offset, record.body):
+            raise SafetyViolation("R23", f"{name} was given a message at {place}, which is not committed there")
+        before, reign = self._taken.get(place), reign if reign == self.reign() else None
+        if before is not None and self._is_known(before, reign):
+            raise SafetyViolation("R33" if before.is_acked else "R34", f"{name} was given {place} again: {before}")
+        self._taken[place] = Taken(_key(handle), handle.pop_ms, handle.pop_ms + handle.invisible_ms, reign)
+
+    def ends_soon(self, handle: PopHandle, until_ms: float) -> None:
+        """A program asks for another time, which the leader may know from now on."""
+        taken = self._of(handle)
+        if taken is not None:
+            taken.until_ms = min(taken.until_ms, until_ms)
+
+    def hides(self, before: PopHandle, after: PopHandle) -> None:
+        """The other time is granted."""
+        taken = self._of(before)
+        if taken is not None and _now_ms() < taken.until_ms:
+            taken.key, taken.known_ms, taken.until_ms = _key(after), _now_ms(), after.pop_ms + after.invisible_ms
+
+    def may_ack(self, handle: PopHandle) -> None:
+        """An acknowledgement is about to be sent: the message is not owed any more."""
+        self._over.add(_place_of(handle))
+
+    def acks(self, handle: PopHandle) -> None:
+        """An acknowledgement was answered with success."""
+        taken = self._of(handle)
+        if taken is not None and _now_ms() < taken.until_ms:
+            taken.is_acked, taken.known_ms = True, _now_ms()
+
+    def _of(self, handle: PopHandle) -> Taken | None:
+        taken = self._taken.get(_place_of(handle))
+        return taken if taken is not None and taken.key == _key(handle) else None
+
+    def _revived(self, copy: Record, origin: Record) -> None:
+        """A copy is committed."""
+        if copy.topic != _RETRY_TOPIC:
+            return
+        place = origin.topic, origin.queue_id, origin.queue_offset
+        taken = self._taken.get(place)
+        self._over.add(place)
+        is_early = taken is not None and (taken.is_acked or copy.store_timestamp < taken.until_ms)
+        if taken is not None and is_early and self._is_known(taken, self.reign()):
+            code = "R33" if taken.is_acked else "R34"
+            raise SafetyViolation(code, f"{place} is delivered again at {copy.store_timestamp}: {taken}")
+
+    def _is_over(self, key: Key, at: int) -> bool:
+        return (*key, at) in self._over
+
+    def owed(self) -> Callable[[], str]:
+        """Return what names a message that is committed now and was not acknowledged yet; nothing if there is none."""
+        keys = [*((TOPIC, queue_id) for queue_id in range(QUEUES)), (_RETRY_TOPIC, 0)]
+        ends = {key: len(self._accounts.present_life(key).messages) for key in keys}
+        reached = dict.fromkeys(keys, 0)
+
+        def open_one() -> str:
+            for key, end in ends.items():
+                at = reached[key] = self._accounts.skip(key, reached[key], partial(self._is_over, key))
+                if at < end:
+                    return f"group {_GROUP} has not acknowledged {key[0]}/{key[1]}/{at}"
+            return ""
+
+        return open_one
+
+
+class Popper(Caller):
+    """One life of one of them."""
+
+    def __init__(
+        self, cluster: Any, accounts: CommittedLog, sockets: Sockets, name: str, dice: Random, account: PopAccount
+    ) -> None:
+        super().__init__(cluster, accounts, sockets, name, dice)
+        self._account = account
+        self._is_thorough = False
+
+    def ask_each(self) -> dict[str, None]:
+        """Take messages of each member from now on, and acknowledge all; return those that have not answered yet."""
+
+        async def until_served(number: int) -> None:
+            while not await self._is_served(number):
+                await asyncio.sleep(RETRY_S)
+            self._begin(self._go_on_with(number))
+
+        self._is_thorough = True
+        return self._wait_for_each("takes from each", until_served)
+
+    async def _go_on_with(self, number: int) -> None:
+        while True:
+            await self._is_served(number)
+            await asyncio.sleep(RETRY_S)
+
+    async def _is_served(self, number: int) -> bool:
+        with contextlib.suppress(RemotingError):
+            return await self._take(number) in POP_CODES
+        return False
+
+    def _ask(self) -> None:
+        self._begin(self._send(topic=TOPIC) if self._dice.random() < _CHANCE else self._take())
+
+    async def _take(self, number: int | None = None) -> int:
+        if TOPIC not in self._accounts.topics:
+            await self._make_topic(TOPIC)
+        reign, invisible_s, held_s = self._account.reign(), self._dice.choice(_INVISIBLE_S), self._dice.choice(_HELD_S)
+        command = pop_command(
+            _GROUP, _WANTED, 1 + self._pick(_AT_ONCE), invisible_s, held_s,
+            from_end=False, is_ordered=False, attempt_id="",
+        )  # fmt: skip
+        answer, way = await self._request(command.code, command.ext, number=number)
+        self._cluster.mark(f"POP answered {way}: {answer.code}")
+        if messages := read_popped("", "", _WANTED, answer) if answer.code in POP_CODES else []:
+            for message in messages:
+                self._account.gives(self.name, message, reign)
+            self._begin(self._handle(messages))
+        return answer.code
+
+    async def _handle(self, messages: Sequence[PoppedMessage]) -> None:
+        dice = self._dice
+        if dice.random() < _FORGOTTEN and not self._is_thorough:
+            self._cluster.mark("messages of POP forgotten")
+            return
+        await asyncio.sleep(_LONGEST_S * dice.random() * (1 if dice.random() < _SLOW else 0.01))
+        if dice.random() < _SLOW:
+            for message in messages:
+                await self._hide(message)
+            await asyncio.sleep(_LONGEST_S * dice.random() * _SLOW)
+        if dice.random() < 0.5:
+            body = batch_ack_body(_GROUP, GROUP_NAME, messages)
+            await self._ack(messages, RequestCode.BATCH_ACK_MESSAGE, {}, body)
+            return
+        for message in messages:
+            await self._ack([message], RequestCode.ACK_MESSAGE, message_ext(_GROUP, message))
+
+    async def _ack(self, messages: Sequence[PoppedMessage], code: int, ext: dict[str, Any], body: bytes = b"") -> None:
+        for message in messages:
+            self._account.may_ack(message.handle)
+        answer, way = await self._request(code, ext, body)
+        self._cluster.mark(f"acknowledgement of POP answered {way}: {answer.code}")
+        if answer.code == ResponseCode.SUCCESS:
+            for message in messages:
+                self._account.acks(message.handle)
+
+    async def _hide(self, message: PoppedMessage) -> None:
+        before, invisible_ms = message.handle, int(1000 * self._dice.choice(_INVISIBLE_S))
+        self._account.ends_soon(before, _now_ms() + invisible_ms)
+        ext = {**message_ext(_GROUP, message), "invisibleTime": invisible_ms}
+        answer, _ = await self._request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext)
+        if answer.code == ResponseCode.SUCCESS:
+            message.handle = changed_handle("", message, answer.ext)
+            self._account.hides(before, message.handle)
+
+
+def _place_of(handle: PopHandle) -> Place:
+    return real_topic(TOPIC, _GROUP, handle.retry), handle.queue_id, handle.offset
+
+
+def _key(handle: PopHandle) -> str:
+    topic, queue_id, _ = _place_of(handle)
+    return checkpoint_key(topic, _GROUP, queue_id, handle.start, handle.pop_ms)
+
+
+def _now_ms() -> float:
+    return time.time_ns() / 1e6
