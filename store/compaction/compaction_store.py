@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _FOLDERS: Final = ("compactionLog", "compactionCq")
 _I64_MAX: Final = (1 << 63) - 1
+_UNMET: Final[Any] = object()
 _READ_BY_MEMBER_S: Final = 30.0
 """Seconds for which a queue is not compacted after another node has fetched a part of it."""
 _READ_BY_MEMBERS_MAX_S: Final = 600.0
@@ -155,7 +156,9 @@ class CompactionStore:
         """These queues have new messages."""
         by_queue = self._by_queue
         for queue in queues:
-            found = by_queue[queue] if queue in by_queue else self._meet(queue)
+            found = by_queue.get(queue, _UNMET)
+            if found is _UNMET:
+                found = self._meet(queue)
             if found is not None and not found.lacks_history:
                 self._copier.add(found, queue)
 

@@ -25,6 +25,10 @@ LEARN_AFTER: Final = 8
 LEARN_EVERY: Final = 256
 """The same after one that could not be used or that replaced another, since making one costs as much as ten sends."""
 
+TOPICS_MAX: Final = 1 << 14
+"""Names of topics that are kept as text."""
+
+_topics: dict[bytes, str] = {}
 _HEADER_MAX: Final = 1024
 """Largest header, in bytes, of which a pattern is kept: any connection, even unsigned, may have `PATTERNS_MAX`."""
 _OPAQUE_MAX: Final = 2**31 - 1
@@ -58,9 +62,7 @@ class HeaderPattern:
         "_key_at",
         "_opaque_at",
         "_queue_id_at",
-        "_topic",
         "_topic_at",
-        "_topic_text",
         "constants",
         "derived",
         "ext",
@@ -77,8 +79,6 @@ class HeaderPattern:
         self._opaque_at, self._topic_at, self._queue_id_at, self._born_at, self._key_at = (
             2 * names.index(name) + 1 for name in _NAMES
         )
-        self._topic = b""  # of the last command, and as text
-        self._topic_text = ""
         self.flag, self.language, self.version = command.flag, command.language, command.version
         self.ext = command.ext
         key = layout.unpack(header)[self._key_at].decode()
@@ -94,12 +94,8 @@ class HeaderPattern:
         number = int(opaque)
         if number > _OPAQUE_MAX:
             return None
-        topic = parts[self._topic_at]
-        if topic != self._topic:
-            if not topic.translate(None, _TOPIC_SIGNS).isalnum():
-                return None
-            self._topic, self._topic_text = topic, topic.decode()
-        return RepeatedSend(self, number, body, self._topic_text, queue_id.decode(), born, key, parts)
+        topic = _topics.get(parts[self._topic_at]) or _read_topic(parts[self._topic_at])
+        return None if topic is None else RepeatedSend(self, number, body, topic, queue_id.decode(), born, key, parts)
 
     def ext_of(self, topic: str, queue_id: str, born: bytes, key: bytes) -> dict[str, str]:
         """Return the header fields of a send with these values."""
@@ -158,6 +154,16 @@ class RepeatedSend(Command):
         if self._ext is None:
             self._ext = self.pattern.ext_of(self.topic, self.queue_id, self.born, self.key)
         return self._ext
+
+
+def _read_topic(topic: bytes) -> str | None:
+    """Return a topic's name as text, one object for all sends; None if the header must be parsed as JSON."""
+    if not topic.translate(None, _TOPIC_SIGNS).isalnum():
+        return None
+    if len(_topics) >= TOPICS_MAX:
+        _topics.clear()
+    _topics[topic] = text = topic.decode()
+    return text
 
 
 def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:

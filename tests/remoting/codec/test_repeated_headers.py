@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ledgermq.remoting.codec import repeated_headers
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser
 from ledgermq.remoting.codec.repeated_headers import LEARN_AFTER, PATTERNS_MAX, RepeatedSend
@@ -127,3 +128,15 @@ def test_a_header_is_kept_as_it_came_unless_it_has_a_remark(remark: str) -> None
     assert isinstance(command, RepeatedSend) == ("10.0.0.1" not in remark)
     if isinstance(command, RepeatedSend):
         assert command.header == head
+
+
+def test_the_name_of_a_topic_is_one_text_in_all_sends_and_few_names_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker looks for the queue of each send by it."""
+    monkeypatch.setattr(repeated_headers, "TOPICS_MAX", 3)
+    monkeypatch.setattr(repeated_headers, "_topics", {})
+    parser, other = learned(header()), learned(header())
+    for name in "ABABCABCDABCD":
+        sends = [one(each, header(b=name)) for each in (parser, other)]
+        assert all(type(send) is RepeatedSend and send.topic == name for send in sends)
+        assert sends[0].topic is sends[1].topic  # type: ignore[attr-defined]
+        assert len(repeated_headers._topics) <= 3
