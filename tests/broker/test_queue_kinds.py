@@ -1,5 +1,7 @@
 """Topics with batch queues, and light queues, as clients meet them."""
 
+import shutil
+
 import pytest
 
 from cli.main import main
@@ -53,6 +55,23 @@ async def test_batch_queues_survive_a_restart(desk: Desk, client: MemoryClient, 
     await send_batch(client)
     await desk.stop(save_tables=save_tables)
     (desk.config.store.root / "checkpoint").unlink()
+    await desk.start()
+    queue = desk.store.queues.get("T", 0)
+    assert isinstance(queue, BatchQueue)
+    assert (queue.min_offset, queue.max_offset) == (0, 3)
+    assert (await send_batch(desk.client()))["queueOffset"] == "3"
+
+
+async def test_batch_queues_whose_files_were_lost_are_made_again_before_their_tables_are_read(
+    desk: Desk, client: MemoryClient
+) -> None:
+    """Their messages were dispatched while it was not known what kind of queue the topic has."""
+    await make_batch_topic(client)
+    await send_batch(client)
+    await desk.stop(save_tables=False)
+    root = desk.config.store.root
+    (root / "checkpoint").unlink()
+    shutil.rmtree(root / "batchconsumequeue")
     await desk.start()
     queue = desk.store.queues.get("T", 0)
     assert isinstance(queue, BatchQueue)

@@ -19,6 +19,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 from node import run
 from node.errors import CommandError
+from tests.broker.conftest import send_fields
 from tests.limits import WAIT_S
 from tests.ports import free_ports
 
@@ -144,3 +145,36 @@ def test_a_cluster_on_a_read_only_file_system_is_refused_in_one_line(tmp_path: P
         pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "Read-only file system" in done.stderr
+
+
+async def test_a_broker_serves_beside_a_users_own_packages_of_its_rooms_names(tmp_path: Path) -> None:
+    """They are in the folder in which it is started and on Python's path; it imports some of its own when it serves."""
+    for name in ("broker", "cli", "node", "store", "telemetry"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('the user\\'s own module')\n")
+    (port,) = free_ports(1)
+    settings = {"listenPort": port, "healthPort": "off", "bindAddress": "127.0.0.1", "namesrvAddr": "127.0.0.1:9"}
+    settings |= {"storePathRootDir": tmp_path / "data", "diskMaxUsedSpaceRatio": 100}
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ledgermq_server", "broker", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    client = RemotingClient()
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while process.poll() is None:
+                with contextlib.suppress(RemotingError):
+                    send = Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(), body=b"hello")
+                    assert (await client.request(f"127.0.0.1:{port}", send, 5)).code == 0
+                    break
+                await asyncio.sleep(0.05)
+    finally:
+        await client.close()
+        process.terminate()
+        _, said = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, said) == (0, "")

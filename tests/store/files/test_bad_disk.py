@@ -5,13 +5,17 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ledgermq.message.index_unit import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexLayout
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.compaction.sparse_file import SparseFile
 from store.errors import DiskReadError, StoreError
 from store.files import pages
 from store.files.mapped_file import MappedFile, file_name
+from store.index.batch import Entries
+from store.index.index_file import IndexFile, QueryRange
 from store.log.commit_log import CommitLog
 from store.log.flusher import FlushMode
 from store.queues.queue_file import QueueFile
@@ -229,3 +233,42 @@ def test_a_timer_log_that_cannot_be_read_ends_there_and_says_what_is_lost(make_d
     assert wheel.get(1000) is not None
     timer_log.close()
     wheel.close()
+
+
+def index_with_noise(disk: Disk, layout: IndexLayout) -> IndexFile:
+    """An index file of three entries whose other bytes are noise, of which the disk loses the end."""
+    path = disk.mount / "20260101000000000"
+    file = IndexFile(path, layout)
+    file.put(Entries(np.array([1, 2, 3], np.int32), np.array([10, 20, 30]), np.array([1000, 2000, 3000])))
+    file.sync()
+    file.close()
+    with path.open("r+b") as raw:
+        raw.seek(FILE_SIZE // 2)
+        raw.write(os.urandom(layout.file_size - FILE_SIZE // 2))
+    return IndexFile(path, layout)
+
+
+def test_slots_of_the_index_that_cannot_be_read_are_named_when_they_are_mapped_or_asked(make_disk: MakeDisk) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    file = index_with_noise(disk, IndexLayout(slots=FILE_SIZE // SLOT_SIZE, entries=10))
+    lost = disk.lose_end_of(file.path)
+    with pytest.raises(DiskReadError, match="Input/output error") as caught:
+        file.put(Entries(np.array([4], np.int32), np.array([40]), np.array([4000])))
+    assert caught.value.file == file.path
+    with pytest.raises(DiskReadError, match="Input/output error"):
+        file.find(QueryRange((lost - HEADER_SIZE) // SLOT_SIZE + 2048, 0, 1 << 62), 10)
+    assert file.header.entry_count == 4, "as before"
+    file.close()
+
+
+def test_entries_of_the_index_that_cannot_be_read_are_named(make_disk: MakeDisk) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    layout = IndexLayout(slots=16, entries=FILE_SIZE // ENTRY_SIZE)
+    file = index_with_noise(disk, layout)
+    lost = disk.lose_end_of(file.path)
+    number = (lost - layout.entries_at) // ENTRY_SIZE + 1
+    with pytest.raises(DiskReadError, match="Input/output error") as caught:
+        file.entries(number, number + 1)
+    assert caught.value.file == file.path
+    assert file.entries(1, 4)["offset"].tolist() == [10, 20, 30]
+    file.close()
