@@ -21,6 +21,7 @@ from dledger.background import Checkpointer, CopyFetcher
 from dledger.config import RaftConfig
 from dledger.core.errors import ImplausibleMessageError, RaftError
 from dledger.core.messages import BusyNotice
+from dledger.log.entry import HEADER_SIZE
 from dledger.log.entry_batches import EntryBatches
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import HardStateFile
@@ -44,7 +45,7 @@ from dledger.proposer import Proposer
 from dledger.refusals import no_quorum
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import RecordUnavailableError, StoreError
+from store.errors import DiskReadError, RecordUnavailableError, StoreError
 from store.files.deferred_removal import FileRemoval
 from store.files.log_span import LogSpan, Read
 from store.log.flusher import Flusher, FlushMode
@@ -230,7 +231,12 @@ class RaftLog:
         """See `ReplicatedLog.read`; the CRC of bytes that this process did not write is checked first."""
         log, confirmed = self._entries, self._events.confirm_offset
         is_served = log.first_position <= physical_offset and physical_offset + size_bytes <= confirmed
-        if not is_served or (physical_offset < log.integrity.verified_position and not is_sound(log, physical_offset)):
+        if is_served and physical_offset < log.integrity.verified_position and not is_sound(log, physical_offset):
+            damage = log.integrity.damage_at(physical_offset - HEADER_SIZE)
+            if damage is not None:  # readers must wait for the copy, and not pass over it
+                raise DiskReadError(damage.file, damage.file_offset, damage.detail)
+            is_served = False
+        if not is_served:
             raise RecordUnavailableError(physical_offset, size_bytes, log.first_position, confirmed)
         return log.data.slice(physical_offset, size_bytes)
 

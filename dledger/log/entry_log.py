@@ -75,6 +75,7 @@ class EntryLog:
             opened.found.damages,
             records=opened.records,
             verified_from=opened.verified_from,
+            term_at=self.term_at,
         )
         self._directory = directory
         self._start = opened.start
@@ -168,6 +169,7 @@ class EntryLog:
             last = self.integrity.sound_until(first_index, last)
             if last < first_index:
                 return None
+            start, _, term = self.units[first_index]  # which may have been mended
             end = self.end_position(last)
             return Span(term, first_index, last, start, end, self.data.slice(start, end - start))
         except NoDescriptorError:

@@ -5,12 +5,15 @@
 
 Two logs that have an entry of the same index and term have the same bytes there (log matching). So a copy from any peer
 that passes its CRC can be used, not only the leader's.
+
+An index unit that does not fit its entry may itself be the damaged one: the units of the entries before and behind it
+tell where its entry lies.
 """
 
 from collections.abc import Callable
 
 from dledger.errors import EntryFormatError
-from dledger.log.entry import body_fault, header_fault, read_header
+from dledger.log.entry import HEADER_SIZE, body_fault, header_fault, read_header
 from dledger.log.recovery import Damage
 from dledger.log.unit_index import UnitIndex
 from store.errors import DiskReadError
@@ -26,6 +29,7 @@ class LogIntegrity:
         damages: those that recovery found.
         records: entry bodies are RocketMQ records.
         verified_from: entries from there on were checked, or written, by this process.
+        term_at: returns the term of an entry.
 
     Attributes:
         verified_position: entries from there on may be served without `is_sound`: they were checked, or written, by
@@ -34,7 +38,14 @@ class LogIntegrity:
     """
 
     def __init__(
-        self, data: MappedFileQueue, units: UnitIndex, damages: list[Damage], *, records: bool, verified_from: int
+        self,
+        data: MappedFileQueue,
+        units: UnitIndex,
+        damages: list[Damage],
+        *,
+        records: bool,
+        verified_from: int,
+        term_at: Callable[[int], int],
     ) -> None:
         self._data = data
         self._units = units
@@ -42,6 +53,7 @@ class LogIntegrity:
         self._blocking = set(self._damages)
         self._records = records
         self._verified_from = verified_from
+        self._term_at = term_at
         self._scrubbed_to = -1
         self._checked_position = self._position_of(verified_from)
         self.verified_position = self._checked_position
@@ -66,6 +78,10 @@ class LogIntegrity:
         """Absolute position of that damage."""
         index = self.first_blocking
         return None if index is None else self._damages[index].position
+
+    def damage_at(self, position: int) -> Damage | None:
+        """Return the damaged entry that begins there and waits for a copy; None if there is none."""
+        return next((damage for damage in self._damages.values() if damage.position == position), None)
 
     def is_damaged(self, index: int) -> bool:
         """Whether the entry waits for a peer's copy."""
@@ -193,21 +209,58 @@ class LogIntegrity:
         return self._data.max_offset if unit is None else unit[0]
 
     def _verify(self, index: int) -> None:
-        position, size, term = self._units[index]
-        file = self._data.file_at(position)
-        if file is None:
+        unit = self._units.find(index)
+        fault = "its index unit is unreadable" if unit is None else self._fault(index, *unit)
+        if fault is None:
             return
-        offset = position - file.start_offset
-        fault = self._fault(file, index, position, size, term)
-        if fault is not None:
-            damage = Damage(index, term, position, size, file.path, offset, fault)
+        if (placed := self._placed(index)) is not None and placed != unit:
+            unit, fault = placed, self._fault(index, *placed)
+        position, size, term = unit or self._units[index]
+        file = self._data.file_at(position)
+        if fault is None:
+            self._units.put(index, term, position, size)
+        elif file is not None:
+            damage = Damage(index, term, position, size, file.path, position - file.start_offset, fault)
             self._damages[index] = damage
             self._find_verified()
             if self.on_damage is not None:
                 self.on_damage(damage)
 
-    def _fault(self, file: MappedFile, index: int, position: int, size: int, term: int) -> str | None:
+    def _placed(self, index: int) -> tuple[int, int, int] | None:
+        """Return `(position, size, term)` of an entry by the sound ones beside it; None if they do not tell."""
+        before, behind = self._units.find(index - 1), self._units.find(index + 1)
+        file = None if behind is None else self._data.file_at(behind[0])
+        if before is None or behind is None or file is None:
+            return None
+        if self._fault(index - 1, *before) is not None or self._fault(index + 1, *behind) is not None:
+            return None
+        position = before[0] + before[1]
+        if behind[0] > file.start_offset:
+            position = max(position, file.start_offset)
+            size = behind[0] - position
+        else:
+            size = self._size_at(position, index)  # the last one of its file
+        return (position, size, self._term_at(index)) if size > HEADER_SIZE else None
+
+    def _size_at(self, position: int, index: int) -> int:
+        """Return the size of an entry by its own header; 0 if there is no good one of it."""
+        file = self._data.file_at(position)
+        if file is None or file.end_offset - position < HEADER_SIZE:
+            return 0
+        offset = position - file.start_offset
+        try:
+            file.ensure_readable(offset, offset + HEADER_SIZE)
+        except DiskReadError:
+            return 0
+        header = read_header(file.view, offset)
+        is_good = header_fault(header, position, file.size_bytes - offset) is None and header.entry_index == index
+        return header.size if is_good else 0
+
+    def _fault(self, index: int, position: int, size: int, term: int) -> str | None:
         """Return what is wrong with an entry, if anything. One that the disk cannot read counts as damaged."""
+        file = self._data.file_at(position)
+        if file is None or size <= HEADER_SIZE or position + size > file.end_offset:
+            return f"its index unit says position {position}, size {size}"
         offset = position - file.start_offset
         try:
             file.ensure_readable(offset, offset + size)

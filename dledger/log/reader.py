@@ -4,13 +4,14 @@ The physical offset of a record is the position of its entry + 48. The next entr
 behind a filler, in the next file.
 """
 
+import contextlib
 from collections.abc import Iterator
 
 from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, HEADER_SIZE, MAGIC, read_header
 from dledger.log.entry_log import EntryLog
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import MAGIC_V1, MAGIC_V2
-from store.errors import DiskReadError
+from store.errors import DiskReadError, StoreFormatError
 from store.files.mapped_file_queue import MappedFileQueue
 
 
@@ -63,15 +64,27 @@ def entry_position(data: MappedFileQueue, start: int) -> int:
 
 def is_sound(log: EntryLog, physical_offset: int) -> bool:
     """Whether the entry of this record, which this process did not write, passes its CRC."""
-    position = physical_offset - HEADER_SIZE
+    index = _index_at(log, physical_offset - HEADER_SIZE)
+    return index is not None and log.integrity.is_sound(index)
+
+
+def _index_at(log: EntryLog, position: int) -> int | None:
+    """Return the index of the entry that begins there: by its header, or by the index units if that is damaged."""
     file = log.data.file_at(position)
     if file is None or file.end_offset - position < HEADER_SIZE:
-        return False
+        return None
     offset = position - file.start_offset
-    try:
+    with contextlib.suppress(DiskReadError):
         file.ensure_readable(offset, offset + HEADER_SIZE)
-    except DiskReadError:
-        return False
-    index = read_header(file.view, offset).entry_index
+        index = read_header(file.view, offset).entry_index
+        if _begins_at(log, index, position):
+            return index
+    with contextlib.suppress(StoreFormatError):
+        before = log.units.last_ending_by(log.first_index, log.last_index, position)
+        return next((index for index in (before, before + 1) if _begins_at(log, index, position)), None)
+    return None
+
+
+def _begins_at(log: EntryLog, index: int, position: int) -> bool:
     unit = log.units.find(index)
-    return unit is not None and unit[0] == position and log.integrity.is_sound(index)
+    return unit is not None and unit[0] == position

@@ -84,9 +84,9 @@ async def expect_all(cluster: RaftCluster, store: OpenStore) -> None:
     await log.start()
     await until(lambda: log.confirm_offset == log.max_offset, "confirmed")
     await until(lambda: store.store.dispatched_offset == log.confirm_offset, "dispatched")
+    await until(lambda: not log.damages, "the copies are there")
     (queue,) = store.store.queues
     assert bodies_of(store, queue) == BODIES
-    assert log.damages == []
     await store.close()
 
 
@@ -187,4 +187,23 @@ async def test_a_rotten_filler_hides_nothing(raft_cluster: Callable[..., RaftClu
     at = path.read_bytes().rfind(FILLER_MAGIC.to_bytes(4, "big", signed=True))
     damage(path, at, flip(1))
     store = await opened(cluster, node_id)
+    await expect_all(cluster, store)
+
+
+@pytest.mark.parametrize("place", [15, 23], ids=["index", "term"])
+async def test_an_entry_with_a_rotten_index_or_term_is_not_passed_over_by_readers_and_is_replaced(
+    raft_cluster: Callable[..., RaftCluster], place: int
+) -> None:
+    """A start needs neither, and dispatches the record; who reads it waits for the copy."""
+    cluster = raft_cluster()
+    node_id, places = await filled(cluster)
+    rot(cluster, node_id, places[ROTTEN], flip(place, 1))
+    store = await opened(cluster, node_id)
+    (queue,) = store.store.queues
+    assert queue.max_offset > ROTTEN + 1
+    with pytest.raises(DiskReadError, match="header is of entry"):
+        bodies_of(store, queue)
+    log = store.store.log
+    assert isinstance(log, RaftLog)
+    assert [found.position for found in log.damages] == [places[ROTTEN]]
     await expect_all(cluster, store)

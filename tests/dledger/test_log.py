@@ -538,6 +538,38 @@ def test_a_damaged_committed_entry_that_waits_for_a_copy_is_kept_after_a_power_c
         again.close()
 
 
+@pytest.mark.parametrize("place", [3, 9, 11, 15, 23, 31], ids=["magic", "position", "far", "size", "index", "term"])
+@pytest.mark.parametrize("is_entry_damaged", [False, True])
+@pytest.mark.parametrize("index", [3, 5, 8])
+def test_a_wrong_index_unit_of_an_entry_that_a_start_did_not_scan_is_mended_and_a_damaged_entry_is_too(
+    entry_log: LogOpener, tmp_path: Path, index: int, is_entry_damaged: bool, place: int
+) -> None:
+    log, twin = entry_log(), entry_log("twin")
+    fill(log, 12)
+    replicate(log, twin)
+    expected = log.units[index]
+    position, size, term = expected
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(11, 11, log.max_position))
+    log.close()
+    changes = [("index", index * INDEX_UNIT_SIZE + place)]
+    changes += [("data", position + size - 1)] if is_entry_damaged else []
+    for name, at in changes:
+        paths = sorted((tmp_path / "log" / name).iterdir())
+        number, offset = divmod(at, paths[0].stat().st_size)
+        raw = bytearray(paths[number].read_bytes())
+        raw[offset] ^= 4
+        paths[number].write_bytes(raw)
+    again = entry_log()
+    assert again.integrity.is_sound(index) != is_entry_damaged
+    if is_entry_damaged:
+        (damage,) = again.integrity.damages
+        assert (damage.index, damage.term, damage.position, damage.size_bytes) == (index, term, position, size)
+        again.integrity.write_copy(index, term, memoryview(copied(twin, index, term).data))
+        again.integrity.clear(index)
+    assert again.units[index] == expected
+    assert bodies_of(again) == bodies_of(twin)
+
+
 def test_a_bad_entry_before_good_ones_is_kept_after_a_crash_of_the_process_and_cut_after_one_of_the_machine(
     entry_log: LogOpener, tmp_path: Path
 ) -> None:
