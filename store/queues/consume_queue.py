@@ -144,14 +144,22 @@ class ConsumeQueue:
         self.min_offset = self._files.start
         self._flushed_offset = self.next_offset = self.max_offset = self._files.end
 
-    def load_known(self, min_offset: int, max_offset: int, changed: int) -> None:
+    def load_known(self, min_offset: int, max_offset: int, changed: int, held: bytes = b"") -> None:
         """As `load` and `recover`, for a queue whose bounds are known; its files are looked at when they are needed.
 
-        `changed` is the time stamp (ns) of its folder.
+        `changed` is the time stamp (ns) of its folder, -1 where it is not known; `held` are its last units, which its
+        files may not have.
         """
         self._files.load_later(changed)
         self.min_offset = min_offset
-        self._flushed_offset = self.next_offset = self.max_offset = max_offset
+        self._flushed_offset = self.max_offset = max_offset - len(held) // self.unit_size
+        if held:
+            self._hold(held)
+        self.next_offset = max_offset
+
+    def held_below(self, end_offset: int) -> bytes:
+        """Return the units below `end_offset` that are held in memory."""
+        return b"" if self._held is None else bytes(self._held[1][: max(end_offset - self._held[0], 0) * UNIT_SIZE])
 
     @property
     def folder_changed(self) -> int:

@@ -35,6 +35,10 @@ class Holder(Protocol):
     """A queue, as far as its held units are concerned; see `ConsumeQueue`."""
 
     is_removed: bool
+    counted_units: int
+
+    def held_below(self, end_offset: int) -> bytes:
+        """Return the units below `end_offset` that are held."""
 
     def write_held(self) -> None:
         """Write held units to their file."""

@@ -1,15 +1,16 @@
 """Queue ends: where each consume queue begins and ends, so that a store of many queues starts without a look at each.
 
     queueEnds.ledgermq    part | part | ...
-    a part                magic `LMQENDS2` | boot id, 36 bytes of ASCII, zeros after a clean stop | log's min offset,
+    a part                magic `LMQENDS3` | boot id, 36 bytes of ASCII, zeros after a clean stop | log's min offset,
                           dispatched offset, unit count i64 | units of a file, count i32 | queues | CRC-32 u32
     a queue               topic length i16, topic | queue id i32 | min offset, max offset i64 | changed i64
+                          | size of held units i32, held units
 
-`changed` is the time stamp (ns) of the queue's folder: files that were added or removed since then show in it. The
-first part holds all queues, each later one those that changed since the one before. The unit count is the sum of the
-max offsets of all queues.
+`changed` is the time stamp (ns) of the queue's folder: files that were added or removed since then show in it. Held
+units are the last ones below the max offset, which are in memory only. The first part holds all queues, each later one
+those that changed since the one before. The unit count is the sum of the max offsets of all queues.
 
-    a checkpoint           appends a part, once the queues are durable up to its dispatched offset; it is not synced
+    a checkpoint           appends a part, which is not synced
     a clean stop           writes the file anew, durable
     queues that lose units (topics removed, cuts, trims): the file is removed first; the next checkpoint writes it anew
 
@@ -33,15 +34,15 @@ from store.directory.boot import boot_id
 from store.files.disk import sync_directory
 
 FILE_NAME = "queueEnds.ledgermq"
-_MAGIC = b"LMQENDS2"
+_MAGIC = b"LMQENDS3"
 _HEAD = struct.Struct(">8s36sqqqii")
 _TOPIC = struct.Struct(">h")
-_QUEUE = struct.Struct(">iqqq")
+_QUEUE = struct.Struct(">iqqqi")
 _CRC = struct.Struct(">I")
 _GROWTH_BYTES = 1 << 20
 
-Row = tuple[str, int, int, int, int]
-"""Topic, queue id, min offset, max offset, time stamp (ns) of the folder; 0 while there is none."""
+Row = tuple[str, int, int, int, int, bytes]
+"""Topic, queue id, min offset, max offset, time stamp (ns) of the folder (0 while there is none), held units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,10 @@ def encode_ends(ends: QueueEnds) -> bytes:
     boot = ends.boot.encode("ascii").ljust(36, b"\0")
     offsets = (ends.log_min_offset, ends.dispatched_offset, ends.unit_count)
     parts = [_HEAD.pack(_MAGIC, boot, *offsets, ends.file_units, len(ends.queues))]
-    for topic, *fields in ends.queues:
+    for topic, queue_id, min_offset, max_offset, changed, held in ends.queues:
         name = topic.encode()
-        parts += (_TOPIC.pack(len(name)), name, _QUEUE.pack(*fields))
+        bounds = _QUEUE.pack(queue_id, min_offset, max_offset, changed, len(held))
+        parts += (_TOPIC.pack(len(name)), name, bounds, held)
     content = b"".join(parts)
     return content + _CRC.pack(crc32(content))
 
@@ -108,8 +110,10 @@ def _decode_rows(content: bytes, at: int, count: int) -> tuple[list[Row], int]:
         if content[at : at + length] != name:
             name = content[at : at + length]
             topic = name.decode()
-        rows.append((topic, *_QUEUE.unpack_from(content, at + length)))
         at += length + _QUEUE.size
+        *bounds, size = _QUEUE.unpack_from(content, at - _QUEUE.size)
+        rows.append((topic, *bounds, content[at : at + size]))
+        at += size
     return rows, at
 
 
@@ -167,6 +171,7 @@ class EndsFile:
 
     Attributes:
         lineage: number of times that queues lost units; what was captured under an earlier number is not written.
+        has_notes: it has held units.
     """
 
     def __init__(self, root: Path) -> None:
@@ -176,6 +181,7 @@ class EndsFile:
         self._bytes = 0
         self._boot = boot_id()
         self.lineage = 0
+        self.has_notes = False
 
     def take_over(self, ends: QueueEnds | None) -> None:
         """Begin the file with what the start believes of it, or remove it; durable on return.
@@ -187,6 +193,7 @@ class EndsFile:
         if ends is not None:
             save_ends(self._path.parent, replace(ends, boot=self._boot))
             self._first_bytes = self._bytes = self._path.stat().st_size
+            self.has_notes = _has_notes(ends)
 
     def invalidate(self) -> None:
         """Remove the file, since queues are about to lose units. A crash of the process does not bring it back.
@@ -222,5 +229,10 @@ class EndsFile:
                 self._path.unlink(missing_ok=True)
                 self._first_bytes = 0
                 raise
+            self.has_notes = _has_notes(ends) or (self.has_notes and not has_all)
             self._bytes = len(content) if has_all else self._bytes + len(content)
             self._first_bytes = self._bytes if has_all else self._first_bytes
+
+
+def _has_notes(ends: QueueEnds) -> bool:
+    return any(row[-1] for row in ends.queues)

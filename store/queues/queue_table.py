@@ -8,8 +8,9 @@ Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
 import contextlib
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from ledgermq.message.batch_unit import BATCH_UNIT_SIZE
 from ledgermq.message.queue_unit import UNIT_SIZE
@@ -19,7 +20,7 @@ from store.files.trash import Trash
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_queue import ExtQueue
-from store.queues.held_units import HeldUnits
+from store.queues.held_units import HeldUnits, Holder
 from store.queues.queue_ends import EndsFile, QueueEnds, changed_at
 from store.queues.queue_file import QueueFile
 from store.queues.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
@@ -120,16 +121,19 @@ class QueueTable:
         Raises:
             StoreFormatError: a folder or file does not belong to a queue.
         """
-        if ends.file_units != self._file_units:
+        if ends.file_units != self._file_units or (self._memory is None and any(row[-1] for row in ends.queues)):
             return False
         topics = set()
-        for topic, queue_id, min_offset, max_offset, changed in ends.queues:
+        for topic, queue_id, min_offset, max_offset, changed, held in ends.queues:
             queue = self._add(topic, queue_id, is_batch=False)
             topics.add(topic)
-            if changed_at(f"{self._root}/{topic}/{queue_id}") == changed:
-                queue.load_known(min_offset, max_offset, changed)
-                queue.counted_units = max_offset
-                del self.changed[queue]
+            if len(held) == max_offset * UNIT_SIZE:
+                changed = -1  # its file has nothing that is not held
+            elif changed_at(f"{self._root}/{topic}/{queue_id}") != changed:
+                continue
+            queue.load_known(min_offset, max_offset, changed, held)
+            queue.counted_units = max_offset
+            del self.changed[queue]
         if not ends.boot:
             for topic, queue_id in _folders(self.directory, without=topics):
                 self._add(topic, queue_id, is_batch=False)
@@ -145,10 +149,16 @@ class QueueTable:
         self.light_count = self.unit_count = 0
         return False
 
-    def ends(self, dispatched_offset: int, queues: Iterable[ConsumeQueue] | None = None) -> QueueEnds:
+    def ends(
+        self,
+        dispatched_offset: int,
+        queues: Iterable[ConsumeQueue] | None = None,
+        held: Mapping[Holder, bytes] = MappingProxyType({}),
+    ) -> QueueEnds:
         """Return the bounds of these queues (None: of all) as they were last counted, for `load_known`.
 
-        May be called in any thread. The caller asks for them only while all queues are plain.
+        May be called in any thread. The caller asks for them only while all queues are plain. `held` are units which
+        the files of their queues need not have.
         """
         if queues is None:
             queues = [queue for (topic, _), queue in list(self.by_key.items()) if isinstance(topic, str)]
@@ -157,7 +167,7 @@ class QueueTable:
             if number % _ROWS_AT_ONCE == _ROWS_AT_ONCE - 1:
                 time.sleep(0)  # let the loop's thread go on
             bounds = queue.min_offset, queue.counted_units
-            rows.append((queue.topic, queue.queue_id, *bounds, queue.folder_changed))
+            rows.append((queue.topic, queue.queue_id, *bounds, queue.folder_changed, held.get(queue, b"")))
         return QueueEnds(self.cleaned_to, dispatched_offset, self.unit_count, self._file_units, tuple(rows))
 
     def get(self, topic: bytes | str, queue_id: int) -> ConsumeQueue:

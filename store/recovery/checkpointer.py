@@ -1,12 +1,13 @@
 """Store checkpointer: syncs the changed queues from time to time and then saves in the checkpoint how far they are.
 
 loop thread   count changed queues, some a turn ... capture: dispatched offset, unit count, files
-              write units that queues hold in memory, some a turn
-its thread                                              sync the files ... checkpoint
+              write units that queues hold in memory, or copy them, some a turn
+its thread                                              sync the files ... ends of the queues ... checkpoint
 
 A start after a crash dispatches the log again from the checkpoint on. A checkpoint is therefore due after a number of
-dispatched bytes, and after an interval in a store with little traffic. Where thousands of queues hold units, it is put
-off, so that each file is written once for more units.
+dispatched bytes, and after an interval in a store with little traffic. Where thousands of queues hold units, it is due
+less often, and most checkpoints only note those units with the queues' ends, so that each file is written once for many
+units: a start after a kill takes them from there, a start after a power cut makes them again from the log.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from store.queues.queue_ends import merge_ends, save_ends
 from store.queues.queue_file import QueueFile
 from store.queues.queue_sync import QueueSync
 from store.recovery.queue_recovery import QueueRecovery
+from store.recovery.queue_trust import may_be_cut
 from store.store_listener import FollowedStore
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,9 @@ MANY_HOLDING = 1000
 """Where more queues hold units, a checkpoint is put off, by these:"""
 HELD_BYTES_BEHIND_MAX = 512 << 20
 HELD_INTERVALS = 6
+WRITTEN_BYTES_BEHIND_MAX = 2 << 30
+WRITTEN_INTERVALS = 60
+"""And they are written, and not only noted, after these."""
 
 _WRITE_S = 0.001
 """How long held units are written in one turn of the loop, and how long the loop then has for other things:"""
@@ -53,11 +58,13 @@ _WRITE_PAUSE_S = 0.003
 
 
 class _Counted(NamedTuple):
-    """Queues that were counted for a checkpoint, the lineage of the file of their ends, and `QueueTable.cleaned_to`."""
+    """Queues that were counted for a checkpoint, and what the part of the file of their ends says besides."""
 
     queues: list[ConsumeQueue]
     lineage: int
     cleaned_to: int
+    dispatched_offset: int
+    unit_count: int
 
 
 class _Captured(NamedTuple):
@@ -65,13 +72,15 @@ class _Captured(NamedTuple):
 
     Attributes:
         files: to be synced.
-        holding: queues whose held units are to be written, and their files then synced, too.
+        holding: queues whose held units are to be written, and their files then synced, too; or noted.
+        noted: held units, which are not written, by queue; None: they are.
     """
 
     files: list[QueueFile]
     checkpoint: StoreCheckpoint
     counted: _Counted | None
     holding: list[Holder]
+    noted: dict[Holder, bytes] | None
 
 
 class StoreCheckpointer:
@@ -117,6 +126,9 @@ class StoreCheckpointer:
         self._removals = 0
         self._due: list[QueueFile] = []  # to be synced by the next save; of its thread
         self._ends_offset = store.dispatched_offset  # at the last capture
+        self._noted_offset = recovery.durable_offset  # also what a start has read again
+        self._written_at = self._saved_at
+        self._last = _known(file.found, recovery)  # what the last checkpoint says, if later ones may say it again
 
     def run_every(self, interval_s: float) -> None:
         """Save at this interval (s) from now on, and sooner when `BYTES_BEHIND_MAX` bytes were dispatched.
@@ -131,10 +143,10 @@ class StoreCheckpointer:
             self.save()
         self._look_again()
 
-    def save(self) -> None:
-        """Write held units and begin to save in the checkpointer's thread, unless it is saving already."""
+    def save(self, *, only_notes: bool = False) -> None:
+        """Write held units, or only note them, and begin to save in its thread, unless it is saving already."""
         if not self._is_saving:
-            self._pending = self._capture()
+            self._pending = self._capture(only_notes=only_notes)
             if self._write_held(math.inf):
                 self._begin_save()
 
@@ -193,14 +205,14 @@ class StoreCheckpointer:
             with _without_ends():
                 save_ends(self._file.path.parent, queues.ends(dispatched_offset))
 
-    def _save_ends(self, counted: _Counted, progress: Progress) -> None:
-        """Save the ends of the queues that were counted, or of all if the file has not all, in the thread."""
+    def _save_ends(self, counted: _Counted, noted: dict[Holder, bytes] | None) -> None:
+        """Save the ends of the queues that were counted, in its thread; of all if it lacks some or has old notes."""
         queues = self._store.queues
         file = queues.ends_file
-        has_all = file.wants_all
+        has_all = file.wants_all or (noted is None and file.has_notes)
         ends = replace(
-            queues.ends(progress.dispatched_offset, None if has_all else counted.queues),
-            unit_count=progress.unit_count,
+            queues.ends(counted.dispatched_offset, None if has_all else counted.queues, noted or {}),
+            unit_count=counted.unit_count,
             log_min_offset=counted.cleaned_to,
         )
         if has_all and merge_ends([ends]) is None:  # queues were counted meanwhile; the next save tries again
@@ -224,10 +236,19 @@ class StoreCheckpointer:
         if self._removals != queues.removals or queues.held.is_half_full:
             return True
         if len(queues.held.queues) > MANY_HOLDING and not queues.has_kinds:
-            if not self._has_failed:
-                behind = self._store.dispatched_offset - self.saved_offset  # also what a start has read again
+            behind = self._store.dispatched_offset - self._noted_offset
             return waited_s >= self._interval_s * HELD_INTERVALS or behind >= HELD_BYTES_BEHIND_MAX
         return waited_s >= self._interval_s or behind >= BYTES_BEHIND_MAX
+
+    def _is_note_enough(self) -> bool:
+        """Return whether the next checkpoint need not write held units, since a start after a kill believes a note."""
+        store, queues = self._store, self._store.queues
+        if self._last is None or len(queues.held.queues) <= MANY_HOLDING or queues.has_kinds or may_be_cut(store.log):
+            return False
+        if self._removals != queues.removals or queues.held.is_half_full or store.disk_full is not None:
+            return False
+        behind, waited_s = store.dispatched_offset - self.saved_offset, self._loop.time() - self._written_at
+        return behind < WRITTEN_BYTES_BEHIND_MAX and waited_s < self._interval_s * WRITTEN_INTERVALS
 
     def _count_then_save(self, turns: int) -> None:
         """Count most of the changed queues in up to `turns` turns of the loop, so that the capture finds few."""
@@ -236,7 +257,7 @@ class StoreCheckpointer:
             self._unsynced += self._store.queues.take_changed(_COUNTED_AT_ONCE)
             self._timer = self._loop.call_soon(self._count_then_save, turns - 1)
             return
-        self._pending = self._capture()
+        self._pending = self._capture(only_notes=self._is_note_enough())
         self._write_then_save()
 
     def _write_then_save(self) -> None:
@@ -259,7 +280,10 @@ class StoreCheckpointer:
         try:
             while captured is not None and captured.holding and not self._has_failed:
                 queue = captured.holding[-1]
-                queue.write_held()
+                if captured.noted is None:
+                    queue.write_held()
+                elif units := queue.held_below(queue.counted_units):
+                    captured.noted[queue] = units
                 captured.holding.pop()
                 if not queue.is_removed:
                     captured.files.extend(queue.take_unflushed())
@@ -288,7 +312,8 @@ class StoreCheckpointer:
             if captured.counted is not None:
                 self._store.queues.counted += captured.counted.queues
 
-    def _capture(self) -> _Captured:
+    def _capture(self, *, only_notes: bool = False) -> _Captured:
+        """Return what the next checkpoint says; units are written all the same where no last one can be said again."""
         store = self._store
         self._saved_at = self._loop.time()
         flushed = store.durable_offset
@@ -306,10 +331,12 @@ class StoreCheckpointer:
         counted = None
         ends_file = queues.ends_file
         is_changed = queues.counted or self._ends_offset != store.dispatched_offset or ends_file.wants_all
+        is_changed = is_changed or (ends_file.has_notes and not only_notes)
         if is_changed and not queues.has_kinds:
-            counted = _Counted(queues.counted, ends_file.lineage, queues.cleaned_to)
+            place = store.dispatched_offset, queues.unit_count
+            counted = _Counted(queues.counted, ends_file.lineage, queues.cleaned_to, *place)
         queues.counted = []
-        self._ends_offset = store.dispatched_offset
+        self._ends_offset = self._noted_offset = store.dispatched_offset
         checkpoint = StoreCheckpoint(
             log_timestamp=log_timestamp,
             queues_timestamp=timestamp,
@@ -321,7 +348,12 @@ class StoreCheckpointer:
         )
         left, self._left = self._left, []
         holding = list(queues.held.queues) if not left else list(dict.fromkeys((*left, *queues.held.queues)))
-        return _Captured(files, checkpoint, counted, holding)
+        if only_notes and self._last is not None and self._last.progress is not None:
+            progress = replace(self._last.progress, flushed_offset=flushed)
+            checkpoint = replace(checkpoint, queues_timestamp=self._last.queues_timestamp, progress=progress)
+            return _Captured(files, checkpoint, counted, holding, {})
+        self._last, self._written_at = None, self._saved_at
+        return _Captured(files, checkpoint, counted, holding, None)
 
     def _save(self, captured: _Captured) -> None:
         """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried.
@@ -330,13 +362,13 @@ class StoreCheckpointer:
         """
         if self._has_failed:
             return
-        files, checkpoint, counted, _ = captured
+        files, checkpoint, counted, _, noted = captured
         self._due = list(dict.fromkeys((*self._due, *files))) if self._due else files  # at most all files that are open
         try:
             self._queue_sync.sync(self._due)
             self._due = []
-            if counted is not None and checkpoint.progress is not None:
-                self._save_ends(counted, checkpoint.progress)
+            if counted is not None:
+                self._save_ends(counted, noted)
             index = self._sync_index() if self._sync_index is not None else None
             if index is not None:
                 checkpoint = replace(checkpoint, index=index, index_timestamp=index.end_timestamp)
@@ -375,7 +407,14 @@ class StoreCheckpointer:
             return error
         if checkpoint.progress is not None:
             self.saved_offset = min(checkpoint.progress.flushed_offset, checkpoint.progress.dispatched_offset)
+        self._last = checkpoint
         return None
+
+
+def _known(found: StoreCheckpoint, recovery: QueueRecovery) -> StoreCheckpoint | None:
+    """Return the checkpoint that a start has found, if what it says of the queues still holds."""
+    is_known = found.progress is not None and 0 < found.progress.dispatched_offset == recovery.durable_offset
+    return found if is_known else None
 
 
 @contextlib.contextmanager

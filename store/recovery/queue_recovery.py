@@ -108,7 +108,8 @@ def recover_queues(
         queues.cut_at(log_.confirm_offset)
     recovery.rebuilt = len(gapped)
     if progress is not None:
-        recovery.durable_offset = start if not gapped else log_.min_offset
+        durable = start if known_offset is None else min(start, progress.dispatched_offset)
+        recovery.durable_offset = durable if not gapped else log_.min_offset
     for queue in queues.changed:
         queue.correct_min_offset(log_.min_offset)
         queue.next_offset = queue.max_offset

@@ -36,13 +36,17 @@ def believed_ends(root: Path, queues: QueueTable, progress: Progress | None, log
     if ends is None or ends.log_min_offset != log_.min_offset:
         return None
     if ends.boot:
-        may_be_cut = log_.state.role in {LogRole.MASTER, LogRole.SLAVE}
-        return ends if ends.boot == boot_id() and not may_be_cut else None
+        return ends if ends.boot == boot_id() and not may_be_cut(log_) else None
     agrees = (
         ends.dispatched_offset == progress.dispatched_offset <= progress.flushed_offset
         and ends.unit_count == progress.unit_count
     )
     return ends if agrees else None
+
+
+def may_be_cut(log_: ReplicatedLog) -> bool:
+    """Return whether the log may be cut below what is dispatched, when it meets that of another node."""
+    return log_.state.role in {LogRole.MASTER, LogRole.SLAVE}
 
 
 def cut_to_trusted(

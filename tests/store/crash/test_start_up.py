@@ -117,7 +117,7 @@ def checkpoint_lost(root: Path) -> None:
 
 def ends_of_another_time(root: Path) -> None:
     (ends,) = decode_ends((root / FILE_NAME).read_bytes())
-    older = tuple((topic, number, low, high - 1, changed) for topic, number, low, high, changed in ends.queues)
+    older = tuple((*row[:3], row[3] - 1, *row[4:]) for row in ends.queues)
     (root / FILE_NAME).write_bytes(encode_ends(replace(ends, queues=older, unit_count=ends.unit_count - len(older))))
 
 
@@ -260,7 +260,7 @@ def ends_early(content: bytes) -> bytes:
 
 
 def has_another_max_offset(content: bytes) -> bytes:
-    return content[:-13] + bytes([content[-13] ^ 1]) + content[-12:]
+    return content[:-17] + bytes([content[-17] ^ 1]) + content[-16:]
 
 
 @pytest.mark.parametrize("damage", [ends_early, has_another_max_offset])

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from ledgermq.message.queue_unit import UNIT
+from store.directory import boot
 from store.directory.checkpoint import StoreCheckpointFile
 from store.errors import DiskFailedError, DiskFullError, NoDescriptorError, StoreFormatError
 from store.files.disk import write_at
@@ -15,7 +16,7 @@ from store.log.flusher import FlushMode
 from store.opening import OpenStore
 from store.queues import held_units, queue_file
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.queue_ends import remove_ends
+from store.queues.queue_ends import read_ends, remove_ends
 from store.queues.queue_file import QueueFile
 from store.queues.queue_table import QueueTable
 from store.recovery import checkpointer
@@ -511,3 +512,124 @@ async def test_a_start_after_a_kill_looks_at_no_file_of_queues_that_are_newer_th
     assert all(is_whole(once_more, topic, 3) for topic in topics)
     await once_more.close()
     await opened.close()
+
+
+async def noted(opened: OpenStore) -> None:
+    """A checkpoint as it is written by itself."""
+    checkpointer_ = opened.checkpointer
+    checkpointer_._count_then_save(0)
+    await eventually(lambda: not checkpointer_._is_saving)
+
+
+async def open_with_many(root: Path, monkeypatch: pytest.MonkeyPatch) -> OpenStore:
+    """A store in which three queues that hold units are many, after a checkpoint."""
+    monkeypatch.setattr(checkpointer, "MANY_HOLDING", 2)
+    opened = await open_holding(root)
+    await put(opened, "A", "A")
+    await saved(opened)
+    return opened
+
+
+TOPICS = ("A", "B", "C", "D")
+
+
+def noted_units(root: Path) -> dict[str, bytes]:
+    return {row[0]: row[-1] for ends in read_ends(root) for row in ends.queues if row[-1]}
+
+
+@pytest.mark.parametrize("is_same_boot", [True, False])
+async def test_units_that_many_queues_hold_are_only_noted_and_a_start_after_a_kill_takes_them_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_same_boot: bool
+) -> None:
+    opened = await open_with_many(tmp_path / "a", monkeypatch)
+    durable = opened.checkpointer.saved_offset
+    await put(opened, *TOPICS, *TOPICS)
+    await noted(opened)
+    await put(opened, "B", "E")
+    await noted(opened)
+    assert (folders(tmp_path / "a"), opened.checkpointer.saved_offset) == ({"A"}, durable)
+    await put(opened, "A")
+    copy = killed_image(tmp_path / "a", tmp_path / "b")
+    await opened.close()
+    if not is_same_boot:
+        monkeypatch.setattr(boot, "_BOOT_ID", tmp_path / "boot")
+        (tmp_path / "boot").write_text("another\n")
+    again = await open_holding(copy)
+    assert again.recovery.record_count == (1 if is_same_boot else 11)
+    assert again.checkpointer.saved_offset == durable
+    assert folders(copy) == {"A"}
+    counts = {"A": 5, "B": 3, "C": 2, "D": 2, "E": 1}
+    assert all(is_whole(again, topic, count) for topic, count in counts.items())
+    await put(again, *TOPICS)
+    await noted(again)
+    once_more = await open_holding(killed_image(copy, tmp_path / "c"))
+    assert all(is_whole(once_more, topic, counts[topic] + 1) for topic in TOPICS)
+    await once_more.close()
+    await again.close()
+    clean = await open_holding(copy)
+    assert (clean.directory.was_clean, clean.recovery.record_count) == (True, 0)
+    assert folders(copy) == set(counts)
+    assert all(is_whole(clean, topic, counts[topic] + 1) for topic in TOPICS)
+    await clean.close()
+
+
+async def test_noted_units_are_written_before_the_log_is_too_long_and_when_memory_or_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_with_many(tmp_path, monkeypatch)
+    await put(opened, *TOPICS)
+    assert opened.checkpointer._is_note_enough()
+    for name, value in [("WRITTEN_BYTES_BEHIND_MAX", 1), ("WRITTEN_INTERVALS", -1), ("MANY_HOLDING", 4)]:
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpointer, name, value)
+            assert not opened.checkpointer._is_note_enough()
+    with monkeypatch.context() as patch:
+        patch.setattr(held_units, "UNITS_MAX", 8)
+        assert not opened.checkpointer._is_note_enough()
+        patch.setattr(opened.store, "disk_full", "there is no room")
+        assert not opened.checkpointer._is_note_enough()
+    await noted(opened)
+    assert set(noted_units(tmp_path)) == set(TOPICS)
+    await saved(opened)
+    assert folders(tmp_path) == set(TOPICS)
+    assert noted_units(tmp_path) == {}, "a start would hold them again"
+    opened.store.queues.delete_topic("A")
+    await put(opened, *TOPICS)
+    assert not opened.checkpointer._is_note_enough(), "the checkpoint counts the units of the removed topic"
+    await opened.close()
+
+
+async def test_units_that_came_into_a_mapped_file_before_they_were_noted_are_synced_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_with_many(tmp_path, monkeypatch)
+    await put(opened, *TOPICS)
+    synced: list[str] = []
+    sync = QueueFile.sync
+
+    def note(file: QueueFile) -> None:
+        synced.append(file.path.parent.parent.name)
+        sync(file)
+
+    monkeypatch.setattr(QueueFile, "sync", note)
+    captured = opened.checkpointer._capture(only_notes=True)
+    opened.store.queues.get("B", 0).reserve(UNITS + 1)  # moves what it holds
+    opened.checkpointer._pending = captured
+    opened.checkpointer._write_then_save()
+    await eventually(lambda: not opened.checkpointer._is_saving)
+    assert synced == ["B"]
+    await opened.close()
+
+
+async def test_noted_units_of_a_queue_that_lost_units_since_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_with_many(tmp_path / "a", monkeypatch)
+    await put(opened, *TOPICS)
+    await noted(opened)
+    opened.store.queues.delete_topic("B", removed_offset=opened.store.log.max_offset)
+    copy = killed_image(tmp_path / "a", tmp_path / "b")
+    await opened.close()
+    again = await open_holding(copy)
+    assert all(is_whole(again, topic, 3 if topic == "A" else 1) for topic in TOPICS), "by the log, all of it"
+    await again.close()

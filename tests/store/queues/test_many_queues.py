@@ -1,9 +1,13 @@
 """Ten thousand queues in one process: their descriptors, their memory, and what the next start makes of them."""
 
+import asyncio
 import gc
+import itertools
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +15,9 @@ from store.log.commit_log import CommitLogConfig
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_mapping import MappedQueues, map_file
+from store.recovery import checkpointer
 from store.store_config import StoreConfig
-from tests.store.support import HOST, fast_directory, put_all, queued
+from tests.store.support import HOST, eventually, fast_directory, put_all, queued
 
 QUEUES = int(os.environ.get("LEDGERMQ_TEST_QUEUES", "10000"))
 BATCH = 500
@@ -122,3 +127,42 @@ def test_a_queue_that_gets_units_stays_mapped_while_idle_ones_are_there(tmp_path
     assert mapped_files(tmp_path / "1") == 0
     for queue in queues:
         queue.close()
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+async def test_a_checkpoint_of_ten_thousand_queues_looks_at_a_few_of_them_in_each_turn_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    """Counted on a clock of which each look at a queue's units takes a hundredth of what a turn may take."""
+    clock = itertools.count(0.0, checkpointer._WRITE_S / 100)
+    monkeypatch.setattr(checkpointer, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    turns = [0]
+
+    def counted(look: Callable[..., object]) -> Callable[..., object]:
+        def noting(*arguments: object) -> object:
+            turns[-1] += 1
+            return look(*arguments)
+
+        return noting
+
+    for name in ("write_held", "held_below", "take_unflushed"):
+        monkeypatch.setattr(ConsumeQueue, name, counted(getattr(ConsumeQueue, name)))
+
+    def next_turn() -> None:
+        turns.append(0)
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    with fast_directory() as root:
+        opened = await open_large(root)
+        opened.checkpointer.save()
+        await eventually(lambda: not opened.checkpointer._is_saving)
+        await fill(opened, 1)
+        monkeypatch.setattr(opened.checkpointer, "_is_note_enough", lambda: is_noted)
+        next_turn()
+        opened.checkpointer._count_then_save(QUEUES)
+        await eventually(lambda: opened.checkpointer._noted_offset == opened.store.dispatched_offset)
+        await eventually(lambda: not opened.checkpointer._is_saving)
+        assert sum(turns) >= 2 * (QUEUES - 256)
+        assert max(turns) <= checkpointer._COUNTED_AT_ONCE + 2 * 100
+        monkeypatch.undo()
+        await opened.close()

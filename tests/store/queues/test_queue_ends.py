@@ -9,7 +9,7 @@ import pytest
 from store.queues.queue_ends import EndsFile, QueueEnds, read_ends
 from tests.store.support import queue_table
 
-ENDS = QueueEnds(0, 100, 1, 10, (("T", 0, 0, 1, 5),))
+ENDS = QueueEnds(0, 100, 1, 10, (("T", 0, 0, 1, 5, b""),))
 
 
 def test_a_removal_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
