@@ -351,11 +351,13 @@ class RaftNode:
     # -- flushing
 
     def _ask_for_flush(self) -> None:
-        log = self._log
-        if not self._settings.durable_quorum or self._is_failed or log.durable_index >= log.last_index:
+        if not self._settings.durable_quorum or self._is_failed:
             return
-        if (log.last_index, log.generation) != (self._flush_asked_index, self._flush_asked_generation):
-            self._flush_asked_index, self._flush_asked_generation = log.last_index, log.generation
+        log = self._log
+        last_index, generation = log.last_index, log.generation
+        is_asked = last_index == self._flush_asked_index and generation == self._flush_asked_generation
+        if not is_asked and log.durable_index < last_index:
+            self._flush_asked_index, self._flush_asked_generation = last_index, generation
             log.request_flush(self.on_flushed)
 
     def on_flushed(self, durable_index: int, generation: int) -> None:

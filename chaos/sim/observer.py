@@ -241,16 +241,13 @@ class Observer:
         known = len(self.committed) - 1
         shared = min(index, known)
         if shared >= disk.first_index - 1:
-            self._expect(
-                disk.chain_at(shared) == self.committed_chain(shared),
-                "R7",
-                f"{name} committed another log up to {shared}",
-            )
+            is_same = disk.chain_at(shared) == self.committed_chain(shared)
+            self._expect(is_same, "R7", "{} committed another log up to {}", name, shared)
         for new in range(known + 1, index + 1):
             chain = disk.chain_at(new)
             assert chain is not None, (name, new, disk.first_index, disk.last_index)
             fault = self.accounts.enter(new, disk.payload_at(new))
-            self._expect(fault is None, "R16", f"{name} committed {new}: {fault}")
+            self._expect(fault is None, "R16", "{} committed {}: {}", name, new, fault)
             self.committed.append(chain)
             self._commit_terms.append(raft.state.term)
 
@@ -283,7 +280,8 @@ class Observer:
         disk = self._disks[name]
         term, chain = disk.last_term, disk.chains[-1]
         known = self._chains.setdefault((index, term), chain)
-        self._expect(known == chain, "R5", f"{name}: entry {index} of term {term} follows another log than elsewhere")
+        wrong = "{}: entry {} of term {} follows another log than elsewhere"
+        self._expect(known == chain, "R5", wrong, name, index, term)
 
     def truncates(self, name: str, raft: Raft, last_index: int) -> None:
         """Entries above `last_index` are about to go."""
@@ -350,7 +348,7 @@ class Observer:
     def _has_same_members(self, name: str, peer: str, term: int) -> None:
         own = self._peers_of[name]
         asked = self._electorates.get((peer, term), own)
-        self._expect(own == asked, "R24", f"{name}, of {[*own]}, counts for {peer}, of {[*asked]}, in term {term}")
+        self._expect(own == asked, "R24", "{}, of {}, counts for {}, of {}, in term {}", name, own, peer, asked, term)
 
     def receives(self, name: str, peer: str, message: Message) -> None:
         """A message is about to be handed to a node."""
@@ -377,15 +375,19 @@ class Observer:
         disk = self._disks[name]
         self._expect_saved_term(name, response.term, saved_term)
         if response.accepted:
+            received, durable = disk.last_index, disk.durable_index
             self._expect(
-                response.durable_index <= disk.durable_index and response.received_index <= disk.last_index,
+                response.durable_index <= durable and response.received_index <= received,
                 "R9",
-                f"{name} says {response.received_index} received and {response.durable_index} durable;"
-                f" log {disk.last_index}, durable {disk.durable_index}",
+                "{}: {}; the log ends at {}, and is durable up to {}",
+                name,
+                response,
+                received,
+                durable,
             )
 
     def _expect_saved_term(self, name: str, term: int, saved_term: int) -> None:
-        self._expect(term <= saved_term, "R9", f"{name} speaks in term {term}, on disk {saved_term}")
+        self._expect(term <= saved_term, "R9", "{} speaks in term {}, on disk {}", name, term, saved_term)
         self._terms[name] = max(term, self._terms.get(name, 0))
 
     # -- clients
@@ -408,6 +410,7 @@ class Observer:
         """A read asked for when `owed_index` was acknowledged may see up to `index`."""
         self._expect(index >= owed_index, "R13", f"{name} serves a read at {index}, {owed_index} was acknowledged")
 
-    def _expect(self, holds: bool, code: str, detail: str) -> None:
+    def _expect(self, holds: bool, code: str, detail: str, *values: object) -> None:
+        """`values`: for the places in `detail`, which is costly to write where the check is made most often."""
         if not holds and code not in self.ignored:
-            raise SafetyViolation(code, detail)
+            raise SafetyViolation(code, detail.format(*values) if values else detail)

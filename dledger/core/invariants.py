@@ -76,42 +76,51 @@ def check(before: View, raft: Raft) -> View:
 def ends_are_in_order(raft: Raft) -> None:
     """Commit index and durable index lie in `[first - 1, last]`."""
     state, terms = raft.state, raft.state.terms
-    base = terms.first_index - 1
-    _expect(base <= state.commit_index <= terms.last_index, "commit index within the log", raft, state.commit_index)
-    _expect(base <= state.durable_index <= terms.last_index, "durable index within the log", raft, state.durable_index)
+    base, last_index = terms.first_index - 1, terms.last_index
+    if not base <= state.commit_index <= last_index:
+        raise _broken("commit index within the log", raft, state.commit_index)
+    if not base <= state.durable_index <= last_index:
+        raise _broken("durable index within the log", raft, state.durable_index)
 
 
 def term_covers_the_log(raft: Raft) -> None:
     """No entry is of a later term than the node's."""
-    _expect(raft.state.term >= raft.state.terms.last_term, "term covers the log", raft, raft.state.terms.last_term)
+    if raft.state.term < raft.state.terms.last_term:
+        raise _broken("term covers the log", raft, raft.state.terms.last_term)
 
 
 def role_has_its_parts(raft: Raft) -> None:
     """A leader has the progress of its peers, a candidate has a ballot, and no other role has either."""
     member = raft.member
     is_asking = member.role is RaftRole.PRE_CANDIDATE or member.role is RaftRole.CANDIDATE
-    _expect((member.leader is not None) == (member.role is RaftRole.LEADER), "leader's part", raft, member.leader)
-    _expect((member.ballot is not None) == is_asking, "ballot", raft, member.ballot)
-    _expect(member.handover is None or member.leader is not None, "handover", raft, member.handover)
+    if (member.leader is not None) != (member.role is RaftRole.LEADER):
+        raise _broken("leader's part", raft, member.leader)
+    if (member.ballot is not None) != is_asking:
+        raise _broken("ballot", raft, member.ballot)
+    if member.handover is not None and member.leader is None:
+        raise _broken("handover", raft, member.handover)
 
 
 def contender_voted_for_itself(raft: Raft) -> None:
     """A candidate or leader gave itself the vote of its term. A leader is sound, and its log ends in its own term."""
-    _expect(raft.state.voted_for == raft.settings.node_id, "own vote", raft, raft.state.voted_for)
+    state = raft.state
+    if state.voted_for != raft.settings.node_id:
+        raise _broken("own vote", raft, state.voted_for)
     if raft.member.role is RaftRole.LEADER:
-        _expect(not raft.state.recovering, "leader is sound", raft, None)
-        _expect(raft.state.terms.last_term == raft.state.term, "leader's entry", raft, raft.state.terms.last_term)
+        if state.recovering:
+            raise _broken("leader is sound", raft, None)
+        if state.terms.last_term != state.term:
+            raise _broken("leader's entry", raft, state.terms.last_term)
 
 
 def leader_knows_no_more_than_it_has(raft: Raft) -> None:
     """For every peer durable <= received < next, and no peer has received an entry that the leader does not have."""
     assert raft.member.leader is not None, raft.member.role
-    last_index = raft.state.terms.last_index
+    end = raft.state.terms.last_index + 1
     for peer, progress in raft.member.leader.peers.items():
-        ends = (progress.durable_index, progress.received_index, progress.next_index)
-        is_known = progress.durable_index <= progress.received_index < progress.next_index
-        _expect(is_known and progress.received_index <= last_index, f"progress of {peer}", raft, ends)
-        _expect(progress.next_index <= last_index + 1, f"next of {peer}", raft, ends)
+        if not progress.durable_index <= progress.received_index < progress.next_index <= end:
+            ends = (progress.durable_index, progress.received_index, progress.next_index)
+            raise _broken(f"progress of {peer}", raft, ends)
 
 
 def nothing_falls(before: View, after: View) -> None:
@@ -144,9 +153,8 @@ def leader_only_appends(before: View, after: View) -> None:
     _expect_step(not is_leading or after.last_index >= before.last_index, "leader's log", before, after)
 
 
-def _expect(holds: bool, what: str, raft: Raft, value: object) -> None:
-    if not holds:
-        raise InvariantError(f"{raft.settings.node_id}: {what}: {value} in {view(raft)}")
+def _broken(what: str, raft: Raft, value: object) -> InvariantError:
+    return InvariantError(f"{raft.settings.node_id}: {what}: {value} in {view(raft)}")
 
 
 def _expect_step(holds: bool, what: str, before: View, after: View) -> None:
