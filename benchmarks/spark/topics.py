@@ -7,7 +7,8 @@ of it in turn: the bytes by our client in this process alone, the same rows as t
 the topic source on Spark. CPU time includes the broker.
 
 Then, micro-batches of one message each, to a sink that drops them, and to another topic. The baselines are Spark's own
-source `rate-micro-batch` with an empty `foreachBatch`, and a source in Python that makes one row and asks nobody.
+source `rate-micro-batch` with an empty `foreachBatch`, and a source and a sink in Python that ask nobody: what these
+take is Spark's own. One line more is the topic source with the checksums that Spark writes by itself.
 """
 
 import argparse
@@ -22,12 +23,18 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from benchmarks.node_process import pair
-from benchmarks.spark.processes import adopt
+from benchmarks.spark.processes import adopt, cpu_s
 from benchmarks.spark.rounds import Goal, Rounds, print_goals, print_rates, run
 from ledgermq.client import Admin, Outgoing, Producer
 from ledgermq.spark.columns import TYPES
@@ -43,10 +50,11 @@ NAMES = [name for name in TYPES if not name.startswith("record")]
 BYTES, ROWS, SPARK = "our client, bytes", "our client, rows", "topic source"
 GOALS = [(SPARK, Goal(300, "k")), (SPARK, Goal(0.4, BYTES)), (SPARK, Goal(0.8, ROWS))]
 OVERHEAD_GOAL_MS = 120
+WITH_CHECKSUMS = "the same, with Spark's own checksums"
 
 
 class OneRow(DataSource):
-    """The least that a source in Python can do: each micro-batch has one row."""
+    """The least that a source and a sink in Python can do: each micro-batch has one row, which is dropped."""
 
     @classmethod
     def name(cls) -> str:
@@ -60,6 +68,10 @@ class OneRow(DataSource):
     def streamReader(self, schema: StructType) -> "OneRowReader":  # noqa: N802 - Spark's name
         """The reader."""
         return OneRowReader()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "OneRowWriter":  # noqa: N802 - Spark's name
+        """The writer."""
+        return OneRowWriter()
 
 
 class OneRowReader(DataSourceStreamReader):
@@ -80,6 +92,22 @@ class OneRowReader(DataSourceStreamReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """One row."""
         yield pa.RecordBatch.from_arrays([pa.array([b"x"], pa.binary())], ["body"])
+
+
+class OneRowWriter(DataSourceStreamArrowWriter):
+    """Takes rows and drops them."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Drop them."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing."""
 
 
 async def fill(namesrv: str, topic: str, queues: int, count: int) -> None:
@@ -146,10 +174,13 @@ def micro_batches(spark: SparkSession, namesrv: str, batches: int, folder: str) 
     )
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     spark.dataSource.register(OneRow)
+    one_row = spark.readStream.format("one-row")
     writers = {
         "rate-micro-batch, empty foreachBatch": rate.writeStream.foreachBatch(lambda *_: None),
-        "one row of Python, dropped": spark.readStream.format("one-row").load().writeStream.format("noop"),
+        "one row of Python, dropped": one_row.load().writeStream.format("noop"),
+        "one row of Python, sink in Python": one_row.load().writeStream.format("one-row"),
         "topic source, rows dropped": own.load().writeStream.format("noop"),
+        WITH_CHECKSUMS: own.load().writeStream.format("noop"),
         "topic source, topic sink": own.load()
         .selectExpr("body", "keys")
         .writeStream.format("ledgermq")
@@ -157,18 +188,22 @@ def micro_batches(spark: SparkSession, namesrv: str, batches: int, folder: str) 
     }
     parts = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
     titles = "".join(f"{part:>15}" for part in parts)
-    print(f"\n{'micro-batches of one message':<38}{'median ms':>10}{'best':>6}{'/ base':>8}{titles}")
+    print(f"\n{'micro-batches of one message':<38}{'median ms':>10}{'best':>6}{'/ base':>8}{'CPU ms':>8}{titles}")
     base = 0.0
     for number, (name, writer) in enumerate(writers.items()):
+        kind = "LocalFs" if name == WITH_CHECKSUMS else "RawLocalFs"
+        spark.conf.set("fs.AbstractFileSystem.file.impl", f"org.apache.hadoop.fs.local.{kind}")
+        began_cpu = cpu_s()
         started = writer.option("checkpointLocation", f"{folder}/{number}").trigger(processingTime="0 seconds")
         taken = batch_ms(started, batches)
+        cpu_ms = 1000 * (cpu_s() - began_cpu) / batches
         whole = [each["triggerExecution"] for each in taken]
         median = statistics.median(whole)
         base = base or median
         met = "met" if median <= OVERHEAD_GOAL_MS else "MISSED"
         verdict = f"  goal {OVERHEAD_GOAL_MS}: {met}" if name.startswith(SPARK) else ""
         shares = "".join(f"{statistics.median(each.get(part, 0) for each in taken):>15.0f}" for part in parts)
-        print(f"{name:<38}{median:>10.0f}{min(whole):>6}{median / base:>8.2f}{shares}{verdict}")
+        print(f"{name:<38}{median:>10.0f}{min(whole):>6}{median / base:>8.2f}{cpu_ms:>8.0f}{shares}{verdict}")
 
 
 def main() -> None:
