@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from tests.jvm import NO_TLS, PEERS, SHORT_LIFE, rocketmq_jars
+from tests.jvm import NO_TLS, PEERS, QUIET, SHORT_LIFE, rocketmq_jars
 from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_block
 
@@ -18,6 +18,7 @@ IS_ASKED_FOR = "JAVA_CLIENT" in os.environ
 
 PORTS = 75  # a block, as the launcher takes them
 SETTINGS = {
+    **QUIET,
     "recallMessageEnable": "true",
     "traceTopicEnable": "true",
     "enablePropertyFilter": "true",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jvm import NO_TLS, SMALL_JVM
+from tests.jvm import NO_TLS, QUIET, SMALL_JVM
 from tests.limits import STRANGER_WAIT_S
 from tests.mqadmin.driver import Driver
 from tests.ports import free_ports
@@ -134,7 +134,8 @@ class Street:
         """A started broker of RocketMQ's."""
         port = int(str(conf.get("listenPort", 0))) or free_ports(1)[0]
         home = self._home(f"java-{name}-{port}")
-        argv = _java(jars or self._jars, home, "broker.BrokerStartup", _broker(name, port, home, namesrv, conf))
+        conf = _broker(name, port, home, namesrv, {**QUIET, **conf})
+        argv = _java(jars or self._jars, home, "broker.BrokerStartup", conf)
         return self._started(home, port, argv)
 
     def java_raft_group(self, name: str, namesrv: Node) -> list[Node]:
