@@ -191,6 +191,7 @@ class Parts:
         """Answer held pulls, whose offsets may be cut off, then take tables and timers back to `offset`."""
         self.pull.held.release()
         self.acting.on_cut(offset)
+        self.passing.pass_on.on_cut()
         self.cut(offset)
 
     def on_role_change(self, state: LogState) -> None:

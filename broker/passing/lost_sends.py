@@ -4,8 +4,12 @@
                                                                  '--> not found            passed on again
                 '--not within `WAIT_S`, or not kept here-------------> told: it may or may not have been carried out
 
-What a leader placed, and the log lacks when an entry of a later generation is confirmed, is never confirmed. So a send
-that is not found can be passed on again, and is not stored twice by that.
+What a leader placed, and the log lacks when an entry of a later generation is confirmed, is never confirmed; and what
+was passed on in one generation is placed in no other (`MemberRequests.greet`). So a send that is not found can be
+passed on again, and is not stored twice by that.
+
+A client may use a key for several messages: it sends one object again, or tries again itself. So what is found must be
+the send's own by all that the record has of it. Where only the key is the same, the sender is told.
 """
 
 import asyncio
@@ -15,8 +19,9 @@ from typing import Final, NamedTuple
 from broker.append.answers import Place
 from broker.passing.runs import Waiting
 from broker.timers import Spawn
+from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import DELAY, TRANSACTION_PREPARED, UNIQ_KEY, decode_properties, find_property
-from ledgermq.message.record import dispatch_fields, encoded_properties
+from ledgermq.message.record import Record, decode_record, encoded_properties
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
@@ -37,8 +42,8 @@ _RECORDS_MAX: Final = 64 * _TURN
 """Records among which lost sends are looked for; behind more, their senders are told."""
 
 _FIELDS: Final = {
-    RequestCode.SEND_MESSAGE: ("topic", "queueId", "properties", "batch"),
-    RequestCode.SEND_MESSAGE_V2: ("b", "e", "i", "m"),
+    RequestCode.SEND_MESSAGE: ("topic", "queueId", "properties", "batch", "bornTimestamp"),
+    RequestCode.SEND_MESSAGE_V2: ("b", "e", "i", "m", "g"),
 }
 _OTHER_TOPICS: Final = (DELAY, TRANSACTION_PREPARED, "TIMER_")
 """Beginnings of the names of properties for which a message waits in a topic of the broker's."""
@@ -48,8 +53,9 @@ class _Lost(NamedTuple):
     """A send without an answer.
 
     Attributes:
-        generation: the last one in which the node that was asked was known to lead.
+        generation: the only one in which it can have been placed.
         queue: topic and queue id.
+        born: when the client made the request, in ms.
         key: the message's UNIQ_KEY.
         deadline: seconds of the loop's clock.
     """
@@ -58,8 +64,19 @@ class _Lost(NamedTuple):
     generation: int
     error: RemotingError
     queue: tuple[str, int]
+    born: str
     key: bytes
     deadline: float
+
+    def made(self, record: Record) -> bool:
+        """Whether this send, and no other one, has placed the record."""
+        waiting = self.waiting
+        return (
+            record.physical_offset >= waiting.since
+            and self.queue == (record.topic, record.queue_id)
+            and self.born == str(record.born_timestamp)
+            and record.body == waiting.command.body
+        )
 
 
 class LostSends:
@@ -88,6 +105,7 @@ class LostSends:
         self._tell = tell
         self._lost: list[_Lost] = []
         self._bytes = 0
+        self._uncertain = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, waiting: Waiting, generation: int, error: RemotingError) -> bool:
@@ -95,19 +113,23 @@ class LostSends:
 
         Args:
             waiting: the send.
-            generation: the last one in which the node that was asked was known to lead.
+            generation: the only one in which it can have been placed.
             error: why there is no answer.
         """
         command = waiting.command
-        found = _queue_and_key(command)
-        if found is None or len(self._lost) >= _COUNT_MAX or self._bytes + len(command.body) > _BYTES_MAX:
+        identity = _identity(command) if waiting.number > self._uncertain else None
+        if identity is None or len(self._lost) >= _COUNT_MAX or self._bytes + waiting.size_bytes > _BYTES_MAX:
             return False
         command.body = bytes(command.body)  # a view would keep all of what was received with it
-        self._bytes += len(command.body)
-        self._lost.append(_Lost(waiting, generation, error, *found, self._loop.time() + WAIT_S))
+        self._bytes += waiting.size_bytes
+        self._lost.append(_Lost(waiting, generation, error, *identity, self._loop.time() + WAIT_S))
         if self._timer is None:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
         return True
+
+    def on_cut(self, number: int) -> None:
+        """The log was cut below what was dispatched: sends up to that number may lie before their `since`."""
+        self._uncertain = number
 
     def release(self) -> None:
         """Tell all senders: the broker stops."""
@@ -132,7 +154,7 @@ class LostSends:
         due = [one for one in self._lost if is_due(one)]
         if due:
             self._lost = [one for one in self._lost if not is_due(one)]
-            self._bytes = sum(len(one.waiting.command.body) for one in self._lost)
+            self._bytes = sum(one.waiting.size_bytes for one in self._lost)
         return due
 
     def _give_up(self, sends: list[_Lost]) -> None:
@@ -143,45 +165,46 @@ class LostSends:
         """Settle sends."""
         log, wanted = self._store.log, {one.key for one in sends}
         start = max(min(one.waiting.since for one in sends), log.min_offset)
-        places: dict[bytes, tuple[tuple[str, int], Place]] = {}
+        places: dict[int, Place] = {}
+        seen: set[bytes] = set()
         read = 0
         try:
             for _, record in log.walk(start, self._store.dispatched_offset):
                 key = find_property(encoded_properties(record), UNIQ_KEY.encode())
                 if key is not None and key in wanted:
-                    _, queue_id, _, queue_offset, physical_offset, _, topic, _ = dispatch_fields(record, 0)
-                    places[key] = (
-                        (topic.decode(errors="replace"), queue_id),
-                        Place(physical_offset, queue_id, queue_offset),
-                    )
+                    seen.add(key)
+                    found = decode_record(record, check_crc=False, topic_errors="replace")
+                    ours = (one.waiting.number for one in sends if one.key == key and one.made(found))
+                    if (number := next((one for one in ours if one not in places), None)) is not None:
+                        places[number] = Place(found.physical_offset, found.queue_id, found.queue_offset)
                 read += 1
-                if read >= _RECORDS_MAX or len(places) == len(wanted):
+                if read >= _RECORDS_MAX or len(places) == len(sends):
                     break
                 if read % _TURN == 0:
                     await asyncio.sleep(0)
-        except StoreError:
+        except (StoreError, CorruptRecordError):
             self._give_up(sends)
             return
         for one in sends:
-            queue, place = places.get(one.key, (None, None))
-            if place is not None and queue == one.queue:
+            place, is_known = places.get(one.waiting.number), one.waiting.number > self._uncertain
+            if place is not None:
                 self._answer(one.waiting.connection, one.waiting.command, place, one.key)
-            elif place is None and read < _RECORDS_MAX and log.min_offset <= one.waiting.since:
+            elif is_known and one.key not in seen and read < _RECORDS_MAX and log.min_offset <= one.waiting.since:
                 self._pass_on(one.waiting)
             else:
                 self._tell(one.waiting, one.error)
 
 
-def _queue_and_key(command: Command) -> tuple[tuple[str, int], bytes] | None:
-    """Topic, queue id and UNIQ_KEY of a send of one message that is placed in the queue that it names; else None."""
+def _identity(command: Command) -> tuple[tuple[str, int], str, bytes] | None:
+    """Queue, born time and UNIQ_KEY of a send of one message that is placed in the queue that it names; else None."""
     names = _FIELDS.get(command.code)
     if names is None or command.is_oneway:
         return None
-    topic, queue_id, encoded, batch = (command.ext.get(name, "") for name in names)
+    topic, queue_id, encoded, batch, born = (command.ext.get(name, "") for name in names)
     properties = decode_properties(encoded)
     key = properties.get(UNIQ_KEY)
-    if not key or not queue_id.isdecimal() or batch == "true" or topic.startswith("%"):
+    if not key or not queue_id.isdecimal() or batch.lower() == "true" or topic.startswith("%"):
         return None
     if any(name.startswith(_OTHER_TOPICS) for name in properties):
         return None
-    return (topic, int(queue_id)), key.encode(errors="replace")
+    return (topic, int(queue_id)), born, key.encode(errors="replace")

@@ -420,7 +420,7 @@ class PassOn:
 
     def _hold(self, waiting: Waiting) -> None:
         command = waiting.command
-        size = _size_of(command)
+        size = waiting.size_bytes
         if self._is_stopped or waiting.deadline <= self._loop.time():
             self._give_up(waiting)
             return
@@ -443,7 +443,7 @@ class PassOn:
 
     def _take_held(self) -> Waiting:
         waiting = heapq.heappop(self._held)
-        self._held_bytes -= _size_of(waiting.command)
+        self._held_bytes -= waiting.size_bytes
         return waiting
 
     def _give_back(self) -> None:
@@ -453,7 +453,7 @@ class PassOn:
             self._held = [waiting for waiting in self._held if not waiting.connection.is_relayed]
             heapq.heapify(self._held)
         for waiting in given_back:
-            self._held_bytes -= _size_of(waiting.command)
+            self._held_bytes -= waiting.size_bytes
             waiting.connection.refuse(waiting.command, not_leader(self._role))
 
     def _expire(self) -> None:
@@ -523,6 +523,10 @@ class PassOn:
             self._is_opening = True
             self._spawn(self._open_link())
 
+    def on_cut(self) -> None:
+        """The log was cut below what was dispatched: by a slave that follows a master of a later epoch."""
+        self._lost_sends.on_cut(self._number)
+
     def release(self) -> None:
         """The broker stops soon: refuse what is held, and hold nothing more."""
         self._is_stopped = True
@@ -577,9 +581,3 @@ class PassOn:
                         _log.warning("the leader answers at %s only: is its brokerIP2 wrong?", leader)
         finally:
             self._is_opening = False
-
-
-def _size_of(command: Command) -> int:
-    """Bytes that a request takes while it is held, nearly; a header may have more of them than the body."""
-    ext = command.ext
-    return len(command.body) + len("".join(ext)) + len("".join(ext.values()))

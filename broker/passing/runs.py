@@ -47,6 +47,12 @@ class Waiting(NamedTuple):
     command: Command
     since: int
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes while it is kept, nearly; a header may have more than the body."""
+        ext = self.command.ext
+        return len(self.command.body) + len("".join(ext)) + len("".join(ext.values()))
+
 
 class Run:
     """The sends that a member gathers for one frame.

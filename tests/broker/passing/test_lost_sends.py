@@ -14,6 +14,7 @@ from broker.passing.relayed import RelayedClient
 from broker.passing.runs import RunAnswers, Waiting
 from broker.server import BrokerRequestHandler
 from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.errors import CorruptRecordError
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
@@ -121,6 +122,7 @@ class Log:
         self.starts = [(3, start)]
         monkeypatch.setattr(desk.store.log, "generations", lambda: [Generation(*start) for start in self.starts])
         self.settled: list[tuple[str, object]] = []
+        self.number = 0
         self.sends = LostSends(
             desk.store,
             asyncio.get_running_loop(),
@@ -132,7 +134,8 @@ class Log:
 
     def lose(self, command: Command, generation: int = 2, since: int = 0) -> bool:
         unused: Any = None
-        return self.sends.take(Waiting(1, 0.0, unused, command, since), generation, RemotingError("lost"))
+        self.number += 1
+        return self.sends.take(Waiting(self.number, 0.0, unused, command, since), generation, RemotingError("lost"))
 
 
 def lost(number: int, **fields: str) -> Command:
@@ -171,6 +174,41 @@ async def test_what_lies_before_the_send_is_another_ones(log: Log) -> None:
     assert log.settled == [("3", "again")]
 
 
+@pytest.mark.parametrize(
+    "other", [{"g": "1700000000001"}, {"e": "1"}, {"body": "another"}], ids=["born", "queue", "body"]
+)
+async def test_another_message_with_the_key_is_no_answer(log: Log, other: dict[str, str]) -> None:
+    """A client that sends one object again uses its key again: the first message is stored, this one is not."""
+    body = other.pop("body", "3").encode()
+    command = lost(3, **other)
+    command.body = body
+    assert log.lose(command)
+    await eventually(lambda: bool(log.settled))
+    assert log.settled == [(bytes(command.body).decode(), "told")]
+
+
+async def test_what_lies_before_one_of_two_sends_is_not_its_own(log: Log) -> None:
+    assert log.lose(lost(3), since=log.store.dispatched_offset) and log.lose(lost(77))
+    await eventually(lambda: len(log.settled) == 2)
+    assert not [place for _, place in log.settled if isinstance(place, Place)]
+
+
+async def test_one_record_is_the_answer_to_one_send(log: Log) -> None:
+    assert log.lose(lost(3)) and log.lose(lost(3))
+    await eventually(lambda: len(log.settled) == 2)
+    assert sorted(isinstance(outcome, Place) for _, outcome in log.settled) == [False, True]
+    assert "told" in [outcome for _, outcome in log.settled]
+
+
+async def test_after_a_cut_the_sender_is_told(log: Log) -> None:
+    assert log.lose(lost(77))
+    log.sends.on_cut(log.number + 1)
+    assert not log.lose(lost(78)), "passed on before the cut"
+    assert log.lose(lost(79)), "and behind it"
+    await eventually(lambda: len(log.settled) == 2)
+    assert log.settled == [("77", "told"), ("79", "again")]
+
+
 async def test_among_too_many_records_the_sender_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_sends, "_RECORDS_MAX", 3)
     assert log.lose(lost(77)) and log.lose(lost(1))
@@ -179,9 +217,16 @@ async def test_among_too_many_records_the_sender_is_told(log: Log, monkeypatch: 
     assert [body for body, outcome in log.settled if isinstance(outcome, Place)] == ["1"]
 
 
-async def test_where_the_log_cannot_be_read_the_sender_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [DiskReadError(Path("00000000000000000000"), 0, "a bad sector"), CorruptRecordError(0, "no record")],
+    ids=["disk", "record"],
+)
+async def test_where_the_log_cannot_be_read_the_sender_is_told(
+    log: Log, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def broken(*_: object) -> Any:
-        raise DiskReadError(Path("00000000000000000000"), 0, "a bad sector")
+        raise error
 
     monkeypatch.setattr(log.store.log, "walk", broken)
     assert log.lose(lost(3))
@@ -203,8 +248,10 @@ async def test_more_than_fit_are_not_kept_and_a_stop_tells_all(log: Log, monkeyp
     assert log.lose(lost(1)) and not log.lose(lost(2))
     log.sends.release()
     assert log.settled == [("1", "told")]
-    monkeypatch.setattr(lost_sends, "_BYTES_MAX", 0)
-    assert not log.lose(lost(3))
+    monkeypatch.setattr(lost_sends, "_COUNT_MAX", 100)
+    monkeypatch.setattr(lost_sends, "_BYTES_MAX", 200)
+    assert log.lose(lost(3)), "one fits"
+    assert not log.lose(lost(4, a="p" * 200)), "headers count, too"
 
 
 @pytest.mark.parametrize(
