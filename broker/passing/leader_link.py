@@ -49,7 +49,8 @@ class LeaderLink:
         address: where the leader serves clients.
         connection: the connection; it stays with this link.
         rests_until: when requests may be passed on again, seconds of the loop's clock.
-        generation: the last one in which that node is known to lead.
+        generation: the one of the greeting.
+        is_bound: whether that node places what is passed on in this generation only.
         takes_runs: whether the leader takes the frame of a run.
     """
 
@@ -60,6 +61,7 @@ class LeaderLink:
         self.connection = connection
         self.rests_until = 0.0
         self.generation = 0
+        self.is_bound = False
         self._claims = claims
         self._limits = limits
         self.takes_runs = takes_runs and limits.frame_bytes >= RUN_MAX_BYTES
@@ -141,7 +143,9 @@ class LeaderLink:
             raise Refusal(Cause.MESSAGE_ILLEGAL, remark)
 
 
-async def open_link(client: RemotingClient, address: str, secrets: Secrets, limits: Limits) -> LeaderLink:
+async def open_link(
+    client: RemotingClient, address: str, secrets: Secrets, limits: Limits, generation: int = 0
+) -> LeaderLink:
     """Connect and greet.
 
     Args:
@@ -149,6 +153,7 @@ async def open_link(client: RemotingClient, address: str, secrets: Secrets, limi
         address: of the leader, `host:port`.
         secrets: of the cluster; the first one seals.
         limits: of the leader, for what it receives.
+        generation: in which it leads; 0 for what is asked of any node.
 
     Raises:
         RemotingError: no answer from there, or the node takes no requests of members.
@@ -156,9 +161,8 @@ async def open_link(client: RemotingClient, address: str, secrets: Secrets, limi
     """
     connection = await client.connection(address)
     own = make_nonce()
-    answer = await connection.request(
-        Command(GREETING, ext={"nonce": own.hex(), "version": VERSION}), _GREETING_TIMEOUT_S
-    )
+    greeting = {"nonce": own.hex(), "version": VERSION, "generation": str(generation)}
+    answer = await connection.request(Command(GREETING, ext=greeting), _GREETING_TIMEOUT_S)
     if (answer.remark or "").startswith(f" request type {GREETING} "):
         raise UnknownGreetingError(address, "it is no broker of LedgerMQ")
     if answer.code != ResponseCode.SUCCESS:
@@ -168,4 +172,7 @@ async def open_link(client: RemotingClient, address: str, secrets: Secrets, limi
             address, f"the leader takes requests of version {version[:20]!r}, this member passes on version {VERSION!r}"
         )
     claims = Claims(secrets, own, read_nonce(answer.ext.get("nonce", "")))
-    return LeaderLink(address, connection, claims, limits, takes_runs="runs" in answer.ext)
+    link = LeaderLink(address, connection, claims, limits, takes_runs="runs" in answer.ext)
+    link.generation = generation
+    link.is_bound = answer.ext.get("generation") == str(generation)  # a member of an earlier release heeds none
+    return link

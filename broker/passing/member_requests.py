@@ -20,14 +20,16 @@ from broker.role import Role
 from broker.subsystem import Serve
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.outgoing_requests import OPAQUE_MAX
 from ledgermq.remoting.proof import Secrets, make_nonce
 from ledgermq.remoting.refusal import Cause, Refusal
 
 GREETING: Final = 53002
-"""`nonce`: 32 random bytes in hexadecimal; `version`: `claims.VERSION`. The answer has the leader's, both, and `runs`
-if it takes `SENDS`: one of an earlier release does not."""
+"""`nonce`: 32 random bytes in hexadecimal; `version`: `claims.VERSION`; `generation`: the only one in which clients'
+requests on this connection are served, or 0. The answer has the leader's nonce and version, the same generation, and
+`runs` if it takes `SENDS`: one of an earlier release has neither of these."""
 
 CLIENT_GONE: Final = 53003
 """One-way: the connection of the client in the claim has ended."""
@@ -92,11 +94,13 @@ class MemberRequests:
             remark = f"requests are passed on by version {version[:20]!r}, this member takes version {VERSION!r}"
             raise Refusal(Cause.NOT_SUPPORTED, f"{remark}: all members must run the same release")
         theirs, own = read_nonce(command.ext.get("nonce", "")), make_nonce()
+        generation = long(command.ext, "generation", 0)
         checks, handler = ClaimChecks(self.secrets, own, theirs), self._handler()
         handler.on_closed(connection)  # ends what it was before as a client, which the new handler does not know
         self.members.add(connection)
-        connection.serve_by(_PassedOn(self, checks, self._role, handler, command.opaque))
-        connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex(), "version": VERSION, "runs": "true"})
+        connection.serve_by(_PassedOn(self, checks, self._role, handler, command.opaque, generation))
+        more = {"runs": "true", "generation": str(generation)}
+        connection.respond(command, ResponseCode.SUCCESS, {"nonce": own.hex(), "version": VERSION} | more)
 
     def answer_member(self, connection: Connection, command: Command) -> None:
         """Answer a request that a member makes for itself.
@@ -110,16 +114,29 @@ class MemberRequests:
 
 
 class _PassedOn:
-    """Serves the requests that one member passes on; `last` is the number of its greeting."""
+    """Serves the requests that one member passes on.
+
+    Args:
+        last: the number of its greeting.
+        generation: in which clients' requests are served; 0: in each. What has waited in a socket, or on the way, while
+            this node was deposed and elected again may have been passed on to another leader meanwhile.
+    """
 
     def __init__(
-        self, requests: MemberRequests, checks: ClaimChecks, role: Role, handler: RequestHandler, last: int
+        self,
+        requests: MemberRequests,
+        checks: ClaimChecks,
+        role: Role,
+        handler: RequestHandler,
+        last: int,
+        generation: int,
     ) -> None:
         self._requests = requests
         self._checks = checks
         self._role = role
         self._handler = handler
         self._last = last
+        self._generation = generation
         self._is_exempt = False
         self._clients: dict[str, RelayedClient] = {}
 
@@ -155,7 +172,8 @@ class _PassedOn:
             self._requests.answer_member(connection, command)
             return
         client = self._client(connection, address)
-        if not (self._role.writable or self._role.is_elected):
+        is_leader = self._role.writable or self._role.is_elected
+        if not is_leader or self._generation not in (0, self._role.generation):
             raise not_leader(self._role)
         if not client.is_throttled:
             if command.code == SENDS:

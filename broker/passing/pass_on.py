@@ -403,7 +403,7 @@ class PassOn:
         self.unanswered += 1
         if waiting.command.code in _SERVED_HERE:
             self._serve(waiting.connection, waiting.command)
-        elif self._is_stopped or not self._lost_sends.take(waiting, link.generation, error):
+        elif self._is_stopped or not link.is_bound or not self._lost_sends.take(waiting, link.generation, error):
             self._tell_lost(waiting, error)
 
     def _again(self, waiting: Waiting) -> None:
@@ -517,8 +517,8 @@ class PassOn:
         leader = self._role.leader_elsewhere if self._role.is_in_election else None
         if self._link is not None and self._link.address != leader:
             self._leave_link()
-        if self._link is not None:
-            self._link.generation = self._role.generation
+        if self._link is not None and self._link.generation != self._role.generation:
+            self._link = None  # the connection stays: that node is greeted on it again
         if leader is not None and self._link is None and self.is_open and not self._is_opening:
             self._is_opening = True
             self._spawn(self._open_link())
@@ -559,11 +559,11 @@ class PassOn:
         tries = 0
         try:
             while self._link is None and self._client is not None and self.is_open:
-                leader = self._role.leader_elsewhere
+                leader, generation = self._role.leader_elsewhere, self._role.generation
                 if leader is None:
                     return
                 try:
-                    link = await open_link(self._client, leader, self._secrets, self._limits)
+                    link = await open_link(self._client, leader, self._secrets, self._limits, generation)
                 except (RemotingError, Refusal) as error:
                     self._role.avoid(leader)
                     tries += 1
@@ -573,9 +573,9 @@ class PassOn:
                     continue
                 await self._introduce(link)
                 link.call(Command(LOCKS), self._locks.learn_all)
-                if link.address == self._role.leader_elsewhere and not link.connection.is_closed:
+                is_current = (leader, generation) == (self._role.leader_elsewhere, self._role.generation)
+                if is_current and not link.connection.is_closed:
                     self._link = link
-                    link.generation = self._role.generation
                     self._release()
                     if self._role.avoids_inside:
                         _log.warning("the leader answers at %s only: is its brokerIP2 wrong?", leader)

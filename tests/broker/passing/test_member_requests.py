@@ -63,9 +63,9 @@ class Carrier(Connection):
     def refuse(self, command: Command, refusal: Refusal) -> None:
         self.refusals.append(refusal)
 
-    def greet(self) -> Claims:
+    def greet(self, **more: str) -> Claims:
         own = make_nonce()
-        self.receive(Command(GREETING, ext={"nonce": own.hex(), "version": VERSION}))
+        self.receive(Command(GREETING, ext={"nonce": own.hex(), "version": VERSION} | more))
         return Claims(self.requests.secrets, own, self.nonces[-1])
 
     def pass_on(self, claims: Claims, client: str, body: bytes = b"", *, is_oneway: bool = False) -> None:
@@ -127,6 +127,17 @@ async def test_what_arrives_twice_is_served_once(tmp_path: Path, secrets: Secret
     assert served.bodies == [b"first", b"second"]
     assert not (carrier.is_closed or carrier.refusals)
     assert (len(carrier.nonces), carrier.in_flight) == (1, 1 if is_oneway else 3), "none is left to be answered"
+
+
+async def test_what_comes_late_is_not_served_in_a_later_generation(tmp_path: Path) -> None:
+    """The member has looked in another leader's log for it meanwhile, and has passed it on again."""
+    served, carrier = made(tmp_path)
+    claims = carrier.greet(generation="1")
+    carrier.requests._role.update(log_state(writable=True, generation=3))
+    carrier.pass_on(claims, "10.0.0.7:1", b"late")
+    assert [refusal.cause for refusal in carrier.refusals] == [Cause.NOT_LEADER]
+    carrier.pass_on(carrier.greet(generation="3"), "10.0.0.7:1", b"greeted again")
+    assert served.bodies == [b"greeted again"]
 
 
 def send_frame(number: int, code: int = 310, flag: int = 0, **fields: str) -> bytes:

@@ -49,6 +49,7 @@ class Leader(NoRequests):
         self.server = RemotingServer(self)
         self.taken: list[bytes] = []
         self.runs: list[int] = []
+        self.generations: list[str] = []
         self.answer_of_runs: bytes | None = None
 
     async def start(self) -> str:
@@ -57,6 +58,7 @@ class Leader(NoRequests):
 
     def on_request(self, connection: Connection, command: Command) -> None:
         if command.code == GREETING:
+            self.generations.append(command.ext["generation"])
             connection.respond(command, 0, {"nonce": make_nonce().hex()} | self._greeted)
         elif command.code == LOCKS:
             connection.respond(command, 0, {}, b"[]")
@@ -105,10 +107,10 @@ class Follower:
     def _serve(self, connection: Connection, command: Command) -> None:
         self.served.append(command.opaque)
 
-    def leads(self, address: str | None) -> None:
+    def leads(self, address: str | None, generation: int = 2) -> None:
         """Another node leads from now on; None: nobody."""
         leader = None if address is None else LeaderHint("n0", address)
-        self.role.update(log_state(writable=False, generation=2, leader=leader))
+        self.role.update(log_state(writable=False, generation=generation, leader=leader))
         self.pass_on.follow()
 
     def send(self, opaque: int, code: int = 310) -> None:
@@ -195,6 +197,25 @@ async def test_what_a_node_refused_as_no_leader_goes_to_the_next_one_in_order(fo
     assert second.taken == [b"1", b"2", b"3", b"4", b"5"]
     for leader in (first, second):
         await leader.server.close()
+
+
+async def test_a_leader_that_is_elected_again_is_greeted_again_on_the_same_connection(follower: Follower) -> None:
+    """It refuses what was passed on in its earlier generation; what it has taken, it still answers."""
+    late: list[tuple[Connection, Command]] = []
+    leader = Leader(lambda connection, command: late.append((connection, command)))
+    address = await leader.start()
+    follower.leads(address)
+    follower.send(1)
+    await eventually(lambda: len(late) == 1)
+    follower.leads(address, generation=4)
+    follower.send(2)
+    await eventually(lambda: len(late) == 2)
+    assert leader.generations == ["2", "4"]
+    assert late[0][0] is late[1][0]
+    for one in late:
+        accept(*one)
+    assert await follower.answered(1, 2) == [(1, 0, ""), (2, 0, "")]
+    await leader.server.close()
 
 
 async def test_what_may_have_been_stored_is_never_passed_on_again(follower: Follower) -> None:
