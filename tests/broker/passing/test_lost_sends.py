@@ -193,6 +193,12 @@ async def test_what_lies_before_one_of_two_sends_is_not_its_own(log: Log) -> Non
     assert not [place for _, place in log.settled if isinstance(place, Place)]
 
 
+async def test_sends_are_looked_for_from_the_oldest_one_on(log: Log) -> None:
+    assert log.lose(lost(3)) and log.lose(lost(77), since=log.store.dispatched_offset)
+    await eventually(lambda: len(log.settled) == 2)
+    assert [body for body, outcome in log.settled if isinstance(outcome, Place)] == ["3"]
+
+
 async def test_one_record_is_the_answer_to_one_send(log: Log) -> None:
     assert log.lose(lost(3)) and log.lose(lost(3))
     await eventually(lambda: len(log.settled) == 2)
