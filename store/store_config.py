@@ -14,7 +14,8 @@ from store.queues.cold_limits import ColdLimits
 from store.queues.held_units import MAPPED_MIN
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
 
-UNTRUSTED_WALK_BYTES = 1 << 30
+UNTRUSTED_WALK_BYTES = 4 << 30
+"""More than the queues' files may lack: what `store.recovery.checkpointer` lets come before it writes held units."""
 _WHOLE_UNITS = converted(POSITIVE, lambda size: -(-size // UNIT_SIZE) * UNIT_SIZE, int)
 """Sizes, rounded up to whole units as RocketMQ does."""
 

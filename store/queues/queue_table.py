@@ -144,9 +144,9 @@ class QueueTable:
         if self.unit_count + sum(queue.max_offset for queue in self.changed) == ends.unit_count:
             return True
         self.close()
-        for table in (self.by_key, self._by_topic, self.changed):
+        for table in (self.by_key, self._by_topic, self.changed, self.held.queues):
             table.clear()
-        self.light_count = self.unit_count = 0
+        self.light_count = self.unit_count = self.held.count = 0
         return False
 
     def ends(

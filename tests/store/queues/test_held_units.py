@@ -1,6 +1,7 @@
 """Units that queues hold in memory are read, cut and dropped as others are, and no crash or full disk loses one."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -20,6 +21,7 @@ from store.queues.queue_ends import read_ends, remove_ends
 from store.queues.queue_file import QueueFile
 from store.queues.queue_table import QueueTable
 from store.recovery import checkpointer
+from store.store_config import UNTRUSTED_WALK_BYTES
 from tests.descriptors import limited_descriptors
 from tests.store.support import bodies_of, eventually, killed_image, open_classic, put_all, queued
 
@@ -632,4 +634,45 @@ async def test_noted_units_of_a_queue_that_lost_units_since_are_not_believed(
     await opened.close()
     again = await open_holding(copy)
     assert all(is_whole(again, topic, 3 if topic == "A" else 1) for topic in TOPICS), "by the log, all of it"
+    await again.close()
+
+
+async def test_a_lost_checkpoint_hides_no_unit_that_was_only_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sizes are a millionth of what they are in a broker."""
+    for name in ("WRITTEN_BYTES_BEHIND_MAX", "HELD_BYTES_BEHIND_MAX"):
+        monkeypatch.setattr(checkpointer, name, getattr(checkpointer, name) >> 20)
+    opened = await open_with_many(tmp_path / "a", monkeypatch)
+    opened.store.queues.get("M", 0).reserve(UNITS + 1)  # maps its files
+    await put(opened, "F", "M", *TOPICS)
+    while opened.checkpointer._is_note_enough():
+        await noted(opened)
+        await put(opened, "M", *TOPICS)
+    assert folders(tmp_path / "a") == {"A", "M"}
+    copy = killed_image(tmp_path / "a", tmp_path / "b")
+    await opened.close()
+    (copy / "checkpoint").unlink()
+    again = await open_classic(
+        copy, queue_file_size=UNITS * 20, hold_from=0, untrusted_walk_bytes=UNTRUSTED_WALK_BYTES >> 20
+    )
+    assert is_whole(again, "F", 1)
+    assert is_whole(again, "A", again.store.queues.get("M", 0).max_offset + 2)
+    await again.close()
+
+
+async def test_noted_units_that_are_not_believed_are_held_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_with_many(tmp_path / "a", monkeypatch)
+    await put(opened, *TOPICS)
+    await noted(opened)
+    copy = killed_image(tmp_path / "a", tmp_path / "b")
+    await opened.close()
+    os.utime(copy / "consumequeue" / "A" / "0", ns=(0, 0))  # as in a copy of the store
+    again = await open_holding(copy)
+    assert again.store.queues.held.count == len(TOPICS)
+    again.store.queues.delete_topic("B")
+    await saved(again)
+    assert folders(copy) == set(TOPICS) - {"B"}, "no file of the removed topic is written"
     await again.close()
