@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import check_record, dispatch_fields
-from store.errors import RecordUnavailableError
+from store.errors import DiskReadError, RecordUnavailableError
 from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_reader import GetResult, RecordFilter, TagsFilter, read_queue
@@ -79,7 +79,7 @@ class MessageReader:
         return queue.smallest_offset if first is None else first
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int:
-        """Store time (ms) of the message at a queue offset; -1 when it is not there."""
+        """Store time (ms) of the message at a queue offset; -1 when it is not there, or cannot be read now."""
         unit = queue.unit(offset)
         return self._store_time(unit[0], unit[1]) if unit is not None else -1
 
@@ -101,7 +101,7 @@ class MessageReader:
         return max(self._bisect_by_time(queue, lambda time: time <= timestamp) - 1, queue.min_offset)
 
     def _bisect_by_time(self, queue: ConsumeQueue, is_before: Callable[[int], bool]) -> int:
-        """Return the first offset whose message was not stored `before`; a blank unit counts as the next message."""
+        """Return the first offset whose message was not stored `before`; an unreadable one counts as the next."""
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             probe = middle = (low + high) // 2
@@ -125,5 +125,5 @@ class MessageReader:
     def _store_time(self, physical_offset: int, size: int) -> int:
         try:
             return dispatch_fields(self.log.read(physical_offset, size), 0)[5]
-        except RecordUnavailableError:
+        except (RecordUnavailableError, DiskReadError):  # statistics and times need not wait for a copy
             return -1

@@ -14,7 +14,7 @@ from typing import Final
 from ledgermq.message.errors import CorruptRecordError
 from store.compaction.compaction_log import CompactionLog, Copied
 from store.compaction.segment import Segment
-from store.errors import RecordUnavailableError, StoreError
+from store.errors import DiskReadError, RecordUnavailableError, StoreError
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.replicated_log import ReplicatedLog
 from store.time_slice import TimeSlice
@@ -42,11 +42,11 @@ class LastRecords:
         self._room = _KEPT_BYTES_MAX
 
     def keep(self, queue: ConsumeQueue, start: int) -> None:
-        """Keep the records of a queue from `start` on, as far as there is room."""
+        """Keep the records of a queue from `start` on, as far as they can be read and there is room."""
         for _, (physical_offset, size, _) in queue.iterate(start, queue.max_offset):
             if size == BLANK_SIZE or physical_offset in self._records or size > self._room:
                 continue
-            with contextlib.suppress(RecordUnavailableError):
+            with contextlib.suppress(RecordUnavailableError, DiskReadError):
                 self._records[physical_offset] = bytes(self._source.read(physical_offset, size))
                 self._room -= size
 

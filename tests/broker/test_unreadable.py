@@ -36,3 +36,26 @@ async def test_a_pull_of_what_the_disk_cannot_read_names_file_and_place(
     third = await client.ask(RequestCode.PULL_MESSAGE, pull_fields(offset=2))
     assert [record.body for record in decode_records(third.body)] == [b"m2"]
     assert (await send(client, b"m3")).code == 0
+
+
+async def test_times_of_messages_are_told_beside_one_that_cannot_be_read(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a group that waits at it would have no statistics, and the page of metrics would fail."""
+    await make_topic(client)
+    for number in range(3):
+        await send(client, b"m%d" % number)
+    records = {record.body: record for record in desk.records()}
+    bad, last = records[b"m1"], records[b"m2"]
+    log, read = desk.store.log, desk.store.log.read
+
+    def unreadable(physical_offset: int, size_bytes: int) -> memoryview:
+        if physical_offset == bad.physical_offset:
+            raise DiskReadError(log.directory, bad.physical_offset, "damaged")
+        return read(physical_offset, size_bytes)
+
+    monkeypatch.setattr(log, "read", unreadable)
+    reader, queue = desk.store.reader, desk.store.queues.get(last.topic, last.queue_id)
+    times = [reader.store_time(queue, offset) for offset in range(3)]
+    assert times == [records[b"m0"].store_timestamp, -1, last.store_timestamp]
+    assert reader.offset_by_time(queue, last.store_timestamp + 1) == 3

@@ -2,14 +2,18 @@
 
 import struct
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.compaction.config import CompactionConfig
+from store.compaction.copier import LastRecords
 from store.compaction.unit import UNIT_SIZE, unpack_unit
-from store.errors import StoreFormatError
+from store.errors import DiskReadError, StoreFormatError
+from store.queues.consume_queue import ConsumeQueue
+from store.replicated_log import ReplicatedLog
 from tests.store.compaction.support import (
     SMALL,
     Message,
@@ -231,3 +235,20 @@ def test_a_record_that_does_not_follow_the_one_before_is_no_part_of_the_log(tmp_
     assert contents(opened) == before
     opened.close()
     assert path.read_bytes()[3 * size :].strip(b"\0") == b""
+
+
+def test_a_close_keeps_what_can_be_read_beside_a_damaged_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source()
+    for number in range(3):
+        source.send("k", b"%d" % number)
+    read = source.read
+
+    def damaged(physical_offset: int, size: int) -> memoryview:
+        if physical_offset == 1:
+            raise DiskReadError(Path("data"), 1, "damaged")
+        return read(physical_offset, size)
+
+    monkeypatch.setattr(source, "read", damaged)
+    last = LastRecords(cast(ReplicatedLog, source))
+    last.keep(cast(ConsumeQueue, source), 0)
+    assert sorted(last._records) == [0, 2]
