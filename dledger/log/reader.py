@@ -77,6 +77,8 @@ def _index_at(log: EntryLog, position: int) -> int | None:
     with contextlib.suppress(DiskReadError):
         file.ensure_readable(offset, offset + HEADER_SIZE)
         index = read_header(file.view, offset).entry_index
+        if not _begins_at(log, index, position) and log.first_index <= index <= log.last_index:
+            log.integrity.is_sound(index)  # mends the index unit, if that is the damaged one
         if _begins_at(log, index, position):
             return index
     with contextlib.suppress(StoreFormatError):
