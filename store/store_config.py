@@ -58,7 +58,7 @@ class StoreConfig:
         "Time in ms after which consume queues are flushed whatever waits.",
         upstream="60000",
         note="Queues are synced and the checkpoint written then, or after 128 MiB of log. With thousands of queues in "
-        "use it is written after six times as long, or 512 MiB.",
+        "use it is written after six times as long, or 512 MiB, and the files of most after sixty times, or 2 GiB.",
     )
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
     hold_from: int = MAPPED_MIN
