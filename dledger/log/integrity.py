@@ -183,10 +183,13 @@ class LogIntegrity:
         """Forget damages below `first_index`, which were deleted."""
         self._keep(lambda index: index >= first_index)
 
-    def is_sound(self, index: int) -> bool:
-        """Verify an entry that was there at the start, now that it is read."""
+    def is_sound(self, index: int, position: int | None = None) -> bool:
+        """Verify an entry that was there at the start, now that it is read.
+
+        `position` is where the header of an entry names this index, in case that no index unit tells.
+        """
         if index < self._verified_from and index not in self._damages:
-            self._verify(index)
+            self._verify(index, position)
         return index not in self._damages
 
     def examine(self, first_index: int, last_index: int) -> None:
@@ -208,12 +211,15 @@ class LogIntegrity:
         unit = self._units.find(index)
         return self._data.max_offset if unit is None else unit[0]
 
-    def _verify(self, index: int) -> None:
+    def _verify(self, index: int, header_at: int | None = None) -> None:
         unit = self._units.find(index)
         fault = "its index unit is unreadable" if unit is None else self._fault(index, *unit)
         if fault is None:
             return
-        if (placed := self._placed(index)) is not None and placed != unit:
+        placed = self._placed(index)
+        if placed is None and unit is None and header_at is not None and (size := self._size_at(header_at, index)):
+            placed = header_at, size, self._term_at(index)
+        if placed is not None and placed != unit:
             unit, fault = placed, self._fault(index, *placed)
         position, size, term = unit or self._units[index]
         file = self._data.file_at(position)

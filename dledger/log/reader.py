@@ -74,11 +74,11 @@ def _index_at(log: EntryLog, position: int) -> int | None:
     if file is None or file.end_offset - position < HEADER_SIZE:
         return None
     offset = position - file.start_offset
-    with contextlib.suppress(DiskReadError):
+    with contextlib.suppress(DiskReadError, StoreFormatError):
         file.ensure_readable(offset, offset + HEADER_SIZE)
         index = read_header(file.view, offset).entry_index
         if not _begins_at(log, index, position) and log.first_index <= index <= log.last_index:
-            log.integrity.is_sound(index)  # mends the index unit, if that is the damaged one
+            log.integrity.is_sound(index, position)  # mends the index unit, if that is the damaged one
         if _begins_at(log, index, position):
             return index
     with contextlib.suppress(StoreFormatError):

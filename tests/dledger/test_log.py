@@ -570,6 +570,20 @@ def test_a_wrong_index_unit_of_an_entry_that_a_start_did_not_scan_is_mended_and_
     assert bodies_of(again) == bodies_of(twin)
 
 
+def test_readers_mend_the_index_units_of_a_lost_sector(entry_log: LogOpener, tmp_path: Path) -> None:
+    log = entry_log()
+    fill(log, 12)
+    expected = [log.units[index] for index in range(12)]
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(11, 11, log.max_position))
+    log.close()
+    path = min((tmp_path / "log" / "index").iterdir())
+    path.write_bytes(bytes(6 * INDEX_UNIT_SIZE) + path.read_bytes()[6 * INDEX_UNIT_SIZE :])
+    again = entry_log()
+    assert all(is_sound(again, position + HEADER_SIZE) for position, _, _ in expected)
+    assert [again.units[index] for index in range(12)] == expected
+    assert not again.integrity.damages
+
+
 def test_a_bad_entry_before_good_ones_is_kept_after_a_crash_of_the_process_and_cut_after_one_of_the_machine(
     entry_log: LogOpener, tmp_path: Path
 ) -> None:
