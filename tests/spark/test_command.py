@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -46,7 +47,8 @@ def test_an_audit_with_a_loss_exits_with_1_and_a_jvm_that_is_killed_with_2(tmp_p
         "print(main(['pipeline', 'archive', 'n0', 'a']))\n"
     )
     words = [sys.executable, "-c", code]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=500, cwd=tmp_path)
+    rooms = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=500, cwd=tmp_path, env=rooms)
     assert done.stdout.endswith("NOT SOUND\n1\n2\n"), done.stderr
     assert "lost: T/0 @9  key K9: in 0 of 1 logs, 1 are needed" in done.stdout
     assert "error: Spark's JVM has ended; the system may have killed it for lack of memory\n" in done.stderr
