@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ledgermq.durable_files import NO_DESCRIPTORS
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.store_progress import CHECKPOINT_SIZE, Progress
 from store.directory.checkpoint import IndexProgress, StoreCheckpoint, StoreCheckpointFile
 from store.errors import DiskFailedError, DiskFullError, NoDescriptorError, StoreError
@@ -117,6 +118,7 @@ class StoreCheckpointer:
         self._unsynced: list[QueueFile] = []  # of queues that were counted since the last capture
         self._timer: asyncio.Handle | None = None
         self._has_failed = False
+        self._ends_trouble = RateLimitedLog(log)
         self._is_full = False
         self._interval_s = 0.0
         self._saved_at = loop.time()
@@ -202,7 +204,7 @@ class StoreCheckpointer:
         """Save the ends of all queues durably, in the thread."""
         queues = self._store.queues
         if not queues.has_kinds:
-            with _without_ends():
+            with self._without_ends():
                 save_ends(self._file.path.parent, queues.ends(dispatched_offset))
 
     def _save_ends(self, counted: _Counted, noted: dict[Holder, bytes] | None) -> None:
@@ -217,8 +219,17 @@ class StoreCheckpointer:
         )
         if has_all and merge_ends([ends]) is None:  # queues were counted meanwhile; the next save tries again
             return
-        with _without_ends():
+        with self._without_ends():
             file.write(ends, counted.lineage, has_all=has_all)
+
+    @contextlib.contextmanager
+    def _without_ends(self) -> Iterator[None]:
+        """Log a failure only: the next start works without the ends of the queues."""
+        try:
+            yield
+        except (OSError, DiskFailedError) as error:
+            text = "the queue ends cannot be saved, so the next start checks every queue: %s"
+            self._ends_trouble.warning(text, error)
 
     def _look_again(self) -> None:
         self._timer = self._loop.call_later(min(self._interval_s, _LOOK_S), self._save_when_due)
@@ -415,12 +426,3 @@ def _known(found: StoreCheckpoint, recovery: QueueRecovery) -> StoreCheckpoint |
     """Return the checkpoint that a start has found, if what it says of the queues still holds."""
     is_known = found.progress is not None and 0 < found.progress.dispatched_offset == recovery.durable_offset
     return found if is_known else None
-
-
-@contextlib.contextmanager
-def _without_ends() -> Iterator[None]:
-    """Log a failure only: the next start works without the ends of the queues."""
-    try:
-        yield
-    except (OSError, DiskFailedError) as error:
-        log.warning("the queue ends cannot be saved, so the next start checks every queue: %s", error)

@@ -23,7 +23,7 @@ from dledger.log_events import LogEvents
 from dledger.peers.busy_notices import BusyNotices
 from ledgermq import archive
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import DiskFailedError, DiskFullError, RecordUnavailableError
+from store.errors import DiskFailedError, DiskFullError, DiskReadError
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import MemoryMachine, RaftCluster, make_draft, until
@@ -177,7 +177,7 @@ async def test_an_entry_that_rotted_before_the_start_is_never_served(raft_cluste
     else:
         log._timers.stop()
     for read in (log.read, log.reader()):
-        with pytest.raises(RecordUnavailableError):
+        with pytest.raises(DiskReadError):
             read(offset, size)
         assert len(read(*walked[3])) == walked[3][1]
     span = log.span(offset)

@@ -559,7 +559,7 @@ BUGS = (
     StackBug("A1 writable with entries undecided", writable_too_early),
     StackBug("A2 recovering member's own vote", own_vote_counts),
     StackBug("A3 filler counts alone", filler_counts_alone),
-    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one, ("R10",), 18708, "full_disk"),
+    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one, ("R10",), 3522, "full_disk"),
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
     StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 3949, "failed_sync"),
@@ -598,7 +598,7 @@ BUGS = (
     StackBug("A19 a follower takes no reset", followers_take_no_reset, ("R14",), 15, "administrators callers"),
     StackBug("tables not written at an install", tables_are_not_written_at_an_install),
     StackBug(
-        "tables not taken over at an install", tables_are_not_taken_over_at_an_install, ("R19",), 24219, "leave_behind"
+        "tables not taken over at an install", tables_are_not_taken_over_at_an_install, ("R19",), 27805, "leave_behind"
     ),
     StackBug("flush not awaited", flush_is_not_awaited, ("R9",), 66),
     StackBug("sync covers what came while it ran", sync_covers_what_came_while_it_ran, ("R9",), 36),
@@ -607,7 +607,7 @@ BUGS = (
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
     StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint, ("R20",), 12, "cut_after_trim"),
-    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 20909, "cut_one_way"),
+    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 6940, "cut_one_way"),
     StackBug(
         "request without an answer passed on again",
         request_without_an_answer_is_passed_on_again,
@@ -621,7 +621,7 @@ BUGS = (
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
     StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 36, "callers"),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 48, "callers"),
-    StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 48, "callers"),
+    StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 20909, "callers"),
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 26150, "rotten_entry"),
     StackBug(
         "damage behind the checkpoint looks torn",
@@ -632,7 +632,7 @@ BUGS = (
     ),
     StackBug("installs keep nothing", installs_keep_nothing, ("R3/R4/R10",), 4267, "rotten_and_left_behind"),
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 945, "rotten_entry"),
-    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 5917, "rotten_entry"),
+    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 13008, "rotten_entry"),
     StackBug("offsets lost at a failover", followers_keep_no_offsets, ("R19",), 66),
     StackBug("batch shares an offset", batches_share_an_offset_with_the_next_message, ("R16",), 16, "batch_callers"),
     StackBug("queues rebuilt one message short", queues_are_rebuilt_one_message_short, ("R20",), 66),
@@ -659,7 +659,7 @@ BUGS = (
     StackBug("rollbacks store the message", rollbacks_store_the_message, ("R32",), 104, "transactors"),
     StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 104, "transactors"),
     StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 34, "poppers"),
-    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 34, "poppers"),
+    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 44, "poppers"),
     StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
     StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
