@@ -607,7 +607,7 @@ BUGS = (
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
     StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint, ("R20",), 12, "cut_after_trim"),
-    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 6940, "cut_one_way"),
+    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 4369, "cut_one_way"),
     StackBug(
         "request without an answer passed on again",
         request_without_an_answer_is_passed_on_again,
