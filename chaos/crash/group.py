@@ -146,7 +146,8 @@ def _judge(plan: RunPlan, past: Past, choosers: dict[str, Chooser], *, is_cut: b
     observer = past.observer.past()
     timeout_us = 1000 * plan.group.election_max_ms
     served_us = past.now_us + _SERVED_TIMEOUTS * timeout_us
-    calm = replace(plan, faults=(), proposal_interval_us=timeout_us // 10, safety_us=served_us)
+    group = replace(plan.group, members=0, transactors=0, poppers=0)  # they would know nothing of those before them
+    calm = replace(plan, group=group, faults=(), proposal_interval_us=timeout_us // 10, safety_us=served_us)
     with stack_run(calm, StackKit(plan.seed, cast(CommittedLog, observer.accounts))) as run:
         cluster = run.cluster
         cluster.clock.now_us, cluster.message_count = past.now_us, past.message_count
