@@ -138,23 +138,23 @@ class LostSends:
     def _look(self) -> None:
         self._timer = None
         now = self._loop.time()
-        decided = self._drop(lambda one: self._is_decided(one.generation))
-        if decided:
+        newest = self._confirmed_generation()
+        if decided := self._drop(lambda one: one.generation < newest):
             self._spawn(self._search(decided))
         self._give_up(self._drop(lambda one: one.deadline <= now))
         if self._lost:
             self._timer = self._loop.call_later(_LOOK_S, self._look)
 
-    def _is_decided(self, generation: int) -> bool:
-        """Whether an entry of a later generation is confirmed, and all before it is in the queues here."""
+    def _confirmed_generation(self) -> int:
+        """The newest generation if an entry of it is confirmed, and all before it is in the queues here; else 0."""
         newest = self._store.log.generations()[-1:]
-        return any(one.number > generation and self._store.dispatched_offset > one.start_offset for one in newest)
+        return next((one.number for one in newest if self._store.dispatched_offset > one.start_offset), 0)
 
     def _drop(self, is_due: Callable[[_Lost], bool]) -> list[_Lost]:
         due = [one for one in self._lost if is_due(one)]
         if due:
             self._lost = [one for one in self._lost if not is_due(one)]
-            self._bytes = sum(one.waiting.size_bytes for one in self._lost)
+            self._bytes -= sum(one.waiting.size_bytes for one in due)
         return due
 
     def _give_up(self, sends: list[_Lost]) -> None:
