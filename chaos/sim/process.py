@@ -253,6 +253,8 @@ class Process:
         if state.role is not RaftRole.LEADER:
             self.waiting.clear()
         elif before is not None and before.role is not RaftRole.LEADER:
+            # judged as it was elected: before this process's next event others may have written its first entry
+            self._cluster.observer.after(self.name, self.raft)
             self._cluster.mark("leader elected")
             if self._cluster.on_elected is not None:
                 self._cluster.on_elected(self.name)
