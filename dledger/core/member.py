@@ -301,7 +301,6 @@ class Member:
         is_new_group = last_index == NO_INDEX and not ballot.any_member_has_entries() and not ballot.missing()
         self._leave_role()
         self.role = RaftRole.LEADER
-        state.become_sound(self.settings.node_id)
         # entries behind the known commit index may have lost to others that a majority has since forgotten
         may_miss_after = state.commit_index if is_salvage and not is_new_group else None
         self.leader = Leader(state, is_salvage=is_salvage, may_miss_after=may_miss_after)

@@ -133,6 +133,8 @@ class Raft:
     def proposed(self) -> None:
         """The reserved entries are in the log: replicate them."""
         if self.member.leader is not None:
+            # not before its first entry is written: if that fails, nobody has told what may be missing
+            self.state.become_sound(self.settings.node_id)
             self.member.leader.replicate()
 
     # -- inputs: time, messages, links
