@@ -183,6 +183,7 @@ class EntryScan:
             header.magic in NEWER_MAGICS
             and header.entry_index == index
             and header.size == header.body_size + HEADER_SIZE
+            and not header.body_crc  # DLedger never has one: an entry that has is ours, with a bit of its magic changed
         ):
             raise StoreFormatError(
                 file.path, f"entry {index} at {offset} has magic {header.magic}: written by DLedger 0.4 or newer"

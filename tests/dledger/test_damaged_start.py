@@ -94,6 +94,7 @@ async def expect_all(cluster: RaftCluster, store: OpenStore) -> None:
     ("number", "place", "bit"),
     [
         (ROTTEN, 2, 0x40),
+        (ROTTEN, 3, 0x02),
         (ROTTEN, 6, 0x40),
         (COUNT - 2, 6, 0x08),
         (ROTTEN, 31, 0x40),
@@ -103,6 +104,7 @@ async def expect_all(cluster: RaftCluster, store: OpenStore) -> None:
     ],
     ids=[
         "magic",
+        "magic of a newer DLedger",
         "size",
         "size that ends behind all entries, in the file",
         "position",
