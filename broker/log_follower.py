@@ -7,7 +7,7 @@ It is also the state machine of which a mode of replication takes snapshots.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 import orjson
@@ -170,6 +170,18 @@ class LogFollower:
         """
         found = self._loaded_state().topics.get(topic)
         return found.attributes if found is not None else {}
+
+    def needed_records(self, queues: QueueTable, log_end: int) -> Iterator[tuple[int, int]]:
+        """See `node.log_choice.StoreFollower`: the state records that the tables on disk lack.
+
+        Raises:
+            StoreFormatError: the tables on disk cannot be read.
+        """
+        queue, applied = queues.find(names.STATE_TOPIC, 0), self._loaded_state().applied_offset
+        if queue is not None:
+            start = queue.bisect(lambda unit: unit[0] < applied) if applied <= log_end else queue.min_offset
+            for _, (physical_offset, size, _) in queue.iterate(start, queue.max_offset):
+                yield physical_offset, size
 
     def on_flushed(self, _flushed_offset: int, seconds: float) -> None:
         """One sync of the log is done."""

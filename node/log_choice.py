@@ -1,7 +1,7 @@
 """The one place where a broker's log is chosen: everything else knows `store.replicated_log` only."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -30,6 +30,7 @@ from store.log.commit_log import CommitLog
 from store.log.commit_log_config import CommitLogConfig
 from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store, open_store
+from store.queues.queue_table import QueueTable
 from store.replicated_log import StateMachine
 from store.store_config import StoreConfig
 
@@ -44,6 +45,9 @@ class StoreFollower(StateMachine, Protocol):
 
     def topic_attributes(self, topic: str) -> Mapping[str, str]:
         """Of a topic, as far as known; empty for others. Asked from the recovery of the store on, in its thread."""
+
+    def needed_records(self, queues: QueueTable, log_end: int) -> Iterable[tuple[int, int]]:
+        """Physical offset and size of the records that `prepare` reads. Asked in the thread of the recovery."""
 
     def on_flushed(self, flushed_offset: int, seconds: float) -> None:
         """One sync of the log is done."""
@@ -186,6 +190,7 @@ async def open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, foll
             directory,
             raft_log,
             prepare=follower.prepare,
+            needed=follower.needed_records,
         )
         raft_log.watch_room(opened.store.why_full)
     except BaseException as error:

@@ -22,7 +22,7 @@ from store.log.commit_log import CommitLog, CommitLogConfig
 from store.message_store import MessageStore
 from store.queues.queue_table import QueueTable
 from store.recovery.checkpointer import StoreCheckpointer
-from store.recovery.queue_recovery import QueueRecovery, recover_queues, remake_misfits
+from store.recovery.queue_recovery import Needed, QueueRecovery, recover_queues, remake_misfits
 from store.recovery.queue_trust import believed_ends
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
@@ -89,10 +89,11 @@ async def open_store(
     replicated_log: ReplicatedLog,
     *,
     prepare: Callable[[MessageStore], None] | None = None,
+    needed: Needed = lambda _queues, _log_end: (),
 ) -> OpenStore:
     """Recover the queues over a recovered log, and start the store. On an error the directory and log stay open.
 
-    `prepare` is called before the store starts, to add listeners that must see every record it dispatches.
+    `prepare` is called before the store starts, to add listeners that must see every record; it reads `needed` ones.
 
     Raises:
         StoreFormatError, DiskFullError, DiskFailedError.
@@ -100,7 +101,7 @@ async def open_store(
     _allow_all_descriptors()
     loop = asyncio.get_running_loop()
     queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes, config.kinds, config.hold_from)
-    recovery = await asyncio.to_thread(_recover, config, directory, queues, replicated_log)
+    recovery = await asyncio.to_thread(_recover, config, directory, queues, replicated_log, needed)
     log.info("queues recovered: %s", recovery)
     directory.recovered()
     index = await asyncio.to_thread(_prepare_index, config.index, directory, replicated_log)
@@ -145,7 +146,7 @@ async def open_store(
 
 
 def _recover(
-    config: StoreConfig, directory: StoreDirectory, queues: QueueTable, replicated_log: ReplicatedLog
+    config: StoreConfig, directory: StoreDirectory, queues: QueueTable, replicated_log: ReplicatedLog, needed: Needed
 ) -> QueueRecovery:
     """Bring the queues up to the log's confirm offset; in a thread."""
     progress, batches = directory.checkpoint.found.progress, replicated_log.batches()
@@ -168,6 +169,7 @@ def _recover(
         known_offset=None if ends is None else ends.dispatched_offset,
         untrusted_walk_bytes=config.untrusted_walk_bytes,
         batches=batches,
+        needed=needed,
     )
     queues.cleaned_to = replicated_log.min_offset
     return recovery

@@ -8,12 +8,13 @@ queue's last record are dropped; a queue that lacks units of records below the s
 whole log.
 
 Where the log cannot be read, a classic log goes on at the next whole record. A Raft log gets the record from another
-node: its confirm offset falls to it, and what follows is dispatched when the copy is there.
+node: its confirm offset falls to it, and what follows is dispatched when the copy is there. The same holds for records
+that the queues have already, but of which the broker's start needs the content.
 """
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,7 +23,7 @@ import numpy as np
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.store_progress import Progress
-from store.errors import InvalidTopicError, StoreFormatError
+from store.errors import DiskReadError, InvalidTopicError, RecordUnavailableError, StoreFormatError
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.queues.dispatch import unit_fields
@@ -35,6 +36,9 @@ from store.recovery.record_batches import stored_at
 from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)
+
+Needed = Callable[[QueueTable, int], Iterable[tuple[int, int]]]
+"""From recovered queues and the end of the log: physical offset and size of records whose content is needed."""
 
 _GATHERED_RECORDS = 1 << 18
 """Records that are sorted by queue at once; a batch more at most."""
@@ -75,11 +79,13 @@ def recover_queues(
     known_offset: int | None = None,
     untrusted_walk_bytes: int = 1 << 30,
     batches: RecordSource | None = None,
+    needed: Needed = lambda _queues, _log_end: (),
 ) -> QueueRecovery:
     """Bring freshly loaded queues up to the log's confirm offset; blocks, and may run in a thread.
 
     With `known_offset` the queues are known to have exactly the units of the records below it. `batches` reads the log
-    by the batch, faster than `log_.walk`; None if the log has no such reader.
+    by the batch, faster than `log_.walk`; None if the log has no such reader. `needed` are records that will be read
+    next: if one waits for a copy, the queues end before it.
 
     Raises:
         DiskFullError, DiskFailedError: the units cannot be stored.
@@ -103,17 +109,32 @@ def recover_queues(
         for queue in gapped:
             queue.clear()
         _dispatch_range(log_, queues, batches, (log_.min_offset, log_.confirm_offset), gapped, recovery)
+    _examine(log_, batches, needed(queues, log_.max_offset))
     if log_.confirm_offset < end:
         recovery.dispatched_offset = log_.confirm_offset
         queues.cut_at(log_.confirm_offset)
     recovery.rebuilt = len(gapped)
     if progress is not None:
         durable = start if known_offset is None else min(start, progress.dispatched_offset)
-        recovery.durable_offset = durable if not gapped else log_.min_offset
+        recovery.durable_offset = min(durable, log_.confirm_offset) if not gapped else log_.min_offset
     for queue in queues.changed:
         queue.correct_min_offset(log_.min_offset)
         queue.next_offset = queue.max_offset
     return recovery
+
+
+def _examine(log_: ReplicatedLog, batches: RecordSource | None, places: Iterable[tuple[int, int]]) -> None:
+    """Let the confirm offset fall to the first of these records that waits for a copy."""
+    for offset, size in places:
+        try:
+            log_.read(offset, size)
+        except RecordUnavailableError:  # a blank unit
+            continue
+        except DiskReadError as error:
+            if batches is not None:
+                batches.goes_on_at(offset)
+            log.error("a record that the tables need cannot be read: %s", error)
+            return
 
 
 def _drop_unknown(queues: QueueTable, gapped: set[ConsumeQueue], start: int, ends: dict[ConsumeQueue, int]) -> None:

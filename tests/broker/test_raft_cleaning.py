@@ -61,6 +61,12 @@ def config_of(root: Path, node_id: str, peers: tuple[PeerAddress, ...], **more: 
     )
 
 
+def configs_of_three(root: Path, **more: Any) -> dict[str, Any]:
+    """The configurations of a group's members, by id."""
+    peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(free_ports(3)))
+    return {peer.node_id: config_of(root, peer.node_id, peers, **more) for peer in peers}
+
+
 async def send_keyed(group: Group, key_: str, body: bytes) -> None:
     await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields("C", i=f"KEYS\x01{key_}\x02"), body)
 
@@ -131,9 +137,7 @@ def _first_place(broker: Broker) -> int:
 async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_left(
     tmp_path: Path, wiped: bool
 ) -> None:
-    ports = free_ports(3)
-    peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
-    configs = {peer.node_id: config_of(tmp_path, peer.node_id, peers) for peer in peers}
+    configs = configs_of_three(tmp_path)
     brokers = {node_id: Broker(config) for node_id, config in configs.items()}
     group = Group(list(brokers.values()), RemotingClient())
     try:
@@ -193,9 +197,7 @@ async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_l
 async def test_an_installed_member_that_leads_serves_what_the_others_kept_by_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wiped: bool
 ) -> None:
-    ports = free_ports(3)
-    peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
-    configs = {peer.node_id: config_of(tmp_path, peer.node_id, peers, **COMPACTED) for peer in peers}
+    configs = configs_of_three(tmp_path, **COMPACTED)
     brokers = {node_id: Broker(config) for node_id, config in configs.items()}
     group = Group(list(brokers.values()), RemotingClient())
     try:
@@ -259,9 +261,7 @@ async def test_an_installed_member_that_leads_serves_what_the_others_kept_by_key
 async def test_a_member_that_dies_inside_an_install_gets_the_leaders_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, are_written: bool
 ) -> None:
-    ports = free_ports(3)
-    peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
-    configs = {peer.node_id: config_of(tmp_path, peer.node_id, peers) for peer in peers}
+    configs = configs_of_three(tmp_path)
     brokers = {node_id: Broker(config) for node_id, config in configs.items()}
     group = Group(list(brokers.values()), RemotingClient())
     image, install = tmp_path / "image", StateSaver.install
