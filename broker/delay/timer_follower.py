@@ -97,7 +97,8 @@ class TimerFollower:
             StoreError: it cannot be read now.
         """
         unit = queue.unit(offset)
-        return self._timer_of(unit[0]) if unit is not None else None
+        record = self._store.reader.look_up(unit[0]) if unit is not None else None
+        return parse_timer(record, self._index.precision_ms) if record is not None else None
 
     def follow(self) -> None:
         """Enter new messages for at most one time slice, and schedule the rest."""
@@ -130,13 +131,14 @@ class TimerFollower:
             self._events.delay_s.of((timer.topic,)).observe(max(0, timer.due_ms - timer.store_ms) // 1000)
             self._on_entered(timer, unit)
 
-    def _timer_of(self, physical_offset: int) -> TimerMessage | None:
-        record = self._store.reader.look_up(physical_offset)
-        return parse_timer(record, self._index.precision_ms) if record is not None else None
-
     def _queue_offset_of(self, physical_offset: int) -> int | None:
-        timer = self._timer_of(physical_offset)
-        return timer.queue_offset if timer is not None else None
+        """As the queue has it: the record itself may be one that cannot be read now."""
+        queue = self.queue()
+        if queue is None:
+            return None
+        offset = queue.bisect(lambda unit: unit[0] < physical_offset)
+        unit = queue.unit(offset)
+        return offset if unit is not None and unit[0] == physical_offset else None
 
     def _follow_later(self, seconds: float) -> None:
         self._is_pausing = True

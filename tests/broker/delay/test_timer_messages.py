@@ -15,6 +15,7 @@ from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from store.errors import DiskFailedError, DiskReadError
+from store.log.commit_log import CommitLog
 from store.timer.timer_index import TimerIndex
 from store.timer.timer_log import UNIT_SIZE, TimerLog, TimerUnit
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, send, send_fields, small_config
@@ -282,6 +283,31 @@ async def test_a_timer_fires_though_its_files_are_lost(tmp_path: Path, lost: lis
             file.unlink()
     await desk.start()
     assert [record.body for record in await arrive(desk, 1)] == [b"x"]
+    await desk.stop()
+
+
+async def test_a_broker_starts_though_the_disk_cannot_read_the_timer_that_came_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client)
+    for key in ("first", "last"):
+        await send_timer(client, key.encode(), key, TIMER_DELAY_SEC=3600)
+    *_, last = [record for record in desk.records() if record.topic == TIMER_TOPIC]
+    await eventually(lambda: desk.parts.delay.timer.follower.behind == 0, "entered")
+    await desk.stop()
+    read = CommitLog.read
+
+    def read_some(log: CommitLog, physical_offset: int, size_bytes: int) -> memoryview:
+        if physical_offset == last.physical_offset:
+            raise DiskReadError(log.directory, physical_offset, "a bad sector")
+        return read(log, physical_offset, size_bytes)
+
+    monkeypatch.setattr(CommitLog, "read", read_some)
+    await desk.start()
+    assert desk.parts.delay.timer.follower.behind == 0
     await desk.stop()
 
 
