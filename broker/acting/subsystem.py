@@ -39,6 +39,8 @@ _MASTER_ANSWERS_S = 1.0
 _COPIES_S = 2.0
 """How long a master that is back waits for the answer that its log is copied; RocketMQ's gives up after three."""
 _COPIES_LOOK_S = 0.005
+_RETURNING_MAX = 64
+"""How many requests of masters that are back may wait for their answer; a real one has one."""
 _SLICE_S = 0.005
 
 
@@ -66,6 +68,7 @@ class ActingSubsystem(Subsystem):
         self._follows_rocketmq = False
         self._is_looking = False
         self._returning: list[tuple[Connection, Command]] = []  # masters that wait for the next look
+        self._returning_count = 0  # those and the ones that wait for the copy; at most _RETURNING_MAX
         self._look_for_returning = asyncio.Lock()
         self._times_back = 0
         self._has_stood_in = False  # since RocketMQ's master was last told what this slave did meanwhile
@@ -188,6 +191,11 @@ class ActingSubsystem(Subsystem):
                 self.look()
                 return
             _log_end_of(command)  # refused here if it is no number
+            if self._returning_count == _RETURNING_MAX:
+                remark = f"{_RETURNING_MAX} requests of masters that are back wait for their answer"
+                connection.refuse(command, Refusal(Cause.BUSY, remark, retry_after_ms=1000))
+                return
+            self._returning_count += 1
             self._returning.append((connection, command))
             if len(self._returning) == 1:
                 self._context.spawn(self._answer_returning())
@@ -204,14 +212,18 @@ class ActingSubsystem(Subsystem):
         counts, too: a nameserver that is silent takes a second of the three that RocketMQ's master waits.
         """
         begin, deadline = self._context.store.dispatched_offset, self._context.loop.time() + _COPIES_S
-        async with self._look_for_returning:
-            returning, self._returning = self._returning, []
-            if self._config.slave_acting:
-                await self._look()
-        if not self._role.stands_in:
-            await self.elsewhere.settled()
-        ends = [_log_end_of(command) for _, command in returning] if self._config.slave_acting else []
-        has_copied = await self._has_copied(max(ends, default=0), begin, deadline)
+        returning: list[tuple[Connection, Command]] = []
+        try:
+            async with self._look_for_returning:
+                returning, self._returning = self._returning, []
+                if self._config.slave_acting:
+                    await self._look()
+            if not self._role.stands_in:
+                await self.elsewhere.settled()
+            ends = [_log_end_of(command) for _, command in returning] if self._config.slave_acting else []
+            has_copied = await self._has_copied(max(ends, default=0), begin, deadline)
+        finally:
+            self._returning_count -= len(returning)
         for connection, command in returning:
             if has_copied or _log_end_of(command) <= self._context.store.dispatched_offset:
                 connection.respond(command, ResponseCode.SUCCESS)

@@ -327,6 +327,25 @@ async def test_rocketmqs_master_asks_again_while_a_slave_copies_and_is_not_kept_
     assert (await ask(street.client, street[SLAVE], code, fields)).code == ResponseCode.SYSTEM_BUSY
 
 
+async def test_of_many_requests_of_masters_that_are_back_few_wait_and_all_are_answered(
+    open_street: OpenStreet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.acting.subsystem._RETURNING_MAX", 3)
+    monkeypatch.setattr("broker.acting.subsystem._COPIES_S", 60 * SLOWNESS)
+    street = await open_street()
+    await street.slave_has_all()
+    end = street[MASTER].parts.context.store.log.max_offset
+    code, fields = RequestCode.EXCHANGE_BROKER_HA_INFO, {"masterFlushOffset": str(end + 1)}
+    for _ in range(2):  # those that are answered make room
+        waiting = [asyncio.ensure_future(ask(street.client, street[SLAVE], code, fields)) for _ in range(3)]
+        await eventually(lambda: street[SLAVE].parts.acting._returning_count == 3)
+        assert (await ask(street.client, street[SLAVE], code, fields)).code == ResponseCode.SYSTEM_BUSY
+        await street.send(b"more")
+        assert {(await answer).code for answer in waiting} == {0}
+        await street.slave_has_all()
+        fields = {"masterFlushOffset": str(street[MASTER].parts.context.store.log.max_offset + 1)}
+
+
 async def test_a_slave_leaves_rocketmqs_log_of_pop_to_the_master(open_street: OpenStreet) -> None:
     street = await open_street()
     elsewhere = street[SLAVE].parts.acting.elsewhere
