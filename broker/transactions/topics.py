@@ -64,16 +64,18 @@ class TransactionTopics:
         """
         table = self.table
         halves, ops = (self._store.queues.find(topic, 0) for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
+        if halves is not None:
+            table.half_end = max(table.half_end, halves.min_offset)  # what lies before is deleted
+        if ops is not None:
+            table.op_end = max(table.op_end, ops.min_offset)
         while halves is not None and table.half_end < halves.max_offset:
-            position = max(table.half_end, halves.min_offset)
-            self._take_half(self._record_at(halves, position))
-            table.half_end = position + 1
+            self._take_half(self._record_at(halves, table.half_end))
+            table.half_end += 1
             if time_slice is not None and time_slice.is_over():
                 return False
         while ops is not None and table.op_end < ops.max_offset:
-            position = max(table.op_end, ops.min_offset)
-            record = self._record_at(ops, position)
-            for half in table.end_all(position, record.body if record is not None else b""):
+            record = self._record_at(ops, table.op_end)
+            for half in table.end_all(table.op_end, record.body if record is not None else b""):
                 self._on_ended(half)
             if time_slice is not None and time_slice.is_over():
                 return False

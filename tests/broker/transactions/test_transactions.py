@@ -395,6 +395,32 @@ async def test_open_and_decided_transactions_are_known_after_a_restart(tmp_path:
     assert counts["transactionCount"]["T"]["count"] == 1
 
 
+async def test_a_transaction_begun_after_all_earlier_ones_are_deleted_with_their_log_is_seen(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    await send_half(client, "deleted")
+    await end(client, await send_half(client, "decided"), ROLLBACK)
+    desk.parts.transactions.service._ops.flush()
+    await eventually(lambda: bool(of(desk, OP_TOPIC)), "an op record")
+    for _ in range(12):
+        await send(client, bytes(90_000))
+    await eventually(lambda: desk.store.log.trim(1 << 20) == 1 << 20, "its file is deleted")
+    await desk.stop()
+    await desk.start()
+    client = desk.client()
+    sent = [await send_half(client, f"K{number}", b"K%d" % number) for number in range(3)]
+    await end(client, sent[0], COMMIT)
+    assert [record.body for record in of(desk, "T") if record.body[:1] == b"K"] == [b"K0"]
+    await end(client, sent[2], ROLLBACK)
+    await desk.stop()
+    await desk.start()
+    await eventually(lambda: desk.parts.transactions.service._is_ready)
+    assert desk.parts.transactions.service.open_count == 1
+    await desk.stop()
+
+
 async def test_a_commit_whose_op_record_is_lost_with_its_leader_is_not_stored_again(tmp_path: Path) -> None:
     desk = Desk(small_config(tmp_path))
     await desk.start()
