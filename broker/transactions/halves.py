@@ -1,7 +1,10 @@
 """The table of undecided half messages, read from the half and op topics on the leader. Pure.
 
     half topic: record --add--> open ---end (op record, or END_TRANSACTION)---> decided
-                  '-- a copy stored for a check replaces the earlier copy
+                  '-- a copy stored for a check replaces the one that it was made of
+
+A copy names the first record of its message, so that one that was sent twice is two, which are decided apart.
+RocketMQ's copies name none.
 
 Progress is the same as RocketMQ's: the first open offset of the half topic, and the first op record that names one at
 or behind it.
@@ -26,6 +29,7 @@ class Half:
     """One undecided message.
 
     Attributes:
+        first: physical offset of the message's first record; later copies keep it.
         born_ms: when its producer made it, ms since the epoch; later copies keep it.
         check_times: how often its producer was asked.
         immunity_ms: age in ms below which its producer is not asked; None: the broker's setting.
@@ -33,6 +37,7 @@ class Half:
 
     queue_offset: int
     physical_offset: int
+    first: int
     born_ms: int
     topic: str
     group: str
@@ -41,9 +46,9 @@ class Half:
     immunity_ms: int | None
 
     @property
-    def copy_key(self) -> tuple[str, str, str] | None:
-        """A key that all copies of the message share, and no other message has; None without a unique key."""
-        return (self.topic, self.group, self.unique_key) if self.unique_key else None
+    def key(self) -> tuple[str, str, str]:
+        """What all copies of the message share, and other sends of it."""
+        return self.topic, self.group, self.unique_key
 
 
 def half_of(record: Record, timeout_ms: int) -> Half:
@@ -53,6 +58,7 @@ def half_of(record: Record, timeout_ms: int) -> Half:
     return Half(
         queue_offset=record.queue_offset,
         physical_offset=record.physical_offset,
+        first=record.prepared_transaction_offset or record.physical_offset,
         born_ms=record.born_timestamp,
         topic=properties.get(REAL_TOPIC, ""),
         group=properties.get(PRODUCER_GROUP, ""),
@@ -72,7 +78,8 @@ class OpenHalves:
 
     def __init__(self, half_start: int = 0, op_start: int = 0) -> None:
         self._open: dict[int, Half] = {}
-        self._by_key: dict[tuple[str, str, str] | None, int] = {}
+        self._latest: dict[int, int] = {}  # queue offset of the open copy, by the first record's physical offset
+        self._unnamed: dict[tuple[str, str, str], int] = {}  # first records of RocketMQ's copies, as far as is known
         self._ops: deque[tuple[int, int]] = deque()  # op offset, greatest half offset that it names
         self.half_end = half_start
         self.op_end = op_start
@@ -86,15 +93,13 @@ class OpenHalves:
 
     def add(self, half: Half) -> Half | None:
         """Add the half message of a record; returns the earlier copy that it replaces."""
-        key = half.copy_key
-        earlier = self._open.get(self._by_key.get(key, -1))
-        if earlier is not None and half.check_times > earlier.check_times:
+        if half.check_times and half.unique_key and half.first == half.physical_offset:
+            self._unnamed[half.key] = half.first
+        earlier = self.find(half.first)
+        if earlier is not None:
             self._remove(earlier)
-        else:
-            earlier = None
         self._open[half.queue_offset] = half
-        if key is not None:
-            self._by_key[key] = half.queue_offset
+        self._latest[half.first] = half.queue_offset
         return earlier
 
     def end(self, half: Half) -> None:
@@ -111,9 +116,13 @@ class OpenHalves:
         self.op_end = op_offset + 1
         return ended
 
-    def find(self, copy: Half) -> Half | None:
-        """The open message of which this is a copy: this copy or a later one; None when it is decided."""
-        return self._open.get(copy.queue_offset) or self._open.get(self._by_key.get(copy.copy_key, -1))
+    def find(self, first: int) -> Half | None:
+        """The open copy of the message with this first record; None when it is decided."""
+        return self._open.get(self._latest.get(first, -1))
+
+    def find_copy_of(self, half: Half) -> Half | None:
+        """The open copy of a message, of which this is one, or an earlier one; None when it is decided."""
+        return self.find(half.first) or self.find(self._unnamed.get(half.key, -1))
 
     def is_open(self, half: Half) -> bool:
         """Whether exactly this copy is open."""
@@ -127,9 +136,8 @@ class OpenHalves:
         return half_start, self._ops[0][0] if self._ops else self.op_end
 
     def _remove(self, half: Half) -> None:
-        self._open.pop(half.queue_offset, None)
-        if self._by_key.get(half.copy_key) == half.queue_offset:
-            del self._by_key[half.copy_key]
+        if self._open.pop(half.queue_offset, None) is not None:
+            del self._latest[half.first]
 
 
 def op_offsets(body: bytes) -> list[int]:

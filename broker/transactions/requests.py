@@ -97,7 +97,7 @@ class TransactionRequests:
             if record is None or record.topic != names.CHECKED_OUT_TOPIC:
                 topic = "nothing" if record is None else f"a message of {record.topic}"
                 raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} There is {topic} at offset {offset}")
-            if self._service.is_open(record):
+            if self._service.is_resumed(record):
                 connection.respond(command, ResponseCode.SUCCESS)
             elif not self._service.ask_again(record, done):
                 raise Refusal(Cause.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")

@@ -180,9 +180,9 @@ class TransactionService:
 
     # ---- decisions
 
-    def is_open(self, record: Record) -> bool:
-        """Whether the message of which this is a copy is undecided."""
-        return self._topics.table.find(half_of(record, 0)) is not None
+    def is_resumed(self, record: Record) -> bool:
+        """Whether this message, which was given up, is in the half topic again and undecided."""
+        return self._topics.table.find(half_of(record, 0).first) is not None
 
     def ask_again(self, record: Record, done: Callable[[AppendReceipt | Refusal], None]) -> bool:
         """Put a message that was given up back into the half topic; returns False when it would be too long.
@@ -201,8 +201,13 @@ class TransactionService:
         """Whether the open message of which this is a copy is being decided or put back.
 
         If so, `decide` is called when that is done, or when this node stops leading.
+
+        Raises:
+            Refusal: DISK_FAILED, the half topic cannot be read up to this record now.
         """
-        half = self._topics.table.find(half_of(record, 0))
+        if record.queue_offset >= self._topics.table.half_end:
+            self._topics.follow(None)
+        half = self._topics.table.find_copy_of(half_of(record, 0))
         waiting = self._busy.get(half.queue_offset) if half is not None else None
         if waiting is not None:
             waiting.append(decide)
@@ -210,7 +215,7 @@ class TransactionService:
 
     def begin_decision(self, record: Record) -> Half | None:
         """Begin a decision about the open message of which this is a copy; returns None when it is decided already."""
-        half = self._topics.table.find(half_of(record, 0))
+        half = self._topics.table.find_copy_of(half_of(record, 0))
         if half is not None:
             self._busy[half.queue_offset] = []
         return half
@@ -350,7 +355,7 @@ class TransactionService:
                 if self._store.log.confirm_offset < draft.physical_offset + draft.size:
                     self._loop.call_later(WAIT_SECONDS, done, outcome)  # the copy may still be confirmed
                     return
-            # The half message is still open behind its copy if the copy replaced another message with the same key.
+            # It is still open behind its copy if this is damaged, or cannot name it, since it lies at 0 in the log.
             if self._topics.table.is_open(half) and self._topics.table.half_end > draft.queue_offset:
                 self._topics.table.end(half)
                 self._count(half, -1)

@@ -48,7 +48,7 @@
     R31   ordered: no two members handle messages of one queue, unless         a member is given a message
           leadership has changed since the first of them took it over
     R32   a transaction's message is there when its program has committed it,  an entry is committed
-          and never otherwise; once, if its half message was stored once
+          and never otherwise; at most as often as its half message was stored
           (that all are decided in the end is the run's R14)
     R33   POP: a message acknowledged in time is given to nobody, while the    an answer comes, an entry is committed
           same node leads, and under later leaders if the log has a later

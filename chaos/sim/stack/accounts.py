@@ -186,7 +186,7 @@ class CommittedLog:
         if body not in self.commits:
             raise SafetyViolation("R32", f"{body!r} is there, and its transaction is not committed")
         self._allowed[topic, body] = None
-        if halves < 2 and copies > halves:  # copies of one that a retry stored twice are taken for one another
+        if copies > halves:
             raise SafetyViolation("R32", f"{body!r} is there {copies} times, and its half message {halves} times")
 
     def _check_copy(self, copy: Record) -> None:

@@ -5,8 +5,8 @@
                <--check (39)-- about what nobody has decided
 
 A decision is in the book before the broker hears of it. So a message may be in its topic once the book has its commit,
-and at no other time, and one whose half message was stored once may be there once (R32). In the end every half message
-is decided, by a check if its program is dead or has left it to that.
+and at no other time, and at most as often as its half message was stored (R32). In the end every half message is
+decided, by a check if its program is dead or has left it to that.
 """
 
 import asyncio

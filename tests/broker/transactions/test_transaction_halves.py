@@ -7,10 +7,12 @@ import pytest
 from broker.transactions.halves import Half, OpenHalves, op_offsets
 
 
-def half(offset: int, key: str = "", *, times: int = 0) -> Half:
+def half(offset: int, key: str = "", *, times: int = 0, of: int | None = None) -> Half:
+    """The record at a queue offset: a message, or a copy of that whose first record is `of`; RocketMQ's names none."""
     return Half(
         queue_offset=offset,
         physical_offset=1000 + offset,
+        first=1000 + (offset if of is None else of),
         born_ms=0,
         topic="T",
         group="g",
@@ -47,25 +49,34 @@ def test_op_records_end_what_they_name() -> None:
     assert table.end_all(1, b"0,") == []
 
 
-def test_a_copy_with_more_checks_takes_the_place_of_the_one_before() -> None:
-    table = filled(half(0, "a"), half(1, "b"))
-    assert table.add(half(2, "a", times=1)) == half(0, "a")
-    assert offsets(table) == [1, 2]
-    assert table.find(half(0, "a")) == half(2, "a", times=1), "a decision about the earlier copy means the later one"
+def test_a_copy_takes_the_place_of_the_one_before() -> None:
+    table = filled(half(0, "a"), half(1, "b"), half(2, "a", times=1, of=0))
+    assert table.add(half(3, "a", times=2, of=0)) == half(2, "a", times=1, of=0)
+    assert offsets(table) == [1, 3]
+    assert table.find_copy_of(half(0, "a")) == half(3, "a", times=2, of=0), "a decision about the first means this one"
 
 
 def test_two_sends_of_one_message_are_two() -> None:
     table = filled(half(0, "a"), half(1, "a"))
-    assert offsets(table) == [0, 1]
-    assert table.find(half(0, "a")) == half(0, "a")
-    table.end(half(0, "a"))
-    assert table.find(half(0, "a")) == half(1, "a")
+    assert table.add(half(2, "a", times=1, of=0)) == half(0, "a")
+    assert offsets(table) == [1, 2]
+    table.end_all(0, b"2,")
+    assert table.find_copy_of(half(0, "a")) is None
+    assert table.find_copy_of(half(1, "a")) == half(1, "a")
+
+
+def test_a_decision_about_a_message_means_the_copy_that_rocketmq_made_of_it() -> None:
+    table = filled(half(2, "a", times=1))
+    assert table.find_copy_of(half(0, "a")) == half(2, "a", times=1)
+    table.add(half(3, "a", times=2, of=2))
+    assert table.find_copy_of(half(0, "a")) == half(3, "a", times=2, of=2)
+    assert table.find_copy_of(half(1, "b")) is None
 
 
 def test_what_is_ended_is_not_found_again() -> None:
     table = filled(half(0, "a"))
     table.end(half(0, "a"))
-    assert table.find(half(0, "a")) is None
+    assert table.find_copy_of(half(0, "a")) is None
     assert len(table) == 0
 
 
@@ -81,16 +92,8 @@ def test_progress_is_the_first_open_half_and_the_first_op_record_that_still_matt
     assert table.progress() == (5, 4)
 
 
-def test_a_half_without_a_key_is_found_by_its_offset_only() -> None:
-    nameless = dataclasses.replace(half(3), unique_key="")
-    table = filled(nameless)
-    assert table.find(nameless) == nameless
-    assert table.find(dataclasses.replace(half(4), unique_key="")) is None
-
-
-def test_a_copy_takes_the_place_of_no_other_message_with_its_key() -> None:
-    other = dataclasses.replace(half(1, "a"), topic="other")
-    table = filled(half(0, "a"), other)
-    assert table.add(half(2, "a", times=1)) == half(0, "a")
-    assert offsets(table) == [1, 2]
-    assert table.find(other) == other
+def test_a_half_without_a_key_is_found_by_its_records_only() -> None:
+    nameless, copy, other = (dataclasses.replace(one, unique_key="") for one in (half(3), half(4, times=1), half(2)))
+    table = filled(nameless, copy)
+    assert table.find_copy_of(nameless) == nameless
+    assert table.find_copy_of(other) is None

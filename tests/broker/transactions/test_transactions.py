@@ -12,6 +12,7 @@ from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from store.errors import DiskReadError
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -290,6 +291,69 @@ async def test_messages_of_two_topics_with_one_key_are_both_open_when_one_is_put
         [b"half"],
         [b"other"],
     )
+
+
+async def test_a_message_that_was_sent_twice_is_decided_twice(tmp_path: Path) -> None:
+    """A producer without an answer sends it again; what is decided about the first must not decide the second."""
+    desk = Desk(small_config(tmp_path, transaction_timeout_ms=0))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    await beat(client)
+    first = await send_half(client)
+    service = desk.parts.transactions.service
+    service._check(service._run)
+    question = await asked(client)
+    second = await send_half(client)
+    service._check(service._run)
+    await eventually(lambda: len(of(desk, HALF_TOPIC)) == 5, "a second copy of the first, a copy of the second")
+    assert service.open_count == 2
+    copy = {name: question.ext[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+    for _ in range(2):
+        assert (await end(client, first, ROLLBACK, fromTransactionCheck="true", **copy)).code == 0
+    await desk.stop(save_tables=False)
+    await desk.start()
+    await eventually(lambda: desk.parts.transactions.service._is_ready)
+    assert desk.parts.transactions.service.open_count == 1
+    assert (await end(desk.client(), second, COMMIT)).code == 0
+    assert [record.body for record in of(desk, "T")] == [b"half"]
+    await desk.stop()
+
+
+@pytest.mark.parametrize("desk", [QUICK | {"transaction_check_max": 1}], indirect=True)
+async def test_a_message_that_was_given_up_is_put_back_beside_another_at_its_queue_offset(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, "T", 2)
+    await send_half(client, "A", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
+    await send_half(client, "B", b"B")
+    await eventually(lambda: bool(of(desk, GIVEN_UP_TOPIC)), "given up")
+    desk.config.transaction_check_max = 1000
+    (record,) = of(desk, GIVEN_UP_TOPIC)
+    assert (record.body, record.queue_offset) == (b"B", 0)
+    assert (await client.ask(RESUME, {"msgId": record.offset_message_id})).code == 0
+    await eventually(lambda: desk.parts.transactions.service.open_count == 2)
+
+
+async def test_a_commit_is_refused_while_the_half_topic_cannot_be_read_up_to_its_message(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would count as decided before, and be answered with success without being stored."""
+    await make_topic(client, "T", 2)
+    log, read, bad = desk.store.log, desk.store.log.read, desk.store.log.max_offset
+
+    def unreadable(physical_offset: int, size_bytes: int) -> memoryview:
+        if physical_offset == bad:
+            raise DiskReadError(log.directory, bad, "damaged")
+        return read(physical_offset, size_bytes)
+
+    monkeypatch.setattr(log, "read", unreadable)
+    await send_half(client, "A")
+    sent = await send_half(client, "B", b"B")
+    assert (await end(client, sent, COMMIT)).code != 0
+    monkeypatch.setattr(log, "read", read)
+    assert (await end(client, sent, COMMIT)).code == 0
+    assert [record.body for record in of(desk, "T")] == [b"B"]
 
 
 @pytest.mark.parametrize("desk", [QUICK], indirect=True)
