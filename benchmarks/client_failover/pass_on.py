@@ -132,7 +132,9 @@ async def passed_on(profile: cProfile.Profile | None) -> float:
     )
     secret = (b"s" * 32,)
     claims = Claims(secret, make_nonce(), make_nonce())
-    follower.pass_on._link = LeaderLink("10.0.0.2:10911", link, claims, Limits(), takes_runs=True)
+    follower.pass_on._link = LeaderLink(
+        "10.0.0.2:10911", link, claims, Limits(), generation=1, is_bound=True, takes_runs=True
+    )
     frames = [
         encode(Command(RequestCode.SEND_MESSAGE_V2, 1000 + number, 0, dict(SEND), b"x" * 1024))
         for number in range(TURN)

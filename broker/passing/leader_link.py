@@ -45,23 +45,35 @@ class UnknownGreetingError(ConnectError):
 class LeaderLink:
     """An open connection to the leader that has answered the greeting.
 
-    Attributes:
+    Args:
         address: where the leader serves clients.
         connection: the connection; it stays with this link.
-        rests_until: when requests may be passed on again, seconds of the loop's clock.
+        claims: for whom requests are passed on.
+        limits: of the leader, for what it receives.
         generation: the one of the greeting.
         is_bound: whether that node places what is passed on in this generation only.
         takes_runs: whether the leader takes the frame of a run.
+
+    Attributes:
+        rests_until: when requests may be passed on again, seconds of the loop's clock.
     """
 
     def __init__(
-        self, address: str, connection: Connection, claims: Claims, limits: Limits, *, takes_runs: bool
+        self,
+        address: str,
+        connection: Connection,
+        claims: Claims,
+        limits: Limits,
+        *,
+        generation: int,
+        is_bound: bool,
+        takes_runs: bool,
     ) -> None:
         self.address = address
         self.connection = connection
+        self.generation = generation
+        self.is_bound = is_bound
         self.rests_until = 0.0
-        self.generation = 0
-        self.is_bound = False
         self._claims = claims
         self._limits = limits
         self.takes_runs = takes_runs and limits.frame_bytes >= RUN_MAX_BYTES
@@ -171,8 +183,12 @@ async def open_link(
         raise ConnectError(
             address, f"the leader takes requests of version {version[:20]!r}, this member passes on version {VERSION!r}"
         )
-    claims = Claims(secrets, own, read_nonce(answer.ext.get("nonce", "")))
-    link = LeaderLink(address, connection, claims, limits, takes_runs="runs" in answer.ext)
-    link.generation = generation
-    link.is_bound = answer.ext.get("generation") == str(generation)  # a member of an earlier release heeds none
-    return link
+    return LeaderLink(
+        address,
+        connection,
+        Claims(secrets, own, read_nonce(answer.ext.get("nonce", ""))),
+        limits,
+        generation=generation,
+        is_bound=answer.ext.get("generation") == str(generation),  # a member of an earlier release heeds none
+        takes_runs="runs" in answer.ext,
+    )

@@ -178,7 +178,9 @@ async def test_what_comes_in_one_turn_is_passed_on_in_one_write(follower: Follow
     transport = MemoryTransport(("10.0.0.2", 10911))
     connection.connection_made(transport)
     claims = Claims((), make_nonce(), make_nonce())
-    follower.pass_on._link = LeaderLink("10.0.0.2:10911", connection, claims, Limits(), takes_runs=True)
+    follower.pass_on._link = LeaderLink(
+        "10.0.0.2:10911", connection, claims, Limits(), generation=1, is_bound=True, takes_runs=True
+    )
     for opaque in range(1, 65):
         follower.send(opaque)
     await asyncio.sleep(0)
