@@ -109,6 +109,7 @@ class KeptFetch:
                     continue
                 for topic, queue_id in compaction.missing:
                     await self._try_queue(link, compaction, topic, queue_id)
+                link.connection.close("all was asked for")  # a node that stops waits until members have left it
         finally:
             self._is_running = False
 

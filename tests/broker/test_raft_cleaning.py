@@ -249,6 +249,8 @@ async def test_an_installed_member_that_leads_serves_what_the_others_kept_by_key
             assert (page.status, "lacks the kept messages" in await page.text()) == (503, True)
         may_fetch.set()
         await eventually(lambda: store.compaction is not None and not store.compaction.missing, "all is fetched")
+        served = [broker for broker in group.brokers if broker is not back]
+        await eventually(lambda: not any(broker.parts.passing._requests.members for broker in served), "they are left")
         await send_keyed(group, "new", b"last")
         assert await newest_of_keys(group, back) == {**expected, "new": b"last"}
     finally:
