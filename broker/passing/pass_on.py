@@ -186,7 +186,7 @@ class PassOn:
         self._limits = Limits()
         self._half_in_flight = max(self._limits.in_flight // 2, 1)
         self._link: LeaderLink | None = None
-        self._is_opening = False
+        self._opening: str | None = None  # the address of a leader to which a connection is being made
         self._held: list[Waiting] = []  # a heap
         self._held_bytes = 0
         self._timer: asyncio.Handle | None = None
@@ -515,12 +515,13 @@ class PassOn:
         if not self._role.is_elected:
             self._give_back()
         leader = self._role.leader_elsewhere if self._role.is_in_election else None
-        if self._link is not None and self._link.address != leader:
+        known = self._opening if self._link is None else self._link.address
+        if known is not None and known != leader:
             self._leave_link()
         if self._link is not None and self._link.generation != self._role.generation:
             self._link = None  # the connection stays: that node is greeted on it again
-        if leader is not None and self._link is None and self.is_open and not self._is_opening:
-            self._is_opening = True
+        if leader is not None and self._link is None and self.is_open and self._opening is None:
+            self._opening = leader
             self._spawn(self._open_link())
 
     def on_cut(self) -> None:
@@ -541,18 +542,23 @@ class PassOn:
             self.follow()
 
     def _leave_link(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            self._close_link(link, self._loop.time() + _OLD_LINK_S)
+        """Leave the node that led; also while it is connected to, since a machine that is off refuses no connection."""
+        connection = None if self._link is None else self._link.connection
+        self._link = None
+        if connection is None and self._opening is not None and self._client is not None:
+            self._client.give_up(self._opening)
+            connection = self._client.connected(self._opening)
+        if connection is not None:
+            self._close(connection, self._loop.time() + _OLD_LINK_S)
 
-    def _close_link(self, link: LeaderLink, deadline: float) -> None:
-        """Close a connection that is not in use again, when all is answered, or at the deadline."""
-        if self._link is not None and self._link.connection is link.connection:
+    def _close(self, connection: Connection, deadline: float) -> None:
+        """Close a connection to a leader that is not in use again, when all is answered, or at the deadline."""
+        if self._link is not None and self._link.connection is connection:
             return
-        if link.connection.awaited and self._loop.time() < deadline:
-            self._loop.call_later(_LOOK_S, self._close_link, link, deadline)
+        if connection.awaited and self._loop.time() < deadline:
+            self._loop.call_later(_LOOK_S, self._close, connection, deadline)
         else:
-            link.connection.close("that node does not lead any more")
+            connection.close("that node does not lead any more")
 
     async def _open_link(self) -> None:
         """Try to connect to the leader, until it succeeds or this node leads."""
@@ -562,9 +568,12 @@ class PassOn:
                 leader, generation = self._role.leader_elsewhere, self._role.generation
                 if leader is None:
                     return
+                self._opening = leader
                 try:
                     link = await open_link(self._client, leader, self._secrets, self._limits, generation)
                 except (RemotingError, Refusal) as error:
+                    if leader != self._role.leader_elsewhere:
+                        continue
                     self._role.avoid(leader)
                     tries += 1
                     if tries == _LOGGED_AFTER:
@@ -580,4 +589,4 @@ class PassOn:
                     if self._role.avoids_inside:
                         _log.warning("the leader answers at %s only: is its brokerIP2 wrong?", leader)
         finally:
-            self._is_opening = False
+            self._opening = None

@@ -102,7 +102,7 @@ class RemotingClient:
         Concurrent callers share one attempt to connect.
 
         Raises:
-            ConnectError: no listener there, no such host, or the client is closed.
+            ConnectError: no listener there, no such host, the attempt was given up, or the client is closed.
         """
         connection = self.connected(address)
         if connection is not None:
@@ -116,9 +116,15 @@ class RemotingClient:
         try:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:
-            if attempt.cancelled():  # by `close`, not by the caller
-                raise ConnectError(address, "the client is closed") from None
+            if attempt.cancelled():  # by `give_up` or `close`, not by the caller
+                raise ConnectError(address, "the client is closed" if self._closed else "given up") from None
             raise
+
+    def give_up(self, address: str) -> None:
+        """End an attempt to connect, if one is under way."""
+        attempt = self._attempts.get(address)
+        if attempt is not None:
+            attempt.cancel()
 
     def connected(self, address: str) -> Connection | None:
         """Return the open connection to `address`; None without one."""

@@ -37,7 +37,11 @@ from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer
 from store.replicated_log import LogRole, LogState
 from tests.broker.conftest import MemoryTransport, eventually, log_state, small_config
+from tests.limits import WAIT_S
 from tests.ports import free_ports
+from tests.remoting.test_client import full_port
+
+__all__ = ["full_port"]
 
 
 class Leader(NoRequests):
@@ -775,6 +779,41 @@ async def test_a_run_whose_answer_is_lost_is_not_passed_on_again(follower: Follo
     await follower.answered(3)
     assert (second.taken, follower.pass_on.unanswered) == ([b"3"], 2)
     await second.server.close()
+
+
+@pytest.mark.parametrize("hangs", ["connecting", "greeting"])
+async def test_a_leader_that_dies_while_it_is_connected_to_keeps_nobody_from_the_next_one(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch, full_port: int, hangs: str
+) -> None:
+    """A machine that is off refuses no connection."""
+    monkeypatch.setattr("broker.passing.leader_link._GREETING_TIMEOUT_S", 10 * WAIT_S)
+    monkeypatch.setattr(module, "HOLD_S", 10 * WAIT_S)
+    assert follower.pass_on._client is not None
+    follower.pass_on._client._connect_timeout_s = 10 * WAIT_S
+    second, asked = Leader(accept), asyncio.Event()
+    first = RemotingServer(Silent(asked))
+    await first.start("127.0.0.1", 0)
+    follower.leads(f"127.0.0.1:{full_port if hangs == 'connecting' else first.port}")
+    follower.send(1)
+    if hangs == "connecting":
+        await eventually(lambda: bool(follower.pass_on._client and follower.pass_on._client._attempts))
+    else:
+        await asked.wait()
+    follower.leads(await second.start(), generation=3)
+    assert await follower.answered(1) == [(1, 0, "")]
+    await eventually(lambda: not first.connections, "that node is left")
+    for server in (first, second.server):
+        await server.close()
+
+
+class Silent(NoRequests):
+    """A node that stands still."""
+
+    def __init__(self, asked: asyncio.Event) -> None:
+        self._asked = asked
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self._asked.set()
 
 
 async def test_a_run_that_could_not_be_sent_waits_for_the_next_leader(follower: Follower) -> None:
