@@ -125,14 +125,15 @@ class Shadow:
 
     def _look(self, folder: Path | str | int) -> _Directory:
         directory = self._directories.setdefault(os.stat(folder).st_ino, _Directory())  # noqa: PTH116 - or a descriptor
-        names: dict[str, int] = {}
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                names[entry.name] = inode = entry.inode()
-                if inode not in self._files and entry.is_dir():
-                    self._directories.setdefault(inode, _Directory())
+        with os.scandir(folder) as found:
+            entries = list(found)
+        names = {entry.name: entry.inode() for entry in entries}
         before = directory.names
         if names != before:
+            for entry in entries:
+                inode = entry.inode()
+                if before.get(entry.name) != inode and inode not in self._files and entry.is_dir():
+                    self._directories.setdefault(inode, _Directory())
             step: NameChange = {name: node for name, node in names.items() if before.get(name) != node}
             step.update({name: None for name in before if name not in names})
             directory.steps.append(step)

@@ -437,6 +437,7 @@ def _broker_config(cluster: ClusterContext, name: str, root: Path) -> BrokerConf
         auto_create_topic=False,
         recall_enable=True,
         namesrv_addrs=nameserver_addresses(cluster.plan.nameservers),
+        timer_log_file_size_bytes=1 << 20,
         store=StoreConfig(root=root, queue_file_size_bytes=800, checkpoint_interval_ms=cluster.plan.checkpoint_ms),
     )
     config.node_id, config.follower_id = name, int(name[1:]) + 1

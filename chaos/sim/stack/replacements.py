@@ -17,19 +17,24 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Protocol
 from unittest import mock
 
+from broker.delay import timer_files
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.threads import Lane, SimEvent, SimFuture, SimWorker, ThreadHost
 from dledger.log import hard_state
 from store.files import allocator, deleted_files, disk, trash
 from store.log import flusher
+from store.timer.placing import TimerIndexConfig
 
 EPOCH_NS = 1_700_000_000 * 10**9
+_WHEEL_SLOTS = 1 << 14
+"""Two hours on either side instead of a week: a power cut reads and writes the whole wheel."""
 
 
 class SimulatedProcess(ThreadHost, Protocol):
@@ -85,6 +90,7 @@ class Replacements:
         put(disk, "sync_file_system", self._sync_file_system)
         put(disk, "_device", lambda _: id(self.current))
         put(disk, "free_bytes", lambda _: 0 if self.current is not None and self.current.files.is_full else 1 << 40)
+        put(timer_files, "TimerIndexConfig", partial(TimerIndexConfig, slot_count=_WHEEL_SLOTS))
         self._replace_time_and_chance()
         self._replace_threads()
         for name, replacement in self.classes.items():
