@@ -25,11 +25,12 @@ Answer = tuple[Connection, Command, QueuedDraft, bytes]
 
 
 class Place(NamedTuple):
-    """Where a message is stored."""
+    """Where a message is stored, and in which generation it was placed there."""
 
     physical_offset: int
     queue_id: int
     queue_offset: int
+    generation: int
 
 
 _LENGTHS = struct.Struct(">II").pack
@@ -94,10 +95,15 @@ class SendAnswers:
             self._refuse([answer], outcome)
         self._calls.sent(command, code_of(outcome), since)
 
-    def answer_stored(self, connection: Connection, command: Command, place: Place, key: bytes) -> None:
-        """Answer the sender of a message that was found in the log, where it is confirmed."""
+    def answer_stored(self, connection: Connection, command: Command, place: Place, key: bytes, since: float) -> None:
+        """Answer the sender of a message that was found in the log, where it is confirmed; `since` as above.
+
+        How many copies there were when it was confirmed is not known here, and not told.
+        """
         fields = self._fields_at([place.physical_offset], place.queue_id, place.queue_offset, key)
-        connection.respond(command, ResponseCode.SUCCESS, fields)
+        connection.respond(command, ResponseCode.SUCCESS, fields | {"term": str(place.generation)})
+        self.messages += 1
+        self._calls.sent(command, ResponseCode.SUCCESS, since)
 
     def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:
         head = b'%b,"copies":"%d","durableCopies":"%d","term":"%d","msgId":"%b' % (

@@ -166,6 +166,13 @@ def _register_clients(registry: Registry, parts: Parts, server: RemotingServer) 
         lambda: server.line.buffered_bytes
     )
     register_quotas(registry, parts.quotas)
+    pass_on = parts.passing.pass_on
+    registry.counter("ledgermq_passed_on_total", "Requests of clients passed on to the leader.").function(
+        lambda: pass_on.passed
+    )
+    registry.counter("ledgermq_passed_on_unanswered_total", "Of these, how many the leader did not answer.").function(
+        lambda: pass_on.unanswered
+    )
     registry.counter(
         "ledgermq_postponed_dropped_total",
         "One-way requests of other members' clients that were not served: a quota was used up and too many waited.",

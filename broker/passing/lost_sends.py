@@ -1,12 +1,12 @@
 """Sends whose answer was lost: a later leader's log says whether they were placed.
 
-    answer lost --an entry of a later generation is confirmed here--> found there          answered: it is stored
-                                                                 '--> not found            passed on again
-                '--not within `WAIT_S`, or not kept here-------------> told: it may or may not have been carried out
+    answer lost --a later generation is decided here, or `WAIT_S` are over--> found       answered: it is stored
+                                                                         '--> not found   passed on again, if decided
+                                                                                     '--> told: nobody knows
 
-What a leader placed, and the log lacks when an entry of a later generation is confirmed, is never confirmed; and what
-was passed on in one generation is placed in no other (`MemberRequests.greet`). So a send that is not found can be
-passed on again, and is not stored twice by that.
+What a leader placed, and the log lacks when a later generation is decided, is never confirmed; and what was passed on
+in one generation is placed in no other (`MemberRequests.greet`). So a send that is not found can be passed on again,
+and is not stored twice by that. A generation is decided when one of its entries is confirmed.
 
 A client may use a key for several messages: it sends one object again, or tries again itself. So what is found must be
 the send's own by all that the record has of it. Where only the key is the same, the sender is told.
@@ -54,6 +54,7 @@ class _Lost(NamedTuple):
 
     Attributes:
         generation: the only one in which it can have been placed.
+        error: why there is no answer.
         queue: topic and queue id.
         born: when the client made the request, in ms.
         key: the message's UNIQ_KEY.
@@ -80,10 +81,10 @@ class _Lost(NamedTuple):
 
 
 class LostSends:
-    """Keeps sends without an answer until it is known whether they were placed.
+    """Keeps sends without an answer until it is known whether they were placed. One search of the log runs at a time.
 
     Args:
-        answer: answers a send that is stored.
+        answer: answers a send that is stored, which has a UNIQ_KEY and arrived at a time of the loop's clock.
         pass_on: passes one on again that was not placed.
         tell: tells the sender that nobody knows.
     """
@@ -93,7 +94,7 @@ class LostSends:
         store: MessageStore,
         loop: asyncio.AbstractEventLoop,
         spawn: Spawn,
-        answer: Callable[[Connection, Command, Place, bytes], None],
+        answer: Callable[[Connection, Command, Place, bytes, float], None],
         pass_on: Callable[[Waiting], None],
         tell: Callable[[Waiting, RemotingError], None],
     ) -> None:
@@ -103,10 +104,10 @@ class LostSends:
         self._answer = answer
         self._pass_on = pass_on
         self._tell = tell
-        self._lost: list[_Lost] = []
+        self._lost: dict[int, _Lost] = {}  # by the number of the request
         self._bytes = 0
         self._uncertain = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_watching = False
 
     def take(self, waiting: Waiting, generation: int, error: RemotingError) -> bool:
         """Keep a send whose answer was lost; return False if it cannot be looked for, or too many are kept.
@@ -122,9 +123,10 @@ class LostSends:
             return False
         command.body = bytes(command.body)  # a view would keep all of what was received with it
         self._bytes += waiting.size_bytes
-        self._lost.append(_Lost(waiting, generation, error, *identity, self._loop.time() + WAIT_S))
-        if self._timer is None:
-            self._timer = self._loop.call_later(_LOOK_S, self._look)
+        self._lost[waiting.number] = _Lost(waiting, generation, error, *identity, self._loop.time() + WAIT_S)
+        if not self._is_watching:
+            self._is_watching = True
+            self._spawn(self._watch())
         return True
 
     def on_cut(self, number: int) -> None:
@@ -133,36 +135,35 @@ class LostSends:
 
     def release(self) -> None:
         """Tell all senders: the broker stops."""
-        self._give_up(self._drop(lambda _: True))
-
-    def _look(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        newest = self._confirmed_generation()
-        if decided := self._drop(lambda one: one.generation < newest):
-            self._spawn(self._search(decided))
-        self._give_up(self._drop(lambda one: one.deadline <= now))
-        if self._lost:
-            self._timer = self._loop.call_later(_LOOK_S, self._look)
-
-    def _confirmed_generation(self) -> int:
-        """The newest generation if an entry of it is confirmed, and all before it is in the queues here; else 0."""
-        newest = self._store.log.generations()[-1:]
-        return next((one.number for one in newest if self._store.dispatched_offset > one.start_offset), 0)
-
-    def _drop(self, is_due: Callable[[_Lost], bool]) -> list[_Lost]:
-        due = [one for one in self._lost if is_due(one)]
-        if due:
-            self._lost = [one for one in self._lost if not is_due(one)]
-            self._bytes -= sum(one.waiting.size_bytes for one in due)
-        return due
-
-    def _give_up(self, sends: list[_Lost]) -> None:
-        for one in sends:
+        for one in filter(self._drop, list(self._lost.values())):
             self._tell(one.waiting, one.error)
 
-    async def _search(self, sends: list[_Lost]) -> None:
-        """Settle sends."""
+    async def _watch(self) -> None:
+        try:
+            while self._lost:
+                await asyncio.sleep(_LOOK_S)
+                now, newest = self._loop.time(), self._decided_generation()
+                due = [one for one in self._lost.values() if one.generation < newest or one.deadline <= now]
+                if due:
+                    await self._search(due, newest)
+        finally:
+            self._is_watching = False
+
+    def _decided_generation(self) -> int:
+        """The newest generation that is decided, with all before it in the queues here; 0: none."""
+        end = self._store.dispatched_offset
+        kept = self._store.log.generations()
+        return max((one.number for one in kept if one.start_offset < end), default=0)
+
+    def _drop(self, one: _Lost) -> bool:
+        """Keep a send no longer; return whether it was still kept."""
+        if self._lost.pop(one.waiting.number, None) is None:
+            return False
+        self._bytes -= one.waiting.size_bytes
+        return True
+
+    async def _search(self, sends: list[_Lost], newest: int) -> None:
+        """Settle sends; `newest`: the newest generation that is decided."""
         log, wanted = self._store.log, {one.key for one in sends}
         start = max(min(one.waiting.since for one in sends), log.min_offset)
         places: dict[int, Place] = {}
@@ -174,25 +175,26 @@ class LostSends:
                 if key is not None and key in wanted:
                     seen.add(key)
                     found = decode_record(record, check_crc=False, topic_errors="replace")
-                    ours = (one.waiting.number for one in sends if one.key == key and one.made(found))
-                    if (number := next((one for one in ours if one not in places), None)) is not None:
-                        places[number] = Place(found.physical_offset, found.queue_id, found.queue_offset)
+                    ours = (one for one in sends if one.key == key and one.made(found))
+                    if (own := next((one for one in ours if one.waiting.number not in places), None)) is not None:
+                        offsets = found.physical_offset, found.queue_id, found.queue_offset
+                        places[own.waiting.number] = Place(*offsets, own.generation)
                 read += 1
                 if read >= _RECORDS_MAX or len(places) == len(sends):
                     break
                 if read % _TURN == 0:
                     await asyncio.sleep(0)
         except (StoreError, CorruptRecordError):
-            self._give_up(sends)
-            return
-        for one in sends:
-            place, is_known = places.get(one.waiting.number), one.waiting.number > self._uncertain
+            read = _RECORDS_MAX  # what lies behind is not known
+        for one in filter(self._drop, sends):  # the others have been told meanwhile
+            waiting, place = one.waiting, places.get(one.waiting.number)
+            is_absent = one.key not in seen and read < _RECORDS_MAX and log.min_offset <= waiting.since
             if place is not None:
-                self._answer(one.waiting.connection, one.waiting.command, place, one.key)
-            elif is_known and one.key not in seen and read < _RECORDS_MAX and log.min_offset <= one.waiting.since:
-                self._pass_on(one.waiting)
+                self._answer(waiting.connection, waiting.command, place, one.key, waiting.arrived)
+            elif is_absent and one.generation < newest and waiting.number > self._uncertain:
+                self._pass_on(waiting)
             else:
-                self._tell(one.waiting, one.error)
+                self._tell(waiting, one.error)
 
 
 def _identity(command: Command) -> tuple[tuple[str, int], str, bytes] | None:

@@ -240,7 +240,7 @@ class PassOn:
             return
         self._number += 1
         now = self._loop.time()
-        waiting = Waiting(self._number, now + HOLD_S, connection, command, self._store.dispatched_offset)
+        waiting = Waiting(now + HOLD_S, self._number, connection, command, self._store.dispatched_offset, now)
         link = self._link
         if self._is_stopped or link is None or self._held or connection.is_relayed or not self._has_room(link, now):
             self._hold(waiting)

@@ -34,18 +34,20 @@ _BODY_MAX: Final = 16 << 10
 
 
 class Waiting(NamedTuple):
-    """A request of a client, in the order of arrival.
+    """A request of a client. They are held in the order of their deadlines, then of arrival.
 
     Attributes:
-        deadline: seconds of the loop's clock.
+        deadline: until when it is held for a leader, seconds of the loop's clock.
         since: end of what was dispatched here when it arrived; what it places lies behind.
+        arrived: seconds of the loop's clock.
     """
 
-    number: int
     deadline: float
+    number: int
     connection: Connection
     command: Command
     since: int
+    arrived: float
 
     @property
     def size_bytes(self) -> int:

@@ -49,8 +49,9 @@ class SendResult(NamedTuple):
         status: how durable it is, see `SendStatus`.
         attempts: number of requests that were sent; with more than one, earlier copies may be stored, too.
         term: the leader's Raft term; None from brokers that do not return it.
-        copies: replicas that had received it when it was acknowledged; None from brokers that do not return it.
-        durable_copies: those of them that had it on disk; None from brokers that do not return it.
+        copies: replicas that had received it when it was acknowledged; None from brokers that do not return it, and
+            from a follower that found it in its log when the leader's answer was lost.
+        durable_copies: those of them that had it on disk; None as above.
         recall_handle: for `Producer.recall`; None for messages without `delay` or `deliver_at`.
     """
 

@@ -1,6 +1,7 @@
 """A send whose answer was lost: the log of a later leader says whether it was placed."""
 
 import asyncio
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_n
     monkeypatch.setattr(lost_sends, "WAIT_S", WAIT_S)
     await make_topic(group)
     old, follower = group.leader, group.followers[0]
+    term, answers_of = old.parts.context.role.generation, follower.parts.context.answers
     await sent_through(group.client, follower, 9000)
     await eventually(lambda: old.parts.context.store.queues.get("T", 0).max_offset == 1, "the first is stored")
     with monkeypatch.context() as patches:
@@ -103,15 +105,24 @@ async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_n
         assert answer.ext["queueOffset"] == str(record.queue_offset)
         assert answer.ext["transactionId"] == f"K{number:04}"
         assert answer.ext["msgId"].endswith(f"{record.physical_offset:016X}")
+        assert (int(answer.ext["term"]) == term) is is_placed
+    if is_placed:  # the member that answers counts them
+        assert answers_of.messages == _COUNT
+        calls = follower.parts.context.counting.calls.latencies()
+        assert sum(sum(times.counts) for (request, *_), times in calls if request == "send_message_v2") == _COUNT
 
 
-async def test_without_a_later_leader_the_sender_is_told(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_placed", [True, False])
+async def test_without_a_later_leader_the_sender_is_told_what_is_known(
+    group: Group, monkeypatch: pytest.MonkeyPatch, is_placed: bool
+) -> None:
+    """What is confirmed here is stored, whoever leads."""
     monkeypatch.setattr(lost_sends, "WAIT_S", 0.2)
     await make_topic(group)
-    kill_links(monkeypatch, is_placed=True)
+    kill_links(monkeypatch, is_placed=is_placed)
     answer = await ask(group.client, group.followers[0], RequestCode.SEND_MESSAGE_V2, numbered(1), b"1")
-    assert (answer.code, answer.ext["cause"]) == (14, "leader-changed")
-    assert [record.body for record in await stored(group)] == [b"1"]
+    assert (answer.code, answer.ext.get("cause")) == ((0, None) if is_placed else (14, "leader-changed"))
+    assert group.leader.parts.context.store.queues.get("T", 0).max_offset == is_placed
 
 
 class Log:
@@ -119,15 +130,15 @@ class Log:
 
     def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, start: int = 0) -> None:
         self.store = desk.store
-        self.starts = [(3, start)]
-        monkeypatch.setattr(desk.store.log, "generations", lambda: [Generation(*start) for start in self.starts])
+        self.starts = [Generation(3, start)]
+        monkeypatch.setattr(desk.store.log, "generations", lambda: self.starts)
         self.settled: list[tuple[str, object]] = []
         self.number = 0
         self.sends = LostSends(
             desk.store,
             asyncio.get_running_loop(),
             desk.parts.context.spawn,
-            lambda _connection, command, place, _key: self.settled.append((bytes(command.body).decode(), place)),
+            lambda _connection, command, place, *_: self.settled.append((bytes(command.body).decode(), place)),
             lambda waiting: self.settled.append((bytes(waiting.command.body).decode(), "again")),
             lambda waiting, _: self.settled.append((bytes(waiting.command.body).decode(), "told")),
         )
@@ -135,7 +146,8 @@ class Log:
     def lose(self, command: Command, generation: int = 2, since: int = 0) -> bool:
         unused: Any = None
         self.number += 1
-        return self.sends.take(Waiting(self.number, 0.0, unused, command, since), generation, RemotingError("lost"))
+        waiting = Waiting(0.0, self.number, unused, command, since, 0.0)
+        return self.sends.take(waiting, generation, RemotingError("lost"))
 
 
 def lost(number: int, **fields: str) -> Command:
@@ -156,15 +168,24 @@ async def test_what_is_stored_is_answered_and_the_rest_is_passed_on_again(log: L
     await eventually(lambda: len(log.settled) == 2)
     (stored_one, place), again = log.settled
     assert (stored_one, again) == ("3", ("77", "again"))
-    assert isinstance(place, Place) and (place.queue_id, place.queue_offset) == (0, 3)
+    assert isinstance(place, Place) and (place.queue_id, place.queue_offset, place.generation) == (0, 3, 2)
 
 
 async def test_nothing_is_decided_before_an_entry_of_a_later_generation_is_confirmed(log: Log) -> None:
-    for starts in ([], [(2, 0)], [(3, log.store.dispatched_offset)]):
+    end = log.store.dispatched_offset
+    for starts in ([], [Generation(2, 0)], [Generation(2, 0), Generation(3, end)]):
         log.starts[:] = starts
-        assert log.lose(lost(3))
-        await eventually(lambda: bool(log.settled))
-        assert log.settled.pop() == ("3", "told")
+        assert log.lose(lost(77)) and log.lose(lost(3))
+        await eventually(lambda: len(log.settled) == 2)
+        assert log.settled.pop(0) == ("77", "told")
+        assert isinstance(log.settled.pop()[1], Place), "it is confirmed here"
+
+
+async def test_a_later_generation_that_is_not_decided_does_not_hide_one_that_is(log: Log) -> None:
+    log.starts.append(Generation(5, log.store.dispatched_offset))
+    assert log.lose(lost(77))
+    await eventually(lambda: bool(log.settled))
+    assert log.settled == [("77", "again")]
 
 
 async def test_what_lies_before_the_send_is_another_ones(log: Log) -> None:
@@ -204,6 +225,56 @@ async def test_one_record_is_the_answer_to_one_send(log: Log) -> None:
     await eventually(lambda: len(log.settled) == 2)
     assert sorted(isinstance(outcome, Place) for _, outcome in log.settled) == [False, True]
     assert "told" in [outcome for _, outcome in log.settled]
+
+
+class Walks:
+    """The walks of a log; each record is read in a turn of its own."""
+
+    def __init__(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lost_sends, "_TURN", 1)
+        self.under_way = self.most = 0
+        self._walk = log.store.log.walk
+        monkeypatch.setattr(log.store.log, "walk", self.walk)
+
+    def walk(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        yield from self._walk(start, end)
+        self.under_way -= 1
+
+
+async def test_the_log_is_walked_for_one_search_at_a_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = Walks(log, monkeypatch)
+    monkeypatch.setattr(lost_sends, "_LOOK_S", 0.0)
+    for number in range(70, 90):
+        assert log.lose(lost(number))
+        await asyncio.sleep(0)
+    await eventually(lambda: len(log.settled) == 20)
+    assert ({outcome for _, outcome in log.settled}, walks.most) == ({"again"}, 1)
+
+
+async def test_a_stop_tells_those_that_are_searched_for_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = Walks(log, monkeypatch)
+    assert log.lose(lost(77))
+    await eventually(lambda: walks.under_way == 1)
+    log.sends.release()
+    assert log.settled == [("77", "told")]
+    await eventually(lambda: walks.under_way == 0)
+    await asyncio.sleep(0)
+    assert log.settled == [("77", "told")]
+
+
+async def test_after_a_cut_of_the_log_all_senders_of_before_are_told(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unused: Any = None
+    pass_on = desk.parts.passing.pass_on
+    monkeypatch.setattr(desk.parts, "cut", lambda _: None)
+    pass_on._number = 7
+    desk.parts.on_cut(desk.store.dispatched_offset)
+    before, behind = (Waiting(0.0, number, unused, lost(1), 0, 0.0) for number in (7, 8))
+    assert not pass_on._lost_sends.take(before, 2, RemotingError("lost"))
+    assert pass_on._lost_sends.take(behind, 2, RemotingError("lost"))
 
 
 async def test_after_a_cut_the_sender_is_told(log: Log) -> None:
@@ -258,6 +329,9 @@ async def test_more_than_fit_are_not_kept_and_a_stop_tells_all(log: Log, monkeyp
     monkeypatch.setattr(lost_sends, "_BYTES_MAX", 200)
     assert log.lose(lost(3)), "one fits"
     assert not log.lose(lost(4, a="p" * 200)), "headers count, too"
+    log.starts.append(Generation(3, 0))
+    await eventually(lambda: len(log.settled) == 2)
+    assert log.sends._bytes == 0, "what is settled takes no room"
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,17 @@ __all__ = ["full_port"]
 
 
 class Leader(NoRequests):
-    """A node that answers the greeting and knows no locks; `serve` decides about what is passed on to it."""
+    """A node that answers the greeting and knows no locks; `serve` decides about what is passed on to it.
 
-    def __init__(self, serve: Callable[[Connection, Command], None], *, takes_runs: bool = True) -> None:
+    It serves this in the generation of the greeting only if it `is_bound`.
+    """
+
+    def __init__(
+        self, serve: Callable[[Connection, Command], None], *, takes_runs: bool = True, is_bound: bool = False
+    ) -> None:
         self._serve = serve
+        self._is_bound = is_bound
+        self.on_greeting: Callable[[], None] = lambda: None
         self._greeted = {"version": VERSION} | ({"runs": "true"} if takes_runs else {})
         self.server = RemotingServer(self)
         self.taken: list[bytes] = []
@@ -63,7 +70,9 @@ class Leader(NoRequests):
     def on_request(self, connection: Connection, command: Command) -> None:
         if command.code == GREETING:
             self.generations.append(command.ext["generation"])
-            connection.respond(command, 0, {"nonce": make_nonce().hex()} | self._greeted)
+            bound = {"generation": command.ext["generation"]} if self._is_bound else {}
+            connection.respond(command, 0, {"nonce": make_nonce().hex()} | self._greeted | bound)
+            self.on_greeting()
         elif command.code == LOCKS:
             connection.respond(command, 0, {}, b"[]")
         elif command.code == SENDS and self.answer_of_runs is not None:
@@ -102,9 +111,10 @@ class Follower:
         self.served: list[int] = []
         self.clients = ClientTable(loop.time, lambda _: None)
         locks = SharedLocks(GroupLocks(loop.time), self.role)
-        no_log: Any = SimpleNamespace(dispatched_offset=0, log=SimpleNamespace(generations=list))
+        log = SimpleNamespace(generations=list, min_offset=0, walk=lambda *_: iter(()))
+        empty: Any = SimpleNamespace(dispatched_offset=0, log=log)
         answers = SendAnswers(bytes(8), CallLatencies())
-        self.pass_on = PassOn(self.role, self.clients, locks, self._serve, self.timers.spawn, loop, no_log, answers)
+        self.pass_on = PassOn(self.role, self.clients, locks, self._serve, self.timers.spawn, loop, empty, answers)
         self.pass_on.open(None, (), config.limits)
         self.client = Client()
 
@@ -779,6 +789,62 @@ async def test_a_run_whose_answer_is_lost_is_not_passed_on_again(follower: Follo
     await follower.answered(3)
     assert (second.taken, follower.pass_on.unanswered) == ([b"3"], 2)
     await second.server.close()
+
+
+async def lose_one(follower: Follower, first: Leader) -> None:
+    """Pass a send on of which the leader tells nothing, or that it does not know."""
+    follower.leads(await first.start())
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    follower.pass_on.take(follower.client, *repeated(11))
+    await eventually(lambda: first.taken == [b"11"], "the leader has it")
+
+
+def kill(connection: Connection, _: Command) -> None:
+    connection.abort("killed")
+
+
+async def test_what_a_leader_may_place_in_any_generation_is_not_looked_for(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of an earlier release does not heed the generation of a greeting."""
+    monkeypatch.setattr(lost_sends, "WAIT_S", 10 * WAIT_S)
+    first = Leader(kill, takes_runs=False)
+    await lose_one(follower, first)
+    assert await follower.answered(11) == [(11, 14, "leader-changed")]
+    await first.server.close()
+
+
+async def test_a_broker_that_stops_tells_all_whose_answers_are_lost(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_sends, "WAIT_S", 10 * WAIT_S)
+    first, second = Leader(kill, takes_runs=False, is_bound=True), Leader(lambda *_: None, is_bound=True)
+    await lose_one(follower, first)
+    follower.leads(await second.start(), generation=3)
+    await eventually(lambda: follower.pass_on._link is not None, "the next leader is known")
+    follower.pass_on.take(follower.client, *repeated(12))
+    await eventually(lambda: second.taken == [b"12"], "it has one, too")
+    follower.pass_on.release()
+    assert await follower.answered(11) == [(11, 14, "leader-changed")]
+    await second.server.close()
+    assert await follower.answered(12) == [(11, 14, "leader-changed"), (12, 14, "leader-changed")]
+    await first.server.close()
+
+
+async def test_a_leader_that_is_elected_again_while_it_is_greeted_is_greeted_again(follower: Follower) -> None:
+    leader = Leader(accept)
+    address = await leader.start()
+
+    def elected_again() -> None:
+        leader.on_greeting = lambda: None
+        follower.leads(address, generation=4)
+
+    leader.on_greeting = elected_again
+    follower.leads(address)
+    await eventually(lambda: follower.pass_on._link is not None, "the leader is known")
+    assert follower.pass_on._link is not None
+    assert (leader.generations, follower.pass_on._link.generation) == (["2", "4"], 4)
+    await leader.server.close()
 
 
 @pytest.mark.parametrize("hangs", ["connecting", "greeting"])
