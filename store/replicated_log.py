@@ -115,10 +115,16 @@ class Readiness(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A generation (Raft term, master's epoch) and the physical offset of its first record that is kept."""
+    """A generation (Raft term, master's epoch) and the physical offset of its first record that is kept.
+
+    Attributes:
+        is_final: its start does not change any more, and no record of an earlier one comes behind it; else this is so
+            when a record of it is confirmed.
+    """
 
     number: int
     start_offset: int
+    is_final: bool = False
 
 
 class Replica(NamedTuple):

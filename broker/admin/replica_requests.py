@@ -71,10 +71,10 @@ class ReplicaRequests:
 
     def _term_list(self) -> list[dict[str, Any]]:
         starts = self._log.generations()
-        ends = [start for _, start in starts[1:]] + [I64_MAX]
+        ends = [one.start_offset for one in starts[1:]] + [I64_MAX]
         return [
-            {"endOffset": end, "epoch": term, "startOffset": start}
-            for (term, start), end in zip(starts, ends, strict=True)
+            {"endOffset": end, "epoch": one.number, "startOffset": one.start_offset}
+            for one, end in zip(starts, ends, strict=True)
         ]
 
     def reset_master_flush_offset(self, connection: Connection, command: Command) -> None:

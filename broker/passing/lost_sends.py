@@ -6,7 +6,8 @@
 
 What a leader placed, and the log lacks when a later generation is decided, is never confirmed; and what was passed on
 in one generation is placed in no other (`MemberRequests.greet`). So a send that is not found can be passed on again,
-and is not stored twice by that. A generation is decided when one of its entries is confirmed.
+and is not stored twice by that. A generation is decided when one of its entries is confirmed, or, where controllers
+have decided where it begins, when all before it is confirmed: a group without other senders writes no entry.
 
 A client may use a key for several messages: it sends one object again, or tries again itself. So what is found must be
 the send's own by all that the record has of it. Where only the key is the same, the sender is told.
@@ -153,7 +154,7 @@ class LostSends:
         """The newest generation that is decided, with all before it in the queues here; 0: none."""
         end = self._store.dispatched_offset
         kept = self._store.log.generations()
-        return max((one.number for one in kept if one.start_offset < end), default=0)
+        return max((one.number for one in kept if one.start_offset < end + one.is_final), default=0)
 
     def _drop(self, one: _Lost) -> bool:
         """Keep a send no longer; return whether it was still kept."""

@@ -223,8 +223,8 @@ class ElectedMember:
         return self.master.readiness()
 
     def generations(self) -> Sequence[Generation]:
-        """See `Part`: the epochs of the log."""
-        return [Generation(number, start) for number, start in self._history.epochs]
+        """See `Part`: the epochs of the log. After a master, only replicas that have copied its log are elected."""
+        return [Generation(number, start, is_final=True) for number, start in self._history.epochs]
 
     def replicas(self) -> Sequence[Replica]:
         """See `Part`."""

@@ -173,12 +173,20 @@ async def test_what_is_stored_is_answered_and_the_rest_is_passed_on_again(log: L
 
 async def test_nothing_is_decided_before_an_entry_of_a_later_generation_is_confirmed(log: Log) -> None:
     end = log.store.dispatched_offset
-    for starts in ([], [Generation(2, 0)], [Generation(2, 0), Generation(3, end)]):
+    for starts in ([], [Generation(2, 0)], [Generation(2, 0), Generation(3, end)], [Generation(3, end + 1, True)]):
         log.starts[:] = starts
         assert log.lose(lost(77)) and log.lose(lost(3))
         await eventually(lambda: len(log.settled) == 2)
         assert log.settled.pop(0) == ("77", "told")
         assert isinstance(log.settled.pop()[1], Place), "it is confirmed here"
+
+
+async def test_a_generation_that_controllers_have_decided_needs_no_entry(log: Log) -> None:
+    """A group without other senders writes none."""
+    log.starts[:] = [Generation(3, log.store.dispatched_offset, is_final=True)]
+    assert log.lose(lost(77))
+    await eventually(lambda: bool(log.settled))
+    assert log.settled == [("77", "again")]
 
 
 async def test_a_later_generation_that_is_not_decided_does_not_hide_one_that_is(log: Log) -> None:

@@ -15,7 +15,7 @@ from ha.errors import EpochFileError
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.errors import DiskFailedError, DiskFullError
 from store.log.flusher import FlushMode
-from store.replicated_log import PLACED, AppendReceipt, LogRole
+from store.replicated_log import PLACED, AppendReceipt, Generation, LogRole
 from tests.ha.elected.group import Court, in_sync, leads, replica, same, without_lease
 from tests.limits import WAIT_S
 from tests.store.support import eventually
@@ -214,7 +214,7 @@ async def test_a_new_process_of_the_master_begins_a_new_epoch(tmp_path: Path) ->
     async with replica(tmp_path, court, 1) as again:
         await leads(again)
         assert court.group.master_epoch == 2 == again.log.state.generation
-        assert [tuple(one) for one in again.log.generations()] == [(1, 0), (2, end)]
+        assert again.log.generations() == [Generation(1, 0, is_final=True), Generation(2, end, is_final=True)]
 
 
 async def test_a_slave_of_an_older_epoch_is_turned_away(tmp_path: Path) -> None:

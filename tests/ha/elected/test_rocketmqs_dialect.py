@@ -87,7 +87,7 @@ async def test_a_deposed_masters_rest_is_cut_at_the_diverging_epoch(tmp_path: Pa
         await eventually(lambda: first.log.state.role is LogRole.SLAVE)
         assert routed(first, second)
         await same(second, first)
-        assert [start for _, start in first.log.generations()] == [0, common]
+        assert [one.start_offset for one in first.log.generations()] == [0, common]
         assert first.log.generations() == second.log.generations()
 
 
