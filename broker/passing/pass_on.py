@@ -85,6 +85,10 @@ TOLD_CODES: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
 HOLD_S: Final = 1.0
 """Longest time for which a request waits for a leader."""
 
+AGE_MAX_S: Final = 2.0
+"""Age in seconds up to which a send whose answer was lost is passed on once more: clients wait 3 s by default and then
+tell their caller that it failed, or send it again, so the leader has a second left to store it and answer."""
+
 _SERVED_HERE: Final = frozenset(
     {
         RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -407,8 +411,8 @@ class PassOn:
             self._tell_lost(waiting, error)
 
     def _again(self, waiting: Waiting) -> None:
-        """Pass a request on again that was not carried out."""
-        self._hold(waiting._replace(deadline=self._loop.time() + HOLD_S))
+        """Pass a request on again that was not carried out, or refuse it, if it is too old for that."""
+        self._hold(waiting._replace(deadline=waiting.arrived + AGE_MAX_S))
 
     def _tell_lost(self, waiting: Waiting, error: RemotingError) -> None:
         """Answer that a request may or may not have been carried out."""

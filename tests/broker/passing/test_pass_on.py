@@ -35,7 +35,7 @@ from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.proof import make_nonce
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer
-from store.replicated_log import LogRole, LogState
+from store.replicated_log import Generation, LogRole, LogState
 from tests.broker.conftest import MemoryTransport, eventually, log_state, small_config
 from tests.limits import WAIT_S
 from tests.ports import free_ports
@@ -111,7 +111,8 @@ class Follower:
         self.served: list[int] = []
         self.clients = ClientTable(loop.time, lambda _: None)
         locks = SharedLocks(GroupLocks(loop.time), self.role)
-        log = SimpleNamespace(generations=list, min_offset=0, walk=lambda *_: iter(()))
+        self.generations: list[Generation] = []
+        log = SimpleNamespace(generations=lambda: self.generations, min_offset=0, walk=lambda *_: iter(()))
         empty: Any = SimpleNamespace(dispatched_offset=0, log=log)
         answers = SendAnswers(bytes(8), CallLatencies())
         self.pass_on = PassOn(self.role, self.clients, locks, self._serve, self.timers.spawn, loop, empty, answers)
@@ -121,8 +122,10 @@ class Follower:
     def _serve(self, connection: Connection, command: Command) -> None:
         self.served.append(command.opaque)
 
-    def leads(self, address: str | None, generation: int = 2) -> None:
-        """Another node leads from now on; None: nobody."""
+    def leads(self, address: str | None, generation: int = 2, *, is_decided: bool = False) -> None:
+        """Another node leads from now on; None: nobody. It may be decided that nothing of those before was placed."""
+        if is_decided:
+            self.generations.append(Generation(generation, 0, is_final=True))
         leader = None if address is None else LeaderHint("n0", address)
         self.role.update(log_state(writable=False, generation=generation, leader=leader))
         self.pass_on.follow()
@@ -801,6 +804,24 @@ async def lose_one(follower: Follower, first: Leader) -> None:
 
 def kill(connection: Connection, _: Command) -> None:
     connection.abort("killed")
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_a_send_that_a_later_leaders_log_lacks_is_passed_on_again_unless_its_client_has_given_up(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    monkeypatch.setattr(module, "HOLD_S", 0.0)  # which is over when it is looked for
+    monkeypatch.setattr(module, "AGE_MAX_S", 0.05 if is_old else WAIT_S)
+    monkeypatch.setattr(lost_sends, "_LOOK_S", 0.1)
+    monkeypatch.setattr(lost_sends, "WAIT_S", WAIT_S)
+    first, second = Leader(kill, takes_runs=False, is_bound=True), Leader(accept, takes_runs=False)
+    await lose_one(follower, first)
+    follower.leads(await second.start(), generation=3, is_decided=True)
+    await eventually(lambda: follower.pass_on._link is not None and follower.pass_on._link.generation == 3)
+    assert await follower.answered(11) == [(11, 14, "not-leader") if is_old else (11, 0, "")]
+    assert second.taken == ([] if is_old else [b"11"])
+    for leader in (first, second):
+        await leader.server.close()
 
 
 async def test_what_a_leader_may_place_in_any_generation_is_not_looked_for(
