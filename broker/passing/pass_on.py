@@ -5,8 +5,8 @@
     this node leads                             served here, those that were held too
 
 A request is passed on again only if nothing was placed: the node that had it says that it does not lead, or the log of
-a later leader lacks a send whose answer was lost (`lost_sends`). Another request whose answer is lost is answered with
-the code on which clients try again, since it may or may not have been carried out.
+a later leader lacks a send that the one before it may have placed (`lost_sends`). Another request whose answer is lost
+is answered with the code on which clients try again, since it may or may not have been carried out.
 """
 
 import asyncio
@@ -143,6 +143,7 @@ _KEPT: Final = "kept"
 """Attribute of a client's connection for which the leader keeps something: POP requests, or patterns of headers."""
 
 _NOT_LEADER: Final = Cause.NOT_LEADER.slug
+_LEADER_CHANGED: Final = Cause.LEADER_CHANGED.slug
 
 _WAITED: Final = Refusal(Cause.NOT_LEADER, "the request waited for a leader for too long", retry_after_ms=100)
 """For what is given up in the moment in which this node begins to lead."""
@@ -395,20 +396,24 @@ class PassOn:
                 self._lost(link, waiting, lost)
 
     def _serve_answer(self, link: LeaderLink, waiting: Waiting, outcome: Command) -> None:
-        connection, command = waiting.connection, waiting.command
-        if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE and outcome.ext.get("cause") == _NOT_LEADER:
+        cause = outcome.ext.get("cause") if outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE else None
+        if cause == _NOT_LEADER:
             link.rests_until = self._loop.time() + _RETRY_S
             self._hold(waiting)
-        else:
-            connection.respond(command, outcome.code, outcome.ext, outcome.body, outcome.remark)
+        elif cause != _LEADER_CHANGED or not self._is_looked_for(link, waiting, RemotingError(outcome.remark or "")):
+            waiting.connection.respond(waiting.command, outcome.code, outcome.ext, outcome.body, outcome.remark)
 
     def _lost(self, link: LeaderLink, waiting: Waiting, error: RemotingError) -> None:
         """Handle a request whose own answer was lost."""
         self.unanswered += 1
         if waiting.command.code in _SERVED_HERE:
             self._serve(waiting.connection, waiting.command)
-        elif self._is_stopped or not link.is_bound or not self._lost_sends.take(waiting, link.generation, error):
+        elif not self._is_looked_for(link, waiting, error):
             self._tell_lost(waiting, error)
+
+    def _is_looked_for(self, link: LeaderLink, waiting: Waiting, error: RemotingError) -> bool:
+        """Have a send looked for in the log, which a leader may or may not have placed; return whether that is done."""
+        return not self._is_stopped and link.is_bound and self._lost_sends.take(waiting, link.generation, error)
 
     def _again(self, waiting: Waiting) -> None:
         """Pass a request on again that was not carried out, or refuse it, if it is too old for that."""

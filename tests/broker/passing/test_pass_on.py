@@ -806,15 +806,20 @@ def kill(connection: Connection, _: Command) -> None:
     connection.abort("killed")
 
 
+def is_deposed(_: Connection, __: Command) -> None:
+    raise Refusal(Cause.LEADER_CHANGED, "it did not become known whether it is stored")
+
+
+@pytest.mark.parametrize("fate", [kill, is_deposed])
 @pytest.mark.parametrize("is_old", [False, True])
 async def test_a_send_that_a_later_leaders_log_lacks_is_passed_on_again_unless_its_client_has_given_up(
-    follower: Follower, monkeypatch: pytest.MonkeyPatch, is_old: bool
+    follower: Follower, monkeypatch: pytest.MonkeyPatch, fate: Callable[[Connection, Command], None], is_old: bool
 ) -> None:
     monkeypatch.setattr(module, "HOLD_S", 0.0)  # which is over when it is looked for
     monkeypatch.setattr(module, "AGE_MAX_S", 0.05 if is_old else WAIT_S)
     monkeypatch.setattr(lost_sends, "_LOOK_S", 0.1)
     monkeypatch.setattr(lost_sends, "WAIT_S", WAIT_S)
-    first, second = Leader(kill, takes_runs=False, is_bound=True), Leader(accept, takes_runs=False)
+    first, second = Leader(fate, takes_runs=False, is_bound=True), Leader(accept, takes_runs=False)
     await lose_one(follower, first)
     follower.leads(await second.start(), generation=3, is_decided=True)
     await eventually(lambda: follower.pass_on._link is not None and follower.pass_on._link.generation == 3)
