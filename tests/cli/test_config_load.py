@@ -1,8 +1,10 @@
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from dledger.config import PeerAddress
+from ledgermq.remoting.config_key import Key
 from ledgermq.remoting.proof import SecretFileError
 from node.config import load_broker_config, load_nameserver_config
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
@@ -240,6 +242,22 @@ def test_a_wrong_setting_is_refused_with_its_value(settings: dict[str, str], pro
     (found,) = problems(**settings)
     assert problem in found
     assert found.startswith("--set ") or found.split("'")[1] not in settings
+
+
+@pytest.mark.parametrize("value", ["", "garbage", "-1", "9" * 30, "nan", "a:b;c:d", "[::1]:99999", "a\nb"])
+@pytest.mark.parametrize(
+    ("load", "keys"), [(load_broker_config, BROKER_KEYS), (load_nameserver_config, NAMESRV_KEYS)], ids=["b", "n"]
+)
+def test_whatever_a_key_is_set_to_is_taken_or_refused_in_a_line_for_each_problem(
+    load: Callable[..., object], keys: Mapping[str, Key], value: str
+) -> None:
+    for key in keys:
+        try:
+            load(None, [f"{key}={value}"])
+        except ConfigError as error:
+            assert error.problems and not any("\n" in problem for problem in error.problems)
+            lines = str(error).splitlines()
+            assert tuple(lines[: len(error.problems)]) == error.problems
 
 
 def test_a_problem_of_a_file_begins_with_file_and_line(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def assert_one_line(done: subprocess.CompletedProcess[str], code: int, pattern: 
     assert done.returncode == code, done.stderr
     assert re.search(pattern, done.stderr), done.stderr
     assert "Traceback" not in done.stderr + done.stdout
-    assert done.stderr.startswith("error: ") or done.stderr.startswith("usage: ")
+    is_usage = done.stderr.startswith("usage: ")  # of the words of the command, from which nothing begins
+    assert is_usage or (done.stderr.startswith("error: ") and done.stderr.count("\n") == 1), done.stderr
 
 
 @pytest.fixture
