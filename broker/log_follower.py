@@ -101,14 +101,20 @@ class LogFollower:
         """The files of timers and transactions; errors as `parts`."""
         return _recovered(self._delivery_files)
 
-    def prepare(self, store: MessageStore) -> None:
-        """See `node.log_choice.StoreFollower`.
+    def load(self) -> ReplicatedState:
+        """See `node.log_choice.StoreFollower`; the tables are read once.
 
         Raises:
             StoreFormatError: the tables on disk cannot be read.
         """
+        if self._state is None:
+            self._state = load_state(self._directory)
+        return self._state
+
+    def prepare(self, store: MessageStore) -> None:
+        """See `node.log_choice.StoreFollower`."""
         loop = asyncio.get_running_loop()
-        state = self._loaded_state()
+        state = self.load()
         is_ahead, lanes = state.applied_offset > store.log.max_offset, state.lanes
         if is_ahead:
             log.warning(
@@ -163,21 +169,13 @@ class LogFollower:
                 log.error("the timers' files cannot be saved: %s", error)
 
     def topic_attributes(self, topic: str) -> Mapping[str, str]:
-        """See `node.log_choice.StoreFollower`; before `prepare` as the tables on disk have it.
-
-        Raises:
-            StoreFormatError: the tables on disk cannot be read.
-        """
-        found = self._loaded_state().topics.get(topic)
+        """See `node.log_choice.StoreFollower`; before `prepare` as the tables on disk have it."""
+        found = self.load().topics.get(topic)
         return found.attributes if found is not None else {}
 
     def needed_records(self, queues: QueueTable, log_end: int) -> Iterator[tuple[int, int]]:
-        """See `node.log_choice.StoreFollower`: the state records that the tables on disk lack.
-
-        Raises:
-            StoreFormatError: the tables on disk cannot be read.
-        """
-        queue, applied = queues.find(names.STATE_TOPIC, 0), self._loaded_state().applied_offset
+        """See `node.log_choice.StoreFollower`: the state records that the tables on disk lack."""
+        queue, applied = queues.find(names.STATE_TOPIC, 0), self.load().applied_offset
         if queue is not None:
             start = queue.bisect(lambda unit: unit[0] < applied) if applied <= log_end else queue.min_offset
             for _, (physical_offset, size, _) in queue.iterate(start, queue.max_offset):
@@ -247,11 +245,6 @@ class LogFollower:
         log.warning(
             "the tables were set back to %d, where the log was cut; %d removed topics exist again", offset, len(back)
         )
-
-    def _loaded_state(self) -> ReplicatedState:
-        if self._state is None:
-            self._state = load_state(self._directory)
-        return self._state
 
 
 def _recovered(part: _P | None) -> _P:

@@ -40,6 +40,9 @@ _SMALLER_FILES: Final = "a smaller mappedFileSizeCommitLog makes smaller files"
 class StoreFollower(StateMachine, Protocol):
     """The user of a store, which is called from the store's opening on."""
 
+    def load(self) -> object:
+        """Read the tables on disk. Called when the directory is locked, before anything in it is changed."""
+
     def prepare(self, store: MessageStore) -> None:
         """The store is recovered and about to start: add listeners that must see every record it dispatches."""
 
@@ -165,7 +168,9 @@ async def _open_classic_store(
             part.attach(log)
         return log
 
-    return await open_classic_store(settings, log_settings, make_log=make_log, prepare=follower.prepare)
+    return await open_classic_store(
+        settings, log_settings, make_log=make_log, load=follower.load, prepare=follower.prepare
+    )
 
 
 async def _started(opened: OpenStore, start: Awaitable[None]) -> None:
@@ -180,6 +185,7 @@ async def _started(opened: OpenStore, start: Awaitable[None]) -> None:
 async def open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, follower: StoreFollower) -> OpenStore:
     """Recover the Raft log, put the store on it, then join the group."""
     directory = StoreDirectory(settings.root, "raft")
+    directory.check(follower.load)
     raft_log: RaftLog | None = None
     try:
         files = await asyncio.to_thread(open_files, raft_settings)

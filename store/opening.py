@@ -227,14 +227,18 @@ async def open_classic_store(
     log_config: CommitLogConfig,
     *,
     make_log: Callable[[CommitLogConfig, asyncio.AbstractEventLoop], CommitLog] = CommitLog,
+    load: Callable[[], object] = lambda: None,
     prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """Lock the directory, recover the commit log and its queues, and start: the store of a broker that stands alone.
+
+    `load` is called first, to read what `prepare` needs besides, see `StoreDirectory.check`.
 
     Raises:
         StoreLockedError, StoreFormatError, DiskFullError, DiskFailedError: nothing stays open.
     """
     directory = StoreDirectory(config.root, "classic")
+    directory.check(load)
     commit_log = make_log(log_config, asyncio.get_running_loop())
     try:
         damaged = await asyncio.to_thread(commit_log.recover, directory.checkpoint.found, clean=directory.was_clean)

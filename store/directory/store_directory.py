@@ -7,6 +7,7 @@ one is RocketMQ's, and is taken over as it is.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from store.directory.abort_file import RAFT_ABORT_NAME, AbortFile
@@ -71,6 +72,14 @@ class StoreDirectory:
         if clean:
             self._abort.remove()
         self._lock.release()
+
+    def check(self, load: Callable[[], object]) -> None:
+        """Read something that nothing goes on without. If that fails, the directory is unlocked, as it was before."""
+        try:
+            load()
+        except BaseException:
+            self.close(clean=self.was_clean)
+            raise
 
     def close_after(self, error: BaseException) -> None:
         """Unlock the directory because opening the store failed.

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dledger.config import PeerAddress
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -180,6 +181,28 @@ async def test_a_directory_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreFormatError, match="raft"):
         await broker.start()
     await broker.close()
+
+
+@pytest.mark.parametrize("is_raft", [False, True])
+async def test_a_start_that_the_tables_refuse_changes_no_file(tmp_path: Path, is_raft: bool) -> None:
+    raft: dict[str, Any] = {
+        "enableDLegerCommitLog": True,
+        "dLegerGroup": "g",
+        "dLegerSelfId": "n0",
+        "dLegerPeers": (PeerAddress("n0", "127.0.0.1", *free_ports(1)),),
+    }
+    config = broker_config(tmp_path, **(raft if is_raft else {}))
+    broker = Broker(config)
+    await broker.start()
+    await broker.close()
+    for name in ("subscriptionGroup.json", "subscriptionGroup.json.bak"):
+        (tmp_path / "config" / name).write_text("{")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    broker = Broker(config)
+    with pytest.raises(StoreFormatError, match="subscriptionGroup"):
+        await broker.start()
+    await broker.close()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 async def test_tables_of_a_newer_format_are_refused_and_left_alone(tmp_path: Path) -> None:
