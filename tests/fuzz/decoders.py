@@ -245,13 +245,13 @@ def run_case(seed: int, number: int) -> Failure | None:
     return None
 
 
-def run(seed: int, count: int | None, seconds: float) -> tuple[int, list[Failure]]:
-    """Cases until `count` are done or the time is over; returns how many, and what failed."""
+def run(seed: int, count: int | None, seconds: float, failures_max: int = 20) -> tuple[int, list[Failure]]:
+    """Cases until `count` are done, so many failed, or the time is over; returns how many, and what failed."""
     before = 0
     deadline = time.monotonic() + seconds
     failures: list[Failure] = []
     number = 0
-    while (count is None or number < count) and time.monotonic() < deadline and len(failures) < 20:
+    while (count is None or number < count) and time.monotonic() < deadline and len(failures) < failures_max:
         if (failure := run_case(seed, number)) is not None:
             failures.append(failure)
         number += 1
