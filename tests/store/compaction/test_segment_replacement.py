@@ -3,7 +3,7 @@
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from store.compaction.compactor import CompactionStoppedError
 from store.compaction.segment_replacement import COMPACTING, REPLACING
 from store.errors import StoreFormatError
 from tests.store.compaction.support import Source, compact_all, contents, open_log, place_in
+from tests.store.support import fast_directory
 
 Contents = list[tuple[int, str, bytes]]
 
@@ -83,18 +84,24 @@ def compacted(root: Path) -> Contents:
     return found
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with fast_directory() as directory:
+        yield directory
+
+
 @pytest.mark.parametrize("behind", [False, True], ids=["before the step", "behind the step"])
-def test_a_crash_at_any_step_loses_nothing(tmp_path: Path, behind: bool) -> None:
-    first = tmp_path / "first"
+def test_a_crash_at_any_step_loses_nothing(place: Path, behind: bool) -> None:
+    first = place / "first"
     filled(first)
     before = outcome(first)
-    after = compacted(shutil.copytree(first, tmp_path / "whole"))
+    after = compacted(shutil.copytree(first, place / "whole"))
     assert len(after) < len(before)
     seen: set[str] = set()
     crash_at = 0
     while True:
         crash_at += 1
-        root = shutil.copytree(first, tmp_path / f"crash-{crash_at}")
+        root = shutil.copytree(first, place / f"crash-{crash_at}")
         opened = open_log(root)
         segments = opened.due(30)
         with pytest.MonkeyPatch.context() as patch:
@@ -106,7 +113,7 @@ def test_a_crash_at_any_step_loses_nothing(tmp_path: Path, behind: bool) -> None
                 pass
         opened.close()
         assert steps.count == crash_at
-        _crash_while_recovering(root, tmp_path / "again", before, after)
+        _crash_while_recovering(root, place / "again", before, after)
         found = outcome(root, clean=False)
         assert found in (before, after), crash_at
         seen.add("old" if found == before else "new")
