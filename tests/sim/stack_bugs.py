@@ -620,8 +620,8 @@ BUGS = (
     ),
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
     StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 36, "callers"),
-    StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 48, "callers"),
-    StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 20909, "callers"),
+    StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 36, "callers"),
+    StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 36, "callers"),
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 26150, "rotten_entry"),
     StackBug(
         "damage behind the checkpoint looks torn",
