@@ -574,7 +574,7 @@ BUGS = (
         "other_peers",
     ),
     StackBug(
-        "A9 connected member with a failed disk keeps files", failed_member_keeps_files, ("R14",), 18, "loses_a_disk"
+        "A9 connected member with a failed disk keeps files", failed_member_keeps_files, ("R14",), 23483, "loses_a_disk"
     ),
     StackBug(
         "A10 state sent in one part",
@@ -650,8 +650,8 @@ BUGS = (
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
     StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 3257, "members"),
-    StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 185, "members"),
-    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 185, "members"),
+    StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 5586, "members"),
+    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 12580, "members"),
     StackBug(
         "commits before a failover forgotten", commits_before_a_failover_are_forgotten, ("R32",), 138, "transactors"
     ),
