@@ -26,6 +26,8 @@ from store.log.waiting_batches import WaitingBatches
 
 TICK_S = 0.02
 _HAND_OVER_S = 2.0
+_HAND_OVER_AGAIN_S = 60.0
+"""For damage with which a leader can go on: the next one may not get a copy either."""
 _LOOK_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class NodeTimers:
         self._slow_at = 0.0
         self._look_at = 0.0
         self._unfit_since: float | None = None
+        self._handed_over_at = -_HAND_OVER_AGAIN_S
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_stalled = False
         self.why_full: Callable[[], str | None] = lambda: None
@@ -122,13 +125,17 @@ class NodeTimers:
         task.add_done_callback(self._tasks.discard)
 
     def _repair_or_hand_over(self, now: float) -> None:
-        """Ask for copies of damaged entries. A leader that cannot get one, or has no room, hands leadership over."""
-        integrity, full = self._log.integrity, self.why_full()
-        self._node.on_room(is_full=full is not None)
-        if integrity.damages:
+        """Ask for copies of damaged entries. A leader that cannot get one, or has no room, hands leadership over.
+
+        Others may have deleted the entry: only a leader whose log begins behind it can install a member that lacks it.
+        """
+        integrity, why = self._log.integrity, self.why_full()
+        self._node.on_room(is_full=why is not None)
+        if damages := integrity.damages:
             for peer_id in sorted(self._peers.joined):
                 self._copies.ask(peer_id)
-        why = str(integrity.damages[0]) if integrity.first_blocking is not None else full
+            if integrity.first_blocking is not None or now - self._handed_over_at >= _HAND_OVER_AGAIN_S:
+                why = str(damages[0])
         if why is None or self._node.soft_state.role is not RaftRole.LEADER:
             self._unfit_since = None
         elif self._unfit_since is None:
@@ -136,6 +143,7 @@ class NodeTimers:
         elif now - self._unfit_since > _HAND_OVER_S:
             try:
                 _log.warning("leadership goes to %s, since this node cannot serve: %s", self._node.transfer(), why)
+                self._handed_over_at = now
             except TransferRefusedError as error:
                 self._warnings.warning("leadership cannot be handed over: %s", error)
 

@@ -21,11 +21,18 @@ class Node:
         return "n1"
 
 
+def timers_of(node: Node, damages: list[str], *, is_blocking: bool = False) -> NodeTimers:
+    integrity = SimpleNamespace(damages=damages, first_blocking=7 if is_blocking else None)
+    copies = SimpleNamespace(ask=lambda peer_id: None)
+    peers = SimpleNamespace(joined=("n1", "n2"))
+    others = dict.fromkeys(("config", "flusher", "batches", "checkpointer", "notices", "no_quorum"))
+    log = SimpleNamespace(integrity=integrity)
+    return NodeTimers(**cast(Any, others | {"node": node, "log": log, "copies": copies, "peers": peers}))
+
+
 async def test_only_a_leader_that_cannot_serve_for_two_seconds_on_end_hands_over() -> None:
     node, why = Node(), ["the disk is full"]
-    log = SimpleNamespace(integrity=SimpleNamespace(damages=[], first_blocking=None))
-    others = dict.fromkeys(("config", "flusher", "batches", "peers", "copies", "checkpointer", "notices", "no_quorum"))
-    timers = NodeTimers(**cast(Any, others | {"node": node, "log": log}))
+    timers = timers_of(node, [])
     timers.why_full = lambda: why[0] if why else None
     timers._repair_or_hand_over(100.0)
     timers._repair_or_hand_over(101.9)
@@ -37,3 +44,26 @@ async def test_only_a_leader_that_cannot_serve_for_two_seconds_on_end_hands_over
     assert node.transfers == 0
     timers._repair_or_hand_over(105.1)
     assert node.transfers == 1
+
+
+async def test_a_leader_that_gets_no_copy_of_an_entry_that_was_found_damaged_later_hands_over_once_a_minute() -> None:
+    node, damages = Node(), ["entry 7"]
+    timers = timers_of(node, damages)
+    for second in range(60):
+        timers._repair_or_hand_over(100.0 + second)
+    assert node.transfers == 1
+    for second in range(60, 70):
+        timers._repair_or_hand_over(100.0 + second)
+    assert node.transfers == 2
+    damages.clear()
+    for second in range(70, 200):
+        timers._repair_or_hand_over(100.0 + second)
+    assert node.transfers == 2
+
+
+async def test_a_leader_that_may_not_serve_what_follows_a_damage_hands_over_whenever_it_leads() -> None:
+    node = Node()
+    timers = timers_of(node, ["entry 7"], is_blocking=True)
+    for second in range(10):
+        timers._repair_or_hand_over(100.0 + second)
+    assert node.transfers > 2
