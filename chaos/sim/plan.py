@@ -45,6 +45,8 @@ FAULTS_OF_FIVE = ("other_peers",)
 CLOCK_JUMP = "clock_jump"
 """A fault of whole brokers that needs no event: wall clocks are wrong where they are read (`RunPlan.clock_jumps`)."""
 _MEMBERS_US, _PROGRAMS_US, _UNHURRIED_US = 10_000_000, 5_000_000, 50_000
+_SLOW_LINK_US = 5_000
+"""Over links so slow, small windows take less than others propose, and no answer comes in a program's time."""
 _JUMPS_S = (0.05, 1.0, 4.0, 20.0, 3600.0)
 
 
@@ -204,8 +206,10 @@ def draw_stack_plan(seed: int) -> RunPlan:
         is_cut = chance >= 0.05
         plan, late = replace(plan, faults=()), CLEANING_FAULTS[:1] if is_cut else CLEANING_FAULTS[1:]
         group = replace(group, checkpoint_ms=3_000 if is_cut else 300)  # so that a cut loses many units of queues
-    if group.transactors or group.poppers or group.members:  # they need seconds, not messages
+    needs_seconds = bool(group.transactors or group.poppers or group.members)  # not messages
+    if needs_seconds:
         safety_us = max(safety_us, _MEMBERS_US if group.members else _PROGRAMS_US)
+    if needs_seconds or (group.programs and plan.weather.latency_us >= _SLOW_LINK_US):
         plan = replace(plan, proposal_interval_us=max(plan.proposal_interval_us, _UNHURRIED_US))
     return replace(
         plan,
