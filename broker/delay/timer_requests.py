@@ -138,7 +138,8 @@ class TimerRequests:
         if handle.broker_name != self._config.broker_name:
             return code, "recall failed, broker service not available"
         left_ms = handle.due_ms - self._clock_ms()
-        if not 0 < left_ms < self._config.timer_max_delay_s * 1000:
+        is_delivered = handle.due_ms < self._service.index.read_ms  # when a clock was ahead
+        if is_delivered or not 0 < left_ms < self._config.timer_max_delay_s * 1000:
             return code, "recall failed, timestamp invalid"
         return None
 

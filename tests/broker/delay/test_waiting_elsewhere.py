@@ -105,6 +105,25 @@ async def test_what_waits_is_due_when_the_clock_is_set_forward(clock: SetClock, 
     await desk.stop()
 
 
+async def test_what_came_when_the_clock_was_ahead_cannot_be_recalled_when_it_is_set_back(
+    clock: SetClock, tmp_path: Path
+) -> None:
+    desk = Desk(small_config(tmp_path, recall_enable=True))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client)
+    sent = await send(client, b"timer", i="UNIQ_KEY\x01T\x02TIMER_DELAY_SEC\x011800\x02")
+    clock.ahead_ms = HOUR_MS
+    await eventually(lambda: len(of(desk, "T")) == 1, "delivered")
+    due_ms = time.time_ns() // 1_000_000 + HOUR_MS // 2
+    await eventually(lambda: desk.parts.delay.timer.index.read_ms > due_ms, "its slot is done")
+    clock.ahead_ms = 0
+    fields = {"producerGroup": "p", "topic": "T", "recallHandle": sent.ext["recallHandle"]}
+    refused = await client.ask(RequestCode.RECALL_MESSAGE, fields)
+    assert (refused.code, refused.remark) == (604, "recall failed, timestamp invalid")
+    await desk.stop()
+
+
 async def test_what_was_popped_waits_no_longer_when_the_clock_is_behind_that_of_the_leader_before(
     clock: SetClock, tmp_path: Path
 ) -> None:
