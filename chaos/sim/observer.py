@@ -57,7 +57,9 @@
     R34   POP: nobody else is given a message before its time is over, with    an answer comes, an entry is committed
           the same limits
     R35   a message has at most one copy in a group's retry topic              an entry is committed
-R20 to R23 and R25 to R35 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
+    R36   POP in order: a message is given when an acknowledgement was sent    an answer comes
+          for each before it in its queue, or it is given with it
+R20 to R23 and R25 to R36 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
 lives of all topics are followed, and topics and groups' offsets compared with what the committed log says.
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the

@@ -23,6 +23,7 @@ from broker.pull.processor import Pull, PullProcessor
 from broker.state.metadata import Metadata
 from broker.state.offsets import CommitDone, ConsumerOffsets
 from broker.state.pop_core import Checkpoint, Checkpoints
+from broker.state.pop_order import Orders
 from broker.state.pop_tables import PopTables
 from broker.state.saver import StateSaver
 from broker.state.subsystem import StateSubsystem
@@ -385,6 +386,21 @@ def leader_is_not_asked_about_groups() -> Planted:
     return patch.object(PassOn, "ask_for_group", lambda _passing, _name, _settle: False)
 
 
+def orders_live_in_memory() -> Planted:
+    """A new leader does not know which queues are blocked."""
+    return patch.object(Orders, "take_changes", lambda _: {})
+
+
+def an_acknowledgement_is_of_all_before() -> Planted:
+    ack = Orders.ack
+
+    def ack_all(orders: Orders, key: str, offset: int, pop_ms: int) -> int | None:
+        following = ack(orders, key, offset, pop_ms)
+        return None if following is None else max(following, offset + 1)
+
+    return patch.object(Orders, "ack", ack_all)
+
+
 def received_counts_as_committed() -> Planted:
     return patch.object(RaftLog, "confirm_offset", property(lambda log: log.max_offset))
 
@@ -663,5 +679,9 @@ BUGS = (
     StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
     StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
+    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 85, "ordered_poppers"),
+    StackBug(
+        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 147, "ordered_poppers"
+    ),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

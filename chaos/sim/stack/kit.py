@@ -22,7 +22,7 @@ from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, Watched
 from chaos.sim.stack.members import Members
 from chaos.sim.stack.nameservers import SimNameservers
 from chaos.sim.stack.node import StoreProcess
-from chaos.sim.stack.poppers import PopAccount, Popper
+from chaos.sim.stack.poppers import OrderedPopAccount, PopAccount, Popper
 from chaos.sim.stack.programs import Program
 from chaos.sim.stack.replacements import Replacements
 from chaos.sim.stack.sockets import Sockets
@@ -92,7 +92,8 @@ class StackKit:
     def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
         plan = cluster.plan
-        has_clients = plan.callers + plan.administrators + plan.batch_callers + plan.nameservers + plan.poppers
+        poppers = plan.poppers + plan.ordered_poppers
+        has_clients = plan.callers + plan.administrators + plan.batch_callers + plan.nameservers + poppers
         if has_clients and self._sockets is None:
             self._begin_callers(cluster)
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
@@ -120,7 +121,7 @@ class StackKit:
                 self._owed.append(members.account.owed)
             if plan.transactors:
                 self._begin_transactors(cluster, sockets, self._nameservers)
-        if plan.poppers:
+        if plan.poppers or plan.ordered_poppers:
             self._begin_poppers(cluster, sockets)
         self._struck += self._mortals
 
@@ -135,13 +136,16 @@ class StackKit:
         self._owed.append(book.owed)
 
     def _begin_poppers(self, cluster: ClusterContext, sockets: Sockets) -> None:
-        account = PopAccount(cluster, self._log)
+        plan = cluster.plan
+        account = (OrderedPopAccount if plan.ordered_poppers else PopAccount)(cluster, self._log)
 
         def make(name: str, dice: Random) -> Popper:
             return Popper(cluster, self._log, sockets, name, dice, account)
 
         chance = self._chance("poppers")
-        self._mortals.append(MortalCallers(cluster, sockets, chance, "popper", make, cluster.plan.poppers))
+        self._mortals.append(
+            MortalCallers(cluster, sockets, chance, "popper", make, plan.poppers or plan.ordered_poppers)
+        )
         self._owed.append(account.owed)
 
     def _chance(self, consumer: str) -> Random:

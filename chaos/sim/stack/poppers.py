@@ -5,7 +5,8 @@
            --hide (200053)-------->
            <-- what nobody acknowledged in time, from the retry topic, by whoever leads then
 
-What they are given, and when it may come again, is judged by `PopAccount`.
+What they are given, and when it may come again, is judged by `PopAccount`. In a few runs they take in order: then what
+nobody acknowledged comes from its own queue again, and `OrderedPopAccount` judges.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from broker.state.pop_core import checkpoint_key
 from chaos.sim.errors import SafetyViolation
@@ -82,6 +83,8 @@ class PopAccount:
     (R14): one without an answer may have arrived.
     """
 
+    is_ordered: ClassVar[bool] = False
+
     def __init__(self, cluster: Any, accounts: CommittedLog) -> None:
         self._cluster = cluster
         self._accounts = accounts
@@ -97,7 +100,8 @@ class PopAccount:
         return len(self._cluster.observer.leaders) if len(leading) == 1 else None
 
     def _changed(self, change: dict[str, Any], stored_ms: int) -> None:
-        keys = (*change.get("offsets", ()), *change.get("pop", {}).get("checkpoints", ()))
+        pop = change.get("pop", {})
+        keys = (*change.get("offsets", ()), *pop.get("checkpoints", ()), *pop.get("orders", ()))
         reign = self.reign()
         if reign is not None and any(key.split("@")[1] == _GROUP for key in keys):
             self._logged_ms[reign] = stored_ms
@@ -109,19 +113,28 @@ class PopAccount:
         is_logged = self._logged_ms.get(taken.reign, 0) > taken.known_ms
         return taken.reign == reign or (taken.reign < reign and is_logged)
 
-    def gives(self, name: str, message: PoppedMessage, reign: int | None) -> None:
-        """A program was given a message that it asked for in this reign.
+    def gives(self, name: str, messages: Sequence[PoppedMessage], reign: int | None) -> None:
+        """A program was given messages that it asked for in this reign.
 
         Raises:
             SafetyViolation: it must not.
         """
-        handle, record, place = message.handle, message.record, _place_of(message.handle)
-        if not self._accounts.holds(place[:2], place[2], record.physical_offset, record.body):
-            raise SafetyViolation("R23", f"{name} was given a message at {place}, which is not committed there")
-        before, reign = self._taken.get(place), reign if reign == self.reign() else None
-        if before is not None and self._is_known(before, reign):
-            raise SafetyViolation("R33" if before.is_acked else "R34", f"{name} was given {place} again: {before}")
-        self._taken[place] = Taken(_key(handle), handle.pop_ms, handle.pop_ms + handle.invisible_ms, reign)
+        for message in messages:
+            record, place = message.record, _place_of(message.handle)
+            if not self._accounts.holds(place[:2], place[2], record.physical_offset, record.body):
+                raise SafetyViolation("R23", f"{name} was given a message at {place}, which is not committed there")
+        reign = reign if reign == self.reign() else None
+        handles = [message.handle for message in messages]
+        self._judge(name, handles, reign)
+        for handle in handles:
+            until_ms = handle.pop_ms + handle.invisible_ms
+            self._taken[_place_of(handle)] = Taken(_key(handle), handle.pop_ms, until_ms, reign)
+
+    def _judge(self, name: str, handles: Sequence[PopHandle], reign: int | None) -> None:
+        for place in map(_place_of, handles):
+            before = self._taken.get(place)
+            if before is not None and self._is_known(before, reign):
+                raise SafetyViolation("R33" if before.is_acked else "R34", f"{name} was given {place} again: {before}")
 
     def ends_soon(self, handle: PopHandle, until_ms: float) -> None:
         """A program asks for another time, which the leader may know from now on."""
@@ -180,6 +193,47 @@ class PopAccount:
         return open_one
 
 
+class OrderedPopAccount(PopAccount):
+    """As `PopAccount`, of programs that take in order.
+
+    A message is given when an acknowledgement was sent for each before it in its queue, or it is given with it (R36).
+    While one that a queue gave is neither acknowledged nor visible again, the queue gives nothing (R34). What was
+    acknowledged behind an open message may come again (R33 is about others).
+    """
+
+    is_ordered = True
+
+    def acks(self, handle: PopHandle) -> None:
+        place = _place_of(handle)
+        if self._accounts.skip(place[:2], 0, partial(self._is_acked, place[:2])) >= place[2]:
+            super().acks(handle)
+
+    def _is_acked(self, key: Key, at: int) -> bool:
+        taken = self._taken.get((*key, at))
+        return taken is not None and taken.is_acked
+
+    def _judge(self, name: str, handles: Sequence[PopHandle], reign: int | None) -> None:
+        given = set(map(_place_of, handles))
+
+        def may_be_passed(key: Key, at: int) -> bool:
+            return self._is_over(key, at) or (*key, at) in given
+
+        firsts: dict[Key, PopHandle] = {}
+        for handle in handles:
+            firsts.setdefault(_place_of(handle)[:2], handle)
+        for key, first in firsts.items():
+            reached = self._accounts.skip(key, 0, partial(may_be_passed, key))
+            if any(place[:2] == key and place[2] > reached for place in given):
+                raise SafetyViolation("R36", f"{name} was given {given} before {key}/{reached} was acknowledged")
+            for place, before in self._taken.items():
+                if place[:2] != key or before.known_ms >= first.pop_ms or not self._is_known(before, reign):
+                    continue
+                if before.is_acked and place[2] == first.offset:
+                    raise SafetyViolation("R33", f"{name} was given {place} again: {before}")
+                if place not in self._over and first.pop_ms < before.until_ms:
+                    raise SafetyViolation("R34", f"{name} was given {key}/{first.offset} beside {place}: {before}")
+
+
 class Popper(Caller):
     """One life of one of them."""
 
@@ -189,6 +243,7 @@ class Popper(Caller):
         super().__init__(cluster, accounts, sockets, name, dice)
         self._account = account
         self._is_thorough = False
+        self._attempts = 0
 
     def ask_each(self) -> dict[str, None]:
         """Take messages of each member from now on, and acknowledge all; return those that have not answered yet."""
@@ -218,15 +273,15 @@ class Popper(Caller):
         if TOPIC not in self._accounts.topics:
             await self._make_topic(TOPIC)
         reign, invisible_s, held_s = self._account.reign(), self._dice.choice(_INVISIBLE_S), self._dice.choice(_HELD_S)
+        self._attempts += 1
         command = pop_command(
             _GROUP, _WANTED, 1 + self._pick(_AT_ONCE), invisible_s, held_s,
-            from_end=False, is_ordered=False, attempt_id="",
+            from_end=False, is_ordered=self._account.is_ordered, attempt_id=f"{self.name} {self._attempts}",
         )  # fmt: skip
         answer, way = await self._request(command.code, command.ext, number=number)
         self._cluster.mark(f"POP answered {way}: {answer.code}")
         if messages := read_popped("", "", _WANTED, answer) if answer.code in POP_CODES else []:
-            for message in messages:
-                self._account.gives(self.name, message, reign)
+            self._account.gives(self.name, messages, reign)
             self._begin(self._handle(messages))
         return answer.code
 
@@ -235,11 +290,15 @@ class Popper(Caller):
         if dice.random() < _FORGOTTEN and not self._is_thorough:
             self._cluster.mark("messages of POP forgotten")
             return
-        await asyncio.sleep(_LONGEST_S * dice.random() * (1 if dice.random() < _SLOW else 0.01))
-        if dice.random() < _SLOW:
+        slow = 0.0 if self._is_thorough and self._account.is_ordered else _SLOW  # a queue in order waits for each
+        await asyncio.sleep(_LONGEST_S * dice.random() * (1 if dice.random() < slow else 0.01))
+        if dice.random() < slow:
             for message in messages:
                 await self._hide(message)
             await asyncio.sleep(_LONGEST_S * dice.random() * _SLOW)
+        if self._account.is_ordered and dice.random() < _FORGOTTEN and not self._is_thorough:
+            self._cluster.mark("first message of POP forgotten")
+            messages = messages[1:]
         if dice.random() < 0.5:
             body = batch_ack_body(_GROUP, GROUP_NAME, messages)
             await self._ack(messages, RequestCode.BATCH_ACK_MESSAGE, {}, body)
@@ -261,7 +320,7 @@ class Popper(Caller):
         self._account.ends_soon(before, _now_ms() + invisible_ms)
         ext = {**message_ext(_GROUP, message), "invisibleTime": invisible_ms}
         answer, _ = await self._request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext)
-        if answer.code == ResponseCode.SUCCESS:
+        if answer.code == ResponseCode.SUCCESS and answer.ext:  # in order, of one that is acknowledged: nothing
             message.handle = changed_handle("", message, answer.ext)
             self._account.hides(before, message.handle)
 
