@@ -214,20 +214,16 @@ class SimLoop:
 def _unwind(main: Any) -> None:
     """End a coroutine of a dead process now, rather than whenever the garbage collector comes to it.
 
-    One that has not begun has not taken over the coroutines that it was given.
+    One that has not begun has not taken over the coroutines that it was given. What waits again while it cleans up is
+    told once more: `close` would end those that await it at once, and leave it waiting.
     """
     frame = getattr(main, "cr_frame", None)
     if frame is not None and inspect.getcoroutinestate(main) == inspect.CORO_CREATED:
         for given in [value for value in frame.f_locals.values() if inspect.iscoroutine(value)]:
             _unwind(given)
-    for _ in range(_UNWOUND_MAX):
-        try:
-            main.close()
-        except RuntimeError:  # it waits for something while it cleans up
-            continue
-        except BaseException:  # what cleans up finds that nothing works any more
-            return
-        return
+    with contextlib.suppress(BaseException):  # what cleans up finds that nothing works any more
+        for _ in range(_UNWOUND_MAX):
+            main.throw(ProcessDiesError())
 
 
 def _name_of(handle: asyncio.Handle) -> str:
