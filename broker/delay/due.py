@@ -75,6 +75,10 @@ class DueTimers:
     def __len__(self) -> int:
         return len(self._present)
 
+    def has(self, key: str) -> bool:
+        """Whether a timer with this key is present and not finished."""
+        return key in self._by_key
+
     def restart(self, read_ms: int) -> None:
         """Forget everything; the slot at `read_ms` is the first to load."""
         for table in (self._heap, self._slots, self._present, self._by_key):

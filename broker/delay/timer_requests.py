@@ -138,10 +138,14 @@ class TimerRequests:
         if handle.broker_name != self._config.broker_name:
             return code, "recall failed, broker service not available"
         left_ms = handle.due_ms - self._clock_ms()
-        is_delivered = handle.due_ms < self._service.index.read_ms  # when a clock was ahead
-        if is_delivered or not 0 < left_ms < self._config.timer_max_delay_s * 1000:
+        if self._is_delivered(handle) or not 0 < left_ms < self._config.timer_max_delay_s * 1000:
             return code, "recall failed, timestamp invalid"
         return None
+
+    def _is_delivered(self, handle: RecallHandle) -> bool:
+        """Whether it came before its time, when a clock was ahead. What was stored since then waits for its time."""
+        key = delete_key(handle.topic, handle.unique_key)
+        return handle.due_ms < self._service.index.read_ms and not self._service.is_waiting(key)
 
     def _append(
         self,

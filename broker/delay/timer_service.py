@@ -196,6 +196,10 @@ class TimerService:
     def _floor(self, time_ms: int) -> int:
         return time_ms // self.index.precision_ms * self.index.precision_ms
 
+    def is_waiting(self, key: str) -> bool:
+        """Whether a timer with this key is in memory and not delivered; of slots that are not loaded none is."""
+        return self._due.has(key)
+
     def hold_back(self, key: str) -> None:
         """Keep the timer with this key back: its deletion is about to be appended."""
         self._recalled[key] = self._recalled.get(key, 0) + 1

@@ -121,6 +121,15 @@ async def test_what_came_when_the_clock_was_ahead_cannot_be_recalled_when_it_is_
     fields = {"producerGroup": "p", "topic": "T", "recallHandle": sent.ext["recallHandle"]}
     refused = await client.ask(RequestCode.RECALL_MESSAGE, fields)
     assert (refused.code, refused.remark) == (604, "recall failed, timestamp invalid")
+
+    waits = await send(client, b"waits", i="UNIQ_KEY\x01U\x02TIMER_DELAY_SEC\x01600\x02")
+    answer = await client.ask(RequestCode.RECALL_MESSAGE, fields | {"recallHandle": waits.ext["recallHandle"]})
+    assert (answer.code, answer.remark) == (0, None), "it was sent after that and waits for its time"
+    last = await send(client, b"last", i="UNIQ_KEY\x01V\x02TIMER_DELAY_SEC\x01600\x02")
+    assert last.code == 0
+    clock.ahead_ms = HOUR_MS // 2
+    await eventually(lambda: len(of(desk, "T")) == 2, "the one that was not recalled")
+    assert [record.body for record in of(desk, "T")] == [b"timer", b"last"]
     await desk.stop()
 
 
