@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.java_store.wire import Wire
-from tests.jvm import NO_SPINNING, NO_TLS, SMALL_JVM
+from tests.jvm import NO_TLS, SMALL_JVM
 from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_ports
 
 # Small files, so that a few hundred messages fill several of each kind.
 SMALL = {
-    **NO_SPINNING,
     "mappedFileSizeCommitLog": 131072,
     "mappedFileSizeConsumeQueue": 1200,
     "maxHashSlotNum": 500,
