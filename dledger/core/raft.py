@@ -38,6 +38,7 @@ from dledger.core.roles import RaftRole, SoftState
 from dledger.core.settings import RaftSettings
 from dledger.core.state import LogSource, NodeState
 from dledger.core.state_parts import STATE_SIZE_MAX
+from dledger.core.terms import TermRuns
 
 
 class Raft:
@@ -243,7 +244,8 @@ class Raft:
         committed. The next `Ready` has the soft state again, as it is then.
         """
         state, source = self.state, self.state.source
-        state.terms.truncate_after(source.last_index)
+        # what the log has: also where the write was an install, after which the core's entries begin elsewhere
+        state.terms = TermRuns(source.first_index, source.last_index, source.prev_term, source.term_runs)
         state.durable_index = min(state.durable_index, source.last_index)
         state.commit_index = min(state.commit_index, max(self._reported_before[0], source.first_index - 1))
         self._reported_commit, self._reported_soft_state = self._reported_before

@@ -300,8 +300,9 @@ class EntryLog:
             DiskFailedError: the disk failed.
         """
         self._generation += 1
-        self._start = LogStart(first_index, start_position, prev_term, installing=True)
-        save_start(self._directory, self._start)
+        start = LogStart(first_index, start_position, prev_term, installing=True)
+        save_start(self._directory, start)
+        self._start = start
         if keep:
             self._term_runs = self._runs_from(first_index)
             self._marks = deque(mark for mark in self._marks if mark[1] >= first_index)

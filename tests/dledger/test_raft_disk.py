@@ -269,17 +269,24 @@ async def test_an_event_during_a_retried_install_waits_until_the_install_is_carr
     assert looked == [0], "the core was asked for more inside the install"
 
 
+@pytest.mark.parametrize("at", ["start file", "tables"])
 async def test_an_install_that_fails_takes_the_node_out_and_the_next_start_begins_anew(
-    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     cluster = raft_cluster()
     leader, lagging = await behind_the_oldest_file(cluster)
-    trouble = Trouble(monkeypatch)
-    trouble.error = DiskFailedError(Path("config"), "EIO")
-    await cluster.start(lagging)
-    await until(lambda: "EIO" in cluster.logs[lagging].readiness()[1], "given up")
-    await cluster.stop(lagging)
-    trouble.error = None
+
+    def fail(*arguments: object) -> None:
+        raise DiskFailedError(Path("config"), "EIO")
+
+    with monkeypatch.context() as patch:
+        place = (
+            "dledger.log.entry_log.save_start" if at == "start file" else "tests.dledger.conftest.MemoryMachine.restore"
+        )
+        patch.setattr(place, fail)
+        await cluster.start(lagging)
+        await until(lambda: "EIO" in cluster.logs[lagging].readiness()[1], "given up")
+        await cluster.stop(lagging)
     await cluster.start(lagging)
     await cluster.caught_up()
     assert cluster.machines[lagging].state == STATE
