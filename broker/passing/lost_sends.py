@@ -14,6 +14,7 @@ the send's own by all that the record has of it. Where only the key is the same,
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -37,7 +38,7 @@ _LOOK_S: Final = 0.01
 _COUNT_MAX: Final = 8192
 _BYTES_MAX: Final = 32 << 20
 _TURN: Final = 256
-"""Records that are read in one turn of the loop."""
+"""Records that are read, or sends that are settled, in one turn of the loop."""
 
 _RECORDS_MAX: Final = 64 * _TURN
 """Records among which lost sends are looked for; behind more, their senders are told."""
@@ -50,35 +51,34 @@ _OTHER_TOPICS: Final = (DELAY, TRANSACTION_PREPARED, "TIMER_")
 """Beginnings of the names of properties for which a message waits in a topic of the broker's."""
 
 
+class _Identity(NamedTuple):
+    """By what records are told from those of other sends, besides the body; `born`: when it was sent, in ms."""
+
+    topic: str
+    queue_id: int
+    born: str
+    key: bytes
+
+
 class _Lost(NamedTuple):
     """A send without an answer.
 
     Attributes:
         generation: the only one in which it can have been placed.
         error: why there is no answer.
-        queue: topic and queue id.
-        born: when the client made the request, in ms.
-        key: the message's UNIQ_KEY.
         deadline: seconds of the loop's clock.
     """
 
     waiting: Waiting
     generation: int
     error: RemotingError
-    queue: tuple[str, int]
-    born: str
-    key: bytes
+    identity: _Identity
     deadline: float
 
     def made(self, record: Record) -> bool:
-        """Whether this send, and no other one, has placed the record."""
+        """Whether this send, and no other one, has placed a record of its identity."""
         waiting = self.waiting
-        return (
-            record.physical_offset >= waiting.since
-            and self.queue == (record.topic, record.queue_id)
-            and self.born == str(record.born_timestamp)
-            and record.body == waiting.command.body
-        )
+        return record.physical_offset >= waiting.since and record.body == waiting.command.body
 
 
 class LostSends:
@@ -124,18 +124,22 @@ class LostSends:
             return False
         command.body = bytes(command.body)  # a view would keep all of what was received with it
         self._bytes += waiting.size_bytes
-        self._lost[waiting.number] = _Lost(waiting, generation, error, *identity, self._loop.time() + WAIT_S)
+        self._lost[waiting.number] = _Lost(waiting, generation, error, identity, self._loop.time() + WAIT_S)
         if not self._is_watching:
             self._is_watching = True
             self._spawn(self._watch())
         return True
 
     def on_cut(self, number: int) -> None:
-        """The log was cut below what was dispatched: sends up to that number may lie before their `since`."""
+        """The log was cut below what was dispatched: sends up to that number may lie before their `since`.
+
+        A search under way may have found what is cut now.
+        """
         self._uncertain = number
+        self.release()
 
     def release(self) -> None:
-        """Tell all senders: the broker stops."""
+        """Tell all senders."""
         for one in filter(self._drop, list(self._lost.values())):
             self._tell(one.waiting, one.error)
 
@@ -165,7 +169,10 @@ class LostSends:
 
     async def _search(self, sends: list[_Lost], newest: int) -> None:
         """Settle sends; `newest`: the newest generation that is decided."""
-        log, wanted = self._store.log, {one.key for one in sends}
+        log, keys = self._store.log, {one.identity.key for one in sends}
+        wanted: defaultdict[_Identity, list[_Lost]] = defaultdict(list)
+        for one in sends:
+            wanted[one.identity].append(one)
         start = max(min(one.waiting.since for one in sends), log.min_offset)
         places: dict[int, Place] = {}
         seen: set[bytes] = set()
@@ -173,11 +180,13 @@ class LostSends:
         try:
             for _, record in log.walk(start, self._store.dispatched_offset):
                 key = find_property(encoded_properties(record), UNIQ_KEY.encode())
-                if key is not None and key in wanted:
+                if key is not None and key in keys:
                     seen.add(key)
                     found = decode_record(record, check_crc=False, topic_errors="replace")
-                    ours = (one for one in sends if one.key == key and one.made(found))
-                    if (own := next((one for one in ours if one.waiting.number not in places), None)) is not None:
+                    identity = _Identity(found.topic, found.queue_id, str(found.born_timestamp), key)
+                    alike = wanted.get(identity, [])
+                    if (own := next((one for one in alike if one.made(found)), None)) is not None:
+                        alike.remove(own)
                         offsets = found.physical_offset, found.queue_id, found.queue_offset
                         places[own.waiting.number] = Place(*offsets, own.generation)
                 read += 1
@@ -187,19 +196,23 @@ class LostSends:
                     await asyncio.sleep(0)
         except (StoreError, CorruptRecordError):
             read = _RECORDS_MAX  # what lies behind is not known
-        for one in filter(self._drop, sends):  # the others have been told meanwhile
-            waiting, place = one.waiting, places.get(one.waiting.number)
-            is_absent = one.key not in seen and read < _RECORDS_MAX and log.min_offset <= waiting.since
+        for number, one in enumerate(sends, start=1):
+            if number % _TURN == 0:
+                await asyncio.sleep(0)
+            if not self._drop(one):  # its sender has been told meanwhile
+                continue
+            waiting, key, place = one.waiting, one.identity.key, places.get(one.waiting.number)
+            is_absent = key not in seen and read < _RECORDS_MAX and log.min_offset <= waiting.since
             if place is not None:
-                self._answer(waiting.connection, waiting.command, place, one.key, waiting.arrived)
-            elif is_absent and one.generation < newest and waiting.number > self._uncertain:
+                self._answer(waiting.connection, waiting.command, place, key, waiting.arrived)
+            elif is_absent and one.generation < newest:
                 self._pass_on(waiting)
             else:
                 self._tell(waiting, one.error)
 
 
-def _identity(command: Command) -> tuple[tuple[str, int], str, bytes] | None:
-    """Queue, born time and UNIQ_KEY of a send of one message that is placed in the queue that it names; else None."""
+def _identity(command: Command) -> _Identity | None:
+    """Return the identity of a send of one message that is placed in the queue that it names; else None."""
     names = _FIELDS.get(command.code)
     if names is None or command.is_oneway:
         return None
@@ -210,4 +223,4 @@ def _identity(command: Command) -> tuple[tuple[str, int], str, bytes] | None:
         return None
     if any(name.startswith(_OTHER_TOPICS) for name in properties):
         return None
-    return (topic, int(queue_id)), born, key.encode(errors="replace")
+    return _Identity(topic, int(queue_id), born, key.encode(errors="replace"))

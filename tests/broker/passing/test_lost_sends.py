@@ -16,6 +16,7 @@ from broker.passing.runs import RunAnswers, Waiting
 from broker.server import BrokerRequestHandler
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
@@ -292,6 +293,56 @@ async def test_after_a_cut_the_sender_is_told(log: Log) -> None:
     assert log.lose(lost(79)), "and behind it"
     await eventually(lambda: len(log.settled) == 2)
     assert log.settled == [("77", "told"), ("79", "again")]
+
+
+async def test_what_was_found_before_a_cut_is_no_answer(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another message may be there afterwards."""
+    walks = Walks(log, monkeypatch)
+    assert log.lose(lost(0)) and log.lose(lost(77))
+    await eventually(lambda: walks.under_way == 1)
+    log.sends.on_cut(log.number)
+    await eventually(lambda: walks.under_way == 0)
+    await asyncio.sleep(0)
+    assert log.settled == [("0", "told"), ("77", "told")]
+
+
+async def test_many_sends_are_settled_in_several_turns(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_sends, "_TURN", 1)
+    turns: list[int] = [0]
+
+    def count() -> None:
+        turns[0] += 1
+        handle[0] = asyncio.get_running_loop().call_soon(count)
+
+    handle = [asyncio.get_running_loop().call_soon(count)]
+    settled_in: list[int] = []
+    log.sends._pass_on = lambda _: settled_in.append(turns[0])
+    for number in (77, 78, 79):
+        assert log.lose(lost(number))
+    await eventually(lambda: len(settled_in) == 3)
+    handle[0].cancel()
+    assert len(set(settled_in)) == 3
+
+
+async def test_a_record_is_compared_with_the_sends_of_its_key_and_time_only(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader's end loses the answers to thousands: comparing each record with each takes seconds."""
+    compared: list[bytes] = []
+    made = lost_sends._Lost.made
+
+    def counted(one: lost_sends._Lost, record: Record) -> bool:
+        compared.append(record.body)
+        return made(one, record)
+
+    monkeypatch.setattr(lost_sends._Lost, "made", counted)
+    for number in (*range(900, 1000), *range(900)):
+        command = lost(number)
+        if number >= 900:  # others of a client that uses one key for all
+            command.ext |= {"i": "UNIQ_KEY\x01K0004\x02", "g": str(number)}
+        assert log.lose(command)
+    await eventually(lambda: len(log.settled) == 1000)
+    assert compared == [b"0", b"1", b"2", b"3", b"4"]
 
 
 async def test_among_too_many_records_the_sender_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
