@@ -143,7 +143,10 @@ _KEPT: Final = "kept"
 """Attribute of a client's connection for which the leader keeps something: POP requests, or patterns of headers."""
 
 _NOT_LEADER: Final = Cause.NOT_LEADER.slug
-_LEADER_CHANGED: Final = Cause.LEADER_CHANGED.slug
+_UNDECIDED: Final = frozenset(
+    cause.slug for cause in (Cause.LEADER_CHANGED, Cause.NO_QUORUM, Cause.DISK_FAILED, Cause.SHUTTING_DOWN)
+)
+"""Causes for which a node refuses also what it has placed, and the next leader may keep."""
 
 _WAITED: Final = Refusal(Cause.NOT_LEADER, "the request waited for a leader for too long", retry_after_ms=100)
 """For what is given up in the moment in which this node begins to lead."""
@@ -400,7 +403,7 @@ class PassOn:
         if cause == _NOT_LEADER:
             link.rests_until = self._loop.time() + _RETRY_S
             self._hold(waiting)
-        elif cause != _LEADER_CHANGED or not self._is_looked_for(link, waiting, RemotingError(outcome.remark or "")):
+        elif cause not in _UNDECIDED or not self._is_looked_for(link, waiting, RemotingError(outcome.remark or "")):
             waiting.connection.respond(waiting.command, outcome.code, outcome.ext, outcome.body, outcome.remark)
 
     def _lost(self, link: LeaderLink, waiting: Waiting, error: RemotingError) -> None:
@@ -467,11 +470,13 @@ class PassOn:
 
     def _expire(self) -> None:
         self._timer = None
-        now = self._loop.time()
-        while self._held and self._held[0].deadline <= now:
-            self._give_up(self._take_held())
+        self._give_up_late(self._loop.time())
         if self._held:
             self._set_timer(self._held[0].deadline)
+
+    def _give_up_late(self, now: float) -> None:
+        while self._held and self._held[0].deadline <= now:
+            self._give_up(self._take_held())
 
     def _give_up(self, waiting: Waiting) -> None:
         if waiting.command.code in _SERVED_HERE:
@@ -486,6 +491,7 @@ class PassOn:
         """Serve or pass on what is held, as far as that is possible now."""
         link = self._link
         now = self._loop.time()
+        self._give_up_late(now)  # this process may have stood still, and their clients have sent them again
         while self._held and (self._role.writable or (link is not None and self._has_room(link, now))):
             waiting = self._take_held()
             connection, command = waiting.connection, waiting.command

@@ -1,6 +1,7 @@
 """A follower that passes requests on, at leaders that answer late, twice, wrongly or not at all."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -304,6 +305,21 @@ async def test_nobody_waits_for_ever(follower: Follower, monkeypatch: pytest.Mon
     follower.send(2, code=14)
     assert await follower.answered(1) == [(1, 14, "not-leader")]
     await eventually(lambda: follower.served == [2], "the follower answers a question about progress")
+
+
+async def test_a_node_that_stood_still_serves_nothing_that_its_clients_have_given_up(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is due in the loop runs first, the timer of the requests that are held after it."""
+    monkeypatch.setattr(module, "HOLD_S", 0.05)
+    follower.send(1)
+    await asyncio.sleep(0)
+    follower.role.update(log_state(writable=True, generation=2))
+    follower.pass_on.lead()
+    time.sleep(0.1)  # noqa: ASYNC251, it does stand still
+    follower.send(2)
+    await eventually(lambda: follower.served == [2])
+    assert follower.client.answers == [(1, 14, "not-leader")]
 
 
 async def test_the_number_of_held_requests_and_their_bytes_are_bounded(
@@ -806,11 +822,18 @@ def kill(connection: Connection, _: Command) -> None:
     connection.abort("killed")
 
 
-def is_deposed(_: Connection, __: Command) -> None:
-    raise Refusal(Cause.LEADER_CHANGED, "it did not become known whether it is stored")
+def refuse(cause: Cause) -> Callable[[Connection, Command], None]:
+    def fate(_: Connection, __: Command) -> None:
+        raise Refusal(cause, "it did not become known whether it is stored")
+
+    return fate
 
 
-@pytest.mark.parametrize("fate", [kill, is_deposed])
+_UNDECIDED = (Cause.LEADER_CHANGED, Cause.NO_QUORUM, Cause.DISK_FAILED, Cause.SHUTTING_DOWN)
+"""Causes for which a log refuses batches that it has placed."""
+
+
+@pytest.mark.parametrize("fate", [kill, *map(refuse, _UNDECIDED)], ids=["killed", *(one.slug for one in _UNDECIDED)])
 @pytest.mark.parametrize("is_old", [False, True])
 async def test_a_send_that_a_later_leaders_log_lacks_is_passed_on_again_unless_its_client_has_given_up(
     follower: Follower, monkeypatch: pytest.MonkeyPatch, fate: Callable[[Connection, Command], None], is_old: bool
