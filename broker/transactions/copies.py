@@ -46,15 +46,15 @@ class TransactionCopies:
         self._drafts = context.drafts
         self._random = random.Random()
 
-    def put_back(self, record: Record, check_times: int) -> QueuedDraft | None:
+    def put_back(self, record: Record, check_times: int, first: int) -> QueuedDraft | None:
         """A copy for the half topic with `check_times` as its number of checks; None when it would be too long.
 
-        It names the message's first record; that of a message that was given up is the one that was given up.
+        `first`: physical offset of the message's first record, which it names.
         """
         properties = {**record.property_map, CHECK_TIMES: str(check_times), WAIT: "false"}
         draft = self._copy(record, names.HALF_TOPIC, properties)
         if draft is not None:
-            draft.prepared_transaction_offset = record.prepared_transaction_offset or record.physical_offset
+            draft.prepared_transaction_offset = first
         return draft
 
     def given_up_copy(self, record: Record) -> QueuedDraft | None:

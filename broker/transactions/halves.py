@@ -4,7 +4,7 @@
                   '-- a copy stored for a check replaces the one that it was made of
 
 A copy names the first record of its message, so that one that was sent twice is two, which are decided apart.
-RocketMQ's copies name none.
+Copies of RocketMQ, and of releases up to the one that began to name it, name none: they are known by their keys.
 
 Progress is the same as RocketMQ's: the first open offset of the half topic, and the first op record that names one at
 or behind it.
@@ -21,7 +21,10 @@ from ledgermq.message.record import Record
 
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+ORIGINAL: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 OP_SEPARATOR: Final = ","
+_SENDS_MAX: Final = 64
+"""Open sends of one message among which the one is looked for of which a copy was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ class Half:
         born_ms: when its producer made it, ms since the epoch; later copies keep it.
         check_times: how often its producer was asked.
         immunity_ms: age in ms below which its producer is not asked; None: the broker's setting.
+        original: queue offset of its first record, in a copy that RocketMQ made within the immunity; else None.
     """
 
     queue_offset: int
@@ -44,6 +48,13 @@ class Half:
     unique_key: str
     check_times: int
     immunity_ms: int | None
+    original: int | None = None
+
+    @property
+    def names_none(self) -> bool:
+        """Whether this is a copy that does not name the message's first record."""
+        is_copy = self.check_times > 0 or self.original is not None
+        return is_copy and bool(self.unique_key) and self.first == self.physical_offset
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -65,6 +76,7 @@ def half_of(record: Record, timeout_ms: int) -> Half:
         unique_key=properties.get(UNIQ_KEY, ""),
         check_times=_number(properties.get(CHECK_TIMES)) or 0,
         immunity_ms=None if immunity is None else max((_number(immunity) or 0) * 1000, timeout_ms),
+        original=_number(properties.get(ORIGINAL)),
     )
 
 
@@ -79,7 +91,9 @@ class OpenHalves:
     def __init__(self, half_start: int = 0, op_start: int = 0) -> None:
         self._open: dict[int, Half] = {}
         self._latest: dict[int, int] = {}  # queue offset of the open copy, by the first record's physical offset
-        self._unnamed: dict[tuple[str, str, str], int] = {}  # first records of RocketMQ's copies, as far as is known
+        self._by_key: dict[tuple[str, str, str], list[int]] = {}  # first records of open messages
+        self._unnamed: dict[tuple[str, str, str], int] = {}  # of one with a copy that names none
+        self._originals: dict[int, int] = {}  # by `Half.original`
         self._ops: deque[tuple[int, int]] = deque()  # op offset, greatest half offset that it names
         self.half_end = half_start
         self.op_end = op_start
@@ -93,14 +107,31 @@ class OpenHalves:
 
     def add(self, half: Half) -> Half | None:
         """Add the half message of a record; returns the earlier copy that it replaces."""
-        if half.check_times and half.unique_key and half.first == half.physical_offset:
-            self._unnamed[half.key] = half.first
-        earlier = self.find(half.first)
+        earlier, names_none = self._source_of(half), half.names_none
         if earlier is not None:
+            names_none = names_none or self._unnamed.get(half.key) == earlier.first
             self._remove(earlier)
         self._open[half.queue_offset] = half
         self._latest[half.first] = half.queue_offset
+        if len(firsts := self._by_key.setdefault(half.key, [])) < _SENDS_MAX:
+            firsts.append(half.first)
+        if names_none:
+            self._unnamed[half.key] = half.first
+        if half.original is not None:
+            self._originals[half.original] = half.first
         return earlier
+
+    def _source_of(self, half: Half) -> Half | None:
+        """The open copy of which this one was made; if it names none, the oldest that may be."""
+        if not half.names_none:
+            return self.find(half.first)
+        for first in self._by_key.get(half.key, ()):
+            other = self.find(first)
+            assert other is not None, first
+            is_same = half.original is not None and half.original in (other.queue_offset, other.original)
+            if is_same or other.check_times < half.check_times:
+                return other
+        return None
 
     def end(self, half: Half) -> None:
         """Remove a half message that is decided or given up."""
@@ -109,10 +140,13 @@ class OpenHalves:
     def end_all(self, op_offset: int, body: bytes) -> list[Half]:
         """Remove the half messages that an op record names; returns those that were open."""
         offsets = op_offsets(body)
-        ended = [half for offset in offsets if (half := self._open.get(offset)) is not None]
-        for half in ended:
-            self._remove(half)
-        self._ops.append((op_offset, max(offsets, default=-1)))
+        ended = []
+        for offset in offsets:
+            half = self._open.get(offset) or self.find(self._originals.get(offset, -1))
+            if half is not None:
+                self._remove(half)
+                ended.append(half)
+        self._ops.append((op_offset, max([*offsets, *(half.queue_offset for half in ended)], default=-1)))
         self.op_end = op_offset + 1
         return ended
 
@@ -136,8 +170,18 @@ class OpenHalves:
         return half_start, self._ops[0][0] if self._ops else self.op_end
 
     def _remove(self, half: Half) -> None:
-        if self._open.pop(half.queue_offset, None) is not None:
-            del self._latest[half.first]
+        if self._open.pop(half.queue_offset, None) is None:
+            return
+        del self._latest[half.first]
+        firsts = self._by_key.get(half.key, [])
+        if half.first in firsts:
+            firsts.remove(half.first)
+            if not firsts:
+                del self._by_key[half.key]
+        if self._unnamed.get(half.key) == half.first:
+            del self._unnamed[half.key]
+        if half.original is not None and self._originals.get(half.original) == half.first:
+            del self._originals[half.original]
 
 
 def op_offsets(body: bytes) -> list[int]:

@@ -182,7 +182,16 @@ class TransactionService:
 
     def is_resumed(self, record: Record) -> bool:
         """Whether this message, which was given up, is in the half topic again and undecided."""
-        return self._topics.table.find(half_of(record, 0).first) is not None
+        return self._topics.table.find(self._first_of(record)) is not None
+
+    def _first_of(self, record: Record) -> int:
+        """The physical offset of the first record of a message that was given up.
+
+        What is given up names the last copy, and this the first record. If the copy is deleted, it stands for it.
+        """
+        origin = record.prepared_transaction_offset
+        copy = self.look_up(origin) if origin else None
+        return half_of(copy if copy is not None and copy.topic == names.HALF_TOPIC else record, 0).first
 
     def ask_again(self, record: Record, done: Callable[[AppendReceipt | Refusal], None]) -> bool:
         """Put a message that was given up back into the half topic; returns False when it would be too long.
@@ -192,7 +201,7 @@ class TransactionService:
         Raises:
             Refusal: it cannot be appended now.
         """
-        draft = self._copies.put_back(record, 0)
+        draft = self._copies.put_back(record, 0, self._first_of(record))
         if draft is not None:
             self._appender.add(draft, done)
         return draft is not None
@@ -338,7 +347,7 @@ class TransactionService:
             self._topics.table.end(half)  # the log has deleted its record
             self._count(half, -1)
             return
-        draft = self._copies.put_back(record, half.check_times + 1)
+        draft = self._copies.put_back(record, half.check_times + 1, half.first)
         if draft is None:  # too long with the number of checks: its producer is asked about the stored copy
             self.checks += self._copies.ask(record, half.group)
             return

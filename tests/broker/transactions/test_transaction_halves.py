@@ -73,6 +73,32 @@ def test_a_decision_about_a_message_means_the_copy_that_rocketmq_made_of_it() ->
     assert table.find_copy_of(half(1, "b")) is None
 
 
+def test_a_copy_that_names_none_takes_the_place_of_the_oldest_with_fewer_checks() -> None:
+    table = filled(half(0, "a"), half(1, "a"), half(2, "b"))
+    for offset, times, replaced in ((3, 1, 0), (4, 1, 1), (5, 2, 3)):
+        assert table.add(half(offset, "a", times=times)) == half(replaced, "a", times=int(replaced > 1))
+    assert offsets(table) == [2, 4, 5]
+
+
+def test_an_op_record_about_the_first_record_ends_the_copy_that_rocketmq_made_within_the_immunity() -> None:
+    copy = dataclasses.replace(half(7, "a"), original=2)
+    table = filled(copy, dataclasses.replace(half(8, "b"), original=3))
+    again = dataclasses.replace(half(9, "a"), original=2)
+    assert table.add(again) == copy
+    assert table.find_copy_of(half(2, "a")) == again
+    assert table.end_all(0, b"2,9,4,") == [again]
+    assert offsets(table) == [8]
+    table.end_all(1, b"3,")
+    table.add(half(10, "c"))
+    assert table.progress() == (10, 2)
+
+
+def test_an_op_record_that_ends_a_copy_by_its_original_is_kept_as_long_as_the_copy_may_be_read_again() -> None:
+    table = filled(half(5, "b"), dataclasses.replace(half(7, "a"), original=2))
+    table.end_all(0, b"2,")
+    assert table.progress() == (5, 0)
+
+
 def test_what_is_ended_is_not_found_again() -> None:
     table = filled(half(0, "a"))
     table.end(half(0, "a"))

@@ -7,12 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.transactions.copies import TransactionCopies
 from broker.transactions.service import HALF_KEY, OP_KEY
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from store.errors import DiskReadError
+from store.log.drafts import QueuedDraft
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -318,6 +320,72 @@ async def test_a_message_that_was_sent_twice_is_decided_twice(tmp_path: Path) ->
     assert (await end(desk.client(), second, COMMIT)).code == 0
     assert [record.body for record in of(desk, "T")] == [b"half"]
     await desk.stop()
+
+
+@pytest.mark.parametrize("is_immune", [False, True], ids=["of an earlier release", "of RocketMQ within the immunity"])
+async def test_a_message_with_a_copy_that_does_not_name_it_is_decided_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_immune: bool
+) -> None:
+    desk = Desk(small_config(tmp_path, transaction_timeout_ms=0))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    await send_half(client, "A", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)  # open: a start reads all that follows
+    sent = await send_half(client, "B", b"B")
+    copy = TransactionCopies._copy
+
+    def nameless(copies: TransactionCopies, record: Record, topic: str, properties: dict[str, str]) -> Any:
+        if is_immune:
+            properties.pop("TRANSACTION_CHECK_TIMES")
+            properties["TRAN_PREPARED_QUEUE_OFFSET"] = "1"
+        draft = copy(copies, record, topic, properties)
+        assert draft is not None
+        draft.__class__ = Nameless
+        return draft
+
+    service = desk.parts.transactions.service
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionCopies, "_copy", nameless)
+        service._check(service._run)
+        await eventually(lambda: len(of(desk, HALF_TOPIC)) == 3, "a copy")
+    assert of(desk, HALF_TOPIC)[2].prepared_transaction_offset == 0
+    await desk.stop(save_tables=False)
+    await desk.start()
+    await eventually(lambda: desk.parts.transactions.service._is_ready)
+    assert desk.parts.transactions.service.open_count == 2
+    assert (await end(desk.client(), sent, COMMIT)).code == 0
+    assert desk.parts.transactions.service.open_count == 1
+    assert [record.body for record in of(desk, "T")] == [b"B"]
+    await desk.stop()
+
+
+class Nameless(QueuedDraft):
+    """A draft that cannot be told the first record of its message."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, 0 if name == "prepared_transaction_offset" else value)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["the first record", "the copy that was asked about"])
+@pytest.mark.parametrize("desk", [QUICK | {"transaction_check_max": 1}], indirect=True)
+async def test_a_decision_that_comes_when_its_message_was_given_up_and_put_back_counts(
+    desk: Desk, client: MemoryClient, number: int
+) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    await eventually(lambda: bool(of(desk, GIVEN_UP_TOPIC)), "given up")
+    desk.config.transaction_check_max = 1000
+    (given_up,) = of(desk, GIVEN_UP_TOPIC)
+    for _ in range(2):
+        assert (await client.ask(RESUME, {"msgId": given_up.offset_message_id})).code == 0
+        await eventually(lambda: desk.parts.transactions.service.open_count == 1, "put back, once")
+    half = of(desk, HALF_TOPIC)[number]
+    place = {"tranStateTableOffset": half.queue_offset, "commitLogOffset": half.physical_offset}
+    assert (await end(client, sent, COMMIT, **place)).code == 0
+    assert [record.body for record in of(desk, "T")] == [b"half"]
+    await eventually(lambda: desk.parts.transactions.service.open_count == 0, "decided")
 
 
 @pytest.mark.parametrize("desk", [QUICK | {"transaction_check_max": 1}], indirect=True)
