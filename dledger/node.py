@@ -190,9 +190,9 @@ class RaftNode:
         self.raft.disk_stalled(is_stalled=is_stalled)
         self._run()
 
-    def on_room(self, *, is_full: bool) -> None:
-        """Handle that the disk has no room for messages, or has some again."""
-        self.raft.state.is_full = is_full
+    def on_fitness(self, *, is_fit: bool) -> None:
+        """Handle that this node should not take over leadership now, or may again: see `NodeState.is_unfit`."""
+        self.raft.state.is_unfit = not is_fit
 
     def on_disk_failed(self, error: Exception) -> None:
         """Handle a disk error that is final."""

@@ -28,6 +28,8 @@ TICK_S = 0.02
 _HAND_OVER_S = 2.0
 _HAND_OVER_AGAIN_S = 60.0
 """For damage with which a leader can go on: the next one may not get a copy either."""
+_UNFIT_S = 600.0
+"""How long a node that has handed over does not take over with damage: a preferred one would come back at once."""
 _LOOK_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -79,7 +81,7 @@ class NodeTimers:
         self._slow_at = 0.0
         self._look_at = 0.0
         self._unfit_since: float | None = None
-        self._handed_over_at = -_HAND_OVER_AGAIN_S
+        self._handed_over_at = -_UNFIT_S
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_stalled = False
         self.why_full: Callable[[], str | None] = lambda: None
@@ -130,11 +132,12 @@ class NodeTimers:
         Others may have deleted the entry: only a leader whose log begins behind it can install a member that lacks it.
         """
         integrity, why = self._log.integrity, self.why_full()
-        self._node.on_room(is_full=why is not None)
-        if damages := integrity.damages:
+        damages, since = integrity.damages, now - self._handed_over_at
+        self._node.on_fitness(is_fit=why is None and not (damages and since < _UNFIT_S))
+        if damages:
             for peer_id in sorted(self._peers.joined):
                 self._copies.ask(peer_id)
-            if integrity.first_blocking is not None or now - self._handed_over_at >= _HAND_OVER_AGAIN_S:
+            if integrity.first_blocking is not None or since >= _HAND_OVER_AGAIN_S:
                 why = str(damages[0])
         if why is None or self._node.soft_state.role is not RaftRole.LEADER:
             self._unfit_since = None

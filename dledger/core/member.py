@@ -201,7 +201,7 @@ class Member:
 
     @property
     def _is_fit(self) -> bool:
-        return not (self.state.recovering or self.state.stalled or self.state.is_full)
+        return not (self.state.recovering or self.state.stalled or self.state.is_unfit)
 
     def proceed(self) -> None:
         """Hand over, if the peer that is ready holds all entries by now."""

@@ -55,7 +55,8 @@ class NodeState:
         commit_index: entries up to here are committed; in the same range, and it never falls.
         lost_links: members to which no connection is known to stand.
         stalled: the disk does not answer, so this node must not campaign.
-        is_full: there is no room for messages, so this node does not take over from a leader that hands over.
+        is_unfit: there is no room for messages, or this node handed over for want of a copy of a damaged entry: it
+            does not take over from a leader that hands over.
         messages: may be sent now. `held`: depend on a hard state that is not durable yet, and follow when it is.
         writes, reads: for the next `Ready`.
         snapshot: returns the bytes of the state machine, for a follower that needs an install.
@@ -68,7 +69,7 @@ class NodeState:
         "durable_index",
         "forgot_votes",
         "held",
-        "is_full",
+        "is_unfit",
         "jitter",
         "lost_links",
         "messages",
@@ -120,7 +121,7 @@ class NodeState:
         self.voted_for = "" if is_behind else hard_state.voted_for
         self.unsaved = is_behind
         self.lost_links: set[str] = set()
-        self.stalled = self.is_full = False
+        self.stalled = self.is_unfit = False
         self.messages: list[tuple[str, Message]] = []
         self.held: list[tuple[str, Message]] = []
         self.writes: list[Write] = []

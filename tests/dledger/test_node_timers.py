@@ -13,8 +13,10 @@ class Node:
     def __init__(self) -> None:
         self.soft_state = SimpleNamespace(role=RaftRole.LEADER)
         self.transfers = 0
+        self.is_fit = True
 
-    def on_room(self, *, is_full: bool) -> None: ...
+    def on_fitness(self, *, is_fit: bool) -> None:
+        self.is_fit = is_fit
 
     def transfer(self) -> str:
         self.transfers += 1
@@ -67,3 +69,21 @@ async def test_a_leader_that_may_not_serve_what_follows_a_damage_hands_over_when
     for second in range(10):
         timers._repair_or_hand_over(100.0 + second)
     assert node.transfers > 2
+
+
+async def test_a_node_that_handed_over_with_damage_does_not_take_over_until_it_is_repaired_or_for_ten_minutes() -> None:
+    node, damages = Node(), ["entry 7"]
+    timers = timers_of(node, damages)
+    timers._repair_or_hand_over(100.0)
+    timers._repair_or_hand_over(103.0)
+    assert (node.transfers, node.is_fit) == (1, True)
+    node.soft_state.role = RaftRole.FOLLOWER
+    fits = []
+    for now in (104.0, 702.0, 703.0):
+        timers._repair_or_hand_over(now)
+        fits.append(node.is_fit)
+    assert fits == [False, False, True]
+    timers._handed_over_at = 704.0
+    damages.clear()
+    timers._repair_or_hand_over(705.0)
+    assert node.is_fit

@@ -18,6 +18,7 @@ from dledger.errors import RaftConfigError, WrongDirectoryError
 from dledger.log.entry import HEADER_SIZE
 from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.raft_files import open_files
+from dledger.log.recovery import Damage
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError, StoreLockedError
@@ -88,6 +89,29 @@ async def test_a_leader_with_a_rotten_entry_repairs_it_before_it_takes_messages(
     await until(lambda: cluster.leader() == leader, f"{leader} leads")
     assert not cluster.logs[leader].damages
     assert cluster.bodies(leader) == [b"message %d" % i for i in range(10)]
+
+
+async def test_a_preferred_leader_that_handed_over_without_a_copy_does_not_take_over_at_once(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dledger.node_timers._HAND_OVER_S", 0.1)
+    cluster = raft_cluster(preferred_leader="n0")
+    await cluster.start()
+    await until(lambda: cluster.leader() == "n0", "the preferred one leads")
+    await cluster.append("n0", b"first")
+    await cluster.caught_up()
+    log = cluster.logs["n0"]
+    monkeypatch.setattr(log._timers._copies, "ask", lambda peer_id: None)
+    found = Damage(0, 1, 0, 100, data_file(cluster, "n0"), 0, "no other member has it any more")
+    log._timers._log.integrity._damages[0] = found
+    await until(lambda: cluster.leader() in ("n1", "n2"), "another one leads")
+
+    def has_declined() -> bool:
+        leaders = [one._node.raft.member.leader for one in cluster.logs.values()]
+        return any("n0" in leader.declined for leader in leaders if leader is not None)
+
+    await until(has_declined, "n0 was asked, and declined")
+    assert cluster.leader() in ("n1", "n2")
 
 
 async def test_a_leader_that_cannot_send_a_rotten_entry_waits_for_a_copy(raft_cluster: Make) -> None:

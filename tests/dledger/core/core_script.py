@@ -253,7 +253,7 @@ class Script:
 
     def do_roomless(self, words: list[str], options: dict[str, str]) -> None:
         """`roomless n1 [over=yes]`: the store has no room for messages, or has some again."""
-        self.members[words[0]].node.on_room(is_full="over" not in options)
+        self.members[words[0]].node.on_fitness(is_fit="over" in options)
 
     def do_full(self, words: list[str], options: dict[str, str]) -> None:
         """`full n1 [over=yes]`: no room on the disk for an entry."""
