@@ -1,7 +1,7 @@
 """A send whose answer was lost: the log of a later leader says whether it was placed."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from broker.passing.runs import RunAnswers, Waiting
 from broker.server import BrokerRequestHandler
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.record import Record
+from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
@@ -217,6 +217,26 @@ async def test_another_message_with_the_key_is_no_answer(log: Log, other: dict[s
     assert log.settled == [(bytes(command.body).decode(), "told")]
 
 
+async def test_the_first_record_behind_what_was_dispatched_may_be_the_sends(log: Log) -> None:
+    places = {record.body: record.physical_offset for record in decode_all(log)}
+    assert log.lose(lost(3), since=places[b"3"])
+    await eventually(lambda: bool(log.settled))
+    assert isinstance(log.settled[0][1], Place)
+
+
+def decode_all(log: Log) -> list[Record]:
+    return [decode_record(record) for _, record in log.store.log.walk(0, log.store.dispatched_offset)]
+
+
+async def test_what_is_kept_holds_nothing_that_was_received_with_it(log: Log) -> None:
+    received = bytearray(b"23")
+    command = lost(3)
+    command.body = memoryview(received)[1:]
+    assert log.lose(command)
+    received.clear()  # which a view of it would refuse
+    await eventually(lambda: bool(log.settled))
+
+
 async def test_what_lies_before_one_of_two_sends_is_not_its_own(log: Log) -> None:
     assert log.lose(lost(3), since=log.store.dispatched_offset) and log.lose(lost(77))
     await eventually(lambda: len(log.settled) == 2)
@@ -237,19 +257,25 @@ async def test_one_record_is_the_answer_to_one_send(log: Log) -> None:
 
 
 class Walks:
-    """The walks of a log; each record is read in a turn of its own."""
+    """The walks of a log; each record is read in a turn of its own. `on_record` gets how many a walk has read."""
 
-    def __init__(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch, on_record: Callable[[int], None] = lambda _: None
+    ) -> None:
         monkeypatch.setattr(lost_sends, "_TURN", 1)
-        self.under_way = self.most = 0
+        self.under_way = self.most = self.ended = 0
+        self._on_record = on_record
         self._walk = log.store.log.walk
         monkeypatch.setattr(log.store.log, "walk", self.walk)
 
     def walk(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
-        yield from self._walk(start, end)
+        for count, record in enumerate(self._walk(start, end), start=1):
+            yield record
+            self._on_record(count)
         self.under_way -= 1
+        self.ended += 1
 
 
 async def test_the_log_is_walked_for_one_search_at_a_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,12 +289,9 @@ async def test_the_log_is_walked_for_one_search_at_a_time(log: Log, monkeypatch:
 
 
 async def test_a_stop_tells_those_that_are_searched_for_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    walks = Walks(log, monkeypatch)
+    walks = Walks(log, monkeypatch, lambda count: log.sends.release() if count == 1 else None)
     assert log.lose(lost(77))
-    await eventually(lambda: walks.under_way == 1)
-    log.sends.release()
-    assert log.settled == [("77", "told")]
-    await eventually(lambda: walks.under_way == 0)
+    await eventually(lambda: walks.ended == 1)
     await asyncio.sleep(0)
     assert log.settled == [("77", "told")]
 
@@ -297,11 +320,10 @@ async def test_after_a_cut_the_sender_is_told(log: Log) -> None:
 
 async def test_what_was_found_before_a_cut_is_no_answer(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another message may be there afterwards."""
-    walks = Walks(log, monkeypatch)
+    ends = len([*log.store.log.walk(0, log.store.dispatched_offset)])
+    walks = Walks(log, monkeypatch, lambda count: log.sends.on_cut(log.number) if count == ends else None)
     assert log.lose(lost(0)) and log.lose(lost(77))
-    await eventually(lambda: walks.under_way == 1)
-    log.sends.on_cut(log.number)
-    await eventually(lambda: walks.under_way == 0)
+    await eventually(lambda: walks.ended == 1)
     await asyncio.sleep(0)
     assert log.settled == [("0", "told"), ("77", "told")]
 

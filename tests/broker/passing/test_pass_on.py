@@ -833,7 +833,15 @@ _UNDECIDED = (Cause.LEADER_CHANGED, Cause.NO_QUORUM, Cause.DISK_FAILED, Cause.SH
 """Causes for which a log refuses batches that it has placed."""
 
 
-@pytest.mark.parametrize("fate", [kill, *map(refuse, _UNDECIDED)], ids=["killed", *(one.slug for one in _UNDECIDED)])
+def say_nothing(_: Connection, __: Command) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    "fate",
+    [kill, say_nothing, *map(refuse, _UNDECIDED)],
+    ids=["killed", "silent", *(one.slug for one in _UNDECIDED)],
+)
 @pytest.mark.parametrize("is_old", [False, True])
 async def test_a_send_that_a_later_leaders_log_lacks_is_passed_on_again_unless_its_client_has_given_up(
     follower: Follower, monkeypatch: pytest.MonkeyPatch, fate: Callable[[Connection, Command], None], is_old: bool
@@ -848,6 +856,35 @@ async def test_a_send_that_a_later_leaders_log_lacks_is_passed_on_again_unless_i
     await eventually(lambda: follower.pass_on._link is not None and follower.pass_on._link.generation == 3)
     assert await follower.answered(11) == [(11, 14, "not-leader") if is_old else (11, 0, "")]
     assert second.taken == ([] if is_old else [b"11"])
+    for leader in (first, second):
+        await leader.server.close()
+
+
+async def test_what_a_client_sent_that_has_left_is_not_passed_on(follower: Follower) -> None:
+    follower.send(1)
+    follower.client.close("gone")
+    follower.pass_on.take(other := Client(), Command(310, 2, body=b"2"))
+    leader = Leader(accept)
+    follower.leads(await leader.start())
+    await eventually(lambda: other.answers == [(2, 0, "")])
+    assert leader.taken == [b"2"]
+    await leader.server.close()
+
+
+async def test_the_connection_to_a_node_that_leads_again_stays(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_OLD_LINK_S", 0.1)
+    first, second = Leader(say_nothing), Leader(accept)
+    address = await first.start()
+    follower.leads(address)
+    follower.send(1)
+    await eventually(lambda: first.taken == [b"1"])
+    follower.leads(await second.start(), generation=3)
+    follower.leads(address, generation=4)
+    await eventually(lambda: follower.pass_on._link is not None and follower.pass_on._link.generation == 4)
+    await asyncio.sleep(0.2)
+    assert (first.generations, follower.client.answers) == (["2", "4"], [])
     for leader in (first, second):
         await leader.server.close()
 
