@@ -62,6 +62,7 @@ class TimerFollower:
     def open(self) -> None:
         """Find the first message that the index does not have; to be called when the store is recovered."""
         queue, index = self.queue(), self._index
+        index.cut(self._store.dispatched_offset)  # a damaged entry, a crash or a power cut may have set the queue back
         index.resume_at(self._queue_offset_of)
         low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
         index.queue_offset = min(max(index.queue_offset, low), high)

@@ -83,6 +83,31 @@ def _rebuild(wheel: TimerWheel, timer_log: TimerLog, lost: dict[int, Slot]) -> N
             _link(wheel, position, unit)
 
 
+def cut(wheel: TimerWheel, timer_log: TimerLog, physical_offset: int) -> list[tuple[int, TimerUnit]]:
+    """Take out the newest units as far as their records lie at or behind a physical offset.
+
+    Returns:
+        Their positions and they, the newest first.
+    """
+    dropped = []
+    try:
+        for position, unit in timer_log.newest_first():
+            if unit.physical_offset < physical_offset:
+                break
+            dropped.append((position, unit))
+    except DiskReadError as error:
+        log.error("the timer log is not cut farther back: %s", error)
+    for position, unit in dropped:
+        slot = wheel.get(unit.slot_ms)
+        if slot is not None and slot.last == position:
+            waiting = slot.waiting + (1 if unit.magic & MAGIC_DELETE else -1)
+            left = Slot(slot.first, unit.previous, waiting, slot.magic)
+            wheel.put(unit.slot_ms, None if unit.previous == NO_POSITION else left)
+    if dropped:
+        timer_log.truncate_to(dropped[-1][0])
+    return dropped
+
+
 def last_unit(timer_log: TimerLog) -> TimerUnit | None:
     """The unit before the end, across a blank."""
     last = None

@@ -22,7 +22,7 @@ from store.time_slice import TimeSlice
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts, write_counts
 from store.timer.placing import TimerIndexConfig, place
-from store.timer.recovery import last_unit, recover
+from store.timer.recovery import cut, last_unit, recover
 from store.timer.timer_log import MAGIC_DELETE, NO_POSITION, TimerLog, TimerUnit
 from store.timer.timer_message import TimerMessage
 from store.timer.wheel import Slot, TimerWheel
@@ -317,6 +317,17 @@ class TimerIndex:
                 raise
             self._wheel, self._log = wheel, timer_log
         return self._wheel, self._log
+
+    def cut(self, physical_offset: int) -> None:
+        """Drop the newest units whose records lie at or behind a physical offset: they come again, or never."""
+        if self._wheel is None or self._log is None:
+            return
+        for position, unit in cut(self._wheel, self._log, physical_offset):
+            self._is_dirty = True
+            is_counted = position < self._check.log_position and unit.slot_ms >= self.read_ms  # in the counts on disk
+            if is_counted:
+                self.metrics.add_by_hash(unit.topic_hash, 1 if unit.magic & MAGIC_DELETE else -1)
+        self._check = self._check._replace(log_position=min(self._check.log_position, self._log.end))
 
     def resume_at(self, queue_offset_of: Callable[[int], int | None]) -> None:
         """Find the next message to take after a recovery: the one behind the last unit's.

@@ -141,6 +141,20 @@ class TimerLog:
             position = file.end_offset
             file = self._queue.file_at(position)
 
+    def newest_first(self) -> Iterator[tuple[int, TimerUnit]]:
+        """`(position, unit)` of every unit from the last one back to the first, or to a bad one.
+
+        Raises:
+            DiskReadError: the disk cannot read the unit before the last one that came.
+        """
+        for file in reversed(self._queue.files):
+            end = min(file.write_position, file.size_bytes - _BLANK.size) // UNIT_SIZE * UNIT_SIZE
+            for at in range(end - UNIT_SIZE, -1, -UNIT_SIZE):
+                unit = self.unit(file.start_offset + at)
+                if unit is None:
+                    return
+                yield file.start_offset + at, unit
+
     def truncate_to(self, end: int) -> None:
         """Drop everything at or past `end`."""
         self._queue.truncate_to(end)

@@ -1,6 +1,5 @@
 """A state record that rots on one member's disk, and that its next start replays: it is replaced by a peer's copy."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,19 @@ async def make_and_send(group: Group, topic: str) -> None:
     await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic))
     fields = send_fields(topic, i=f"KEYS\x01key-{topic}\x02")
     await group.ask_leader(RequestCode.SEND_MESSAGE_V2, fields, topic.encode())
+    timer = send_fields(topic, i=f"UNIQ_KEY\x01timer-{topic}\x02TIMER_DELAY_SEC\x013600\x02")
+    await group.ask_leader(RequestCode.SEND_MESSAGE_V2, timer, b"timer")
 
 
 async def offsets_are_known(group: Group) -> None:
     await group.everywhere(lambda broker: broker.parts.context.state.offsets.get("Topic-5@g") == {0: 1})
+
+
+def waiting_timers(broker: Broker) -> int:
+    """The number of timers that the index of a broker counts, when it has entered all messages."""
+    timer = broker.parts.delay.timer
+    is_whole = broker.parts.context.store.dispatched_offset == broker.parts.context.store.log.max_offset
+    return timer.index.metrics.total if is_whole and not timer.follower.behind else -1
 
 
 def rot(data: Path, wanted: bytes) -> None:
@@ -53,11 +61,14 @@ async def test_a_state_record_found_damaged_by_the_replay_is_fetched_from_a_peer
             await make_and_send(group, topic)
         await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(topic="Topic-5", commitOffset="1"))
         await offsets_are_known(group)
+        await group.everywhere(lambda broker: waiting_timers(broker) == len(TOPICS))
         member = group.followers[0]
         node_id = next(node_id for node_id, broker in brokers.items() if broker is member)
         group.brokers.remove(member)
         await member.close()
-        shutil.rmtree(tmp_path / node_id / "config")  # nothing was saved: all state records are replayed
+        for path in (tmp_path / node_id / "config").iterdir():
+            if "timer" not in path.name:
+                path.unlink()  # no table was saved: all state records are replayed
         log = member.parts.context.store.log
         assert isinstance(log, RaftLog)
         for number in rotten:
@@ -74,6 +85,7 @@ async def test_a_state_record_found_damaged_by_the_replay_is_fetched_from_a_peer
         index = back.parts.context.store.index
         assert index is not None
         await eventually(lambda: not index.lag_bytes, "the index has all")
+        await eventually(lambda: waiting_timers(back) == len(TOPICS), "each timer is in the index")
         for topic in TOPICS:
             pulled = await ask(group.client, back, RequestCode.PULL_MESSAGE, pull_fields(topic))
             assert [record.body for record in decode_records(pulled.body)] == [topic.encode()]

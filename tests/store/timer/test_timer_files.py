@@ -230,6 +230,27 @@ def test_units_behind_the_last_flush_are_found_and_linked(tmp_path: Path) -> Non
     again.close()
 
 
+@pytest.mark.parametrize("left", [0, 1, 5, 6, 7, 9, 12])
+def test_units_of_records_that_the_queue_lacks_are_taken_out(tmp_path: Path, left: int) -> None:
+    five_a_file = {"log_file_size_bytes": 5 * UNIT_SIZE + 16}
+    index = opened(tmp_path, **five_a_file)
+    fill(index, 12)
+    wanted = slots(index)
+    index.close()
+    index = opened(tmp_path, **five_a_file)
+    index.cut(1000 + left)
+    index.resume_at(lambda physical_offset: physical_offset - 1000 if physical_offset < 1000 + left else None)
+    kept = [[origin for origin in slot if origin < 1000 + left] for slot in wanted]
+    assert (slots(index), index.metrics.total) == (kept, left)
+    assert [index.count_at(NOW + (5 + number) * SECOND) for number in range(3)] == [len(slot) for slot in kept]
+    for number in range(left, 12):  # the same records come again
+        index.enqueue(message(number, NOW + (5 + number % 3) * SECOND))
+    index.close()
+    index = opened(tmp_path, **five_a_file)
+    assert (slots(index), index.metrics.total) == (wanted, 12)
+    index.close()
+
+
 def test_after_a_failed_sync_no_checkpoint_counts_its_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = opened(tmp_path)
     fill(index, 5)
