@@ -110,6 +110,10 @@ class LostSends:
         self._uncertain = 0
         self._is_watching = False
 
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._lost)
+
     def take(self, waiting: Waiting, generation: int, error: RemotingError) -> bool:
         """Keep a send whose answer was lost; return False if it cannot be looked for, or too many are kept.
 

@@ -236,6 +236,11 @@ class PassOn:
         """Number of requests, without POP, that wait for the leader's answer."""
         return self._in_flight
 
+    @property
+    def lost(self) -> int:
+        """Number of sends that are looked for in the log."""
+        return len(self._lost_sends)
+
     # ---- requests
 
     def take(self, connection: Connection, command: Command) -> None:
@@ -426,7 +431,10 @@ class PassOn:
         """Answer that a request may or may not have been carried out."""
         remark = f"passed on to the leader, which may or may not have carried it out: {error}"
         refusal = Refusal(Cause.LEADER_CHANGED, remark, retry_after_ms=100)
-        self._loop.call_later(_LOST_PAUSE_S, waiting.connection.refuse, waiting.command, refusal)
+        if self._is_stopped:  # the connections are closed next
+            waiting.connection.refuse(waiting.command, refusal)
+        else:
+            self._loop.call_later(_LOST_PAUSE_S, waiting.connection.refuse, waiting.command, refusal)
 
     # ---- holding
 

@@ -128,12 +128,13 @@ class PassingSubsystem(Subsystem):
     async def finish(self) -> None:
         """Pass requests on until nothing is lost when the connections close, `_FINISH_S` at most; then refuse them.
 
-        The leader has answered what this node passed on, and the members that passed requests on to this node have left
-        it for the leader.
+        The leader has answered what this node passed on, the members that passed requests on to this node have left
+        it for the leader, and nothing is looked for in the log.
         """
         deadline, pass_on = self._loop.time() + _FINISH_S, self.pass_on
-        while self._role.leader_elsewhere is not None and self._loop.time() < deadline:
-            if not (pass_on.held or pass_on.in_flight or self._requests.members):
+        while self._loop.time() < deadline:
+            is_led = self._role.leader_elsewhere is not None
+            if not (pass_on.lost or (is_led and (pass_on.held or pass_on.in_flight or self._requests.members))):
                 break
             await asyncio.sleep(_LOOK_S)
         pass_on.release()

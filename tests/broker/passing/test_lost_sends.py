@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.append.answers import Place
-from broker.passing import lost_sends
+from broker.passing import lost_sends, subsystem
 from broker.passing.lost_sends import LostSends
 from broker.passing.relayed import RelayedClient
 from broker.passing.runs import RunAnswers, Waiting
@@ -111,6 +111,25 @@ async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_n
         assert answers_of.messages == _COUNT
         calls = follower.parts.context.counting.calls.latencies()
         assert sum(sum(times.counts) for (request, *_), times in calls if request == "send_message_v2") == _COUNT
+
+
+async def test_a_member_that_stops_looks_for_sends_before(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, limit in ((lost_sends, "WAIT_S"), (subsystem, "_FINISH_S")):
+        monkeypatch.setattr(module, limit, WAIT_S)
+    await make_topic(group)
+    old, follower = group.leader, group.followers[0]
+    with monkeypatch.context() as patches:
+        taken = kill_links(patches, is_placed=True)
+        answers = await sent_through(group.client, follower, *range(_COUNT))
+        await eventually(
+            lambda: 0 < len(taken) <= len(follower.parts.passing.pass_on._lost_sends._lost), "answers are lost"
+        )
+    group.brokers.remove(follower)
+    closing = asyncio.create_task(follower.close())
+    await hand_over_somewhere(group.client, old)
+    await closing
+    await eventually(lambda: len(answers) == _COUNT, "all are answered")
+    assert [answer for answer in answers.values() if not isinstance(answer, Command) or answer.code != 0] == []
 
 
 @pytest.mark.parametrize("is_placed", [True, False])
