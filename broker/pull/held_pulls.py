@@ -162,7 +162,7 @@ class HeldPulls:
 
     def release(self, queues: Iterable[ConsumeQueue] | None = None) -> None:
         """Answer the pulls of these queues now (all when None): the topic goes, or the broker stops."""
-        chosen = None if queues is None else set(queues)
+        chosen = None if queues is None else dict.fromkeys(queues)
         pulls = [pull for pull in (*self._ready, *self._blocked) if chosen is None or pull.queue in chosen]
         for queue in list(self._held if chosen is None else chosen):
             pulls += self._held.pop(queue, ())
@@ -204,7 +204,7 @@ class HeldPulls:
             self._try()
 
     def _drop(self, pulls: Mapping[HeldPull, None]) -> None:
-        for queue in {pull.queue for pull in pulls}:
+        for queue in dict.fromkeys(pull.queue for pull in pulls):
             # A failed retry left the pulls of its queue only in `_ends`.
             left = [pull for pull in self._held.pop(queue, ()) if pull not in pulls]
             if left:

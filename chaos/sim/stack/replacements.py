@@ -154,10 +154,9 @@ class Replacements:
         """The thread of an executor of the current process."""
         assert self.current is not None, "work for a thread outside of any process"
         lanes = self.current.lanes
-        key = id(executor)
-        if key not in lanes:
-            lanes[key] = Lane(self.current)
-        return lanes[key]
+        if executor not in lanes:  # which keeps it: its place in memory must not become another's
+            lanes[executor] = Lane(self.current)
+        return lanes[executor]
 
     # -- file calls
 

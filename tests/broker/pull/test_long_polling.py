@@ -1,5 +1,6 @@
 """Held pulls against a simple model: who waits where until when."""
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import cast
@@ -215,6 +216,19 @@ def test_pulls_that_wait_to_be_tried_are_released_with_their_queue() -> None:
     assert [pull.outcome for pull in pulls] == ["over", "over"]
     turns.pop()()
     assert (len(held), turns) == (0, [])
+
+
+def test_queues_are_released_in_the_order_in_which_they_are_named() -> None:
+    """Not in that of their places in memory, by which a simulation would be another one each time."""
+    for order in itertools.permutations(QUEUES):
+        told = list[ConsumeQueue]()
+        held = HeldPulls(lambda: 0.0, at_once)
+        for queue in QUEUES:
+            pull = FakePull(queue, 1.0)
+            pull.give_up = functools.partial(told.append, queue)  # type: ignore[method-assign]
+            held.hold(pull)
+        held.release(order)
+        assert told == [*order]
 
 
 def raises() -> bool:
