@@ -62,6 +62,7 @@ class CommittedLog:
         forbidden: by group, then topic: what the group may not do there.
         counted_until_us: until when the work of each turn of a broker's loop is counted, since much may be asked of it.
         deleted_to: physical offset below which some member has deleted its log.
+        reached_offset: up to where some member may have dispatched.
         removed_groups: those of which an administrator was told so, and which have taken nothing since.
         transactions: topics and bodies of messages that programs have sent by transactions.
         commits: those of them whose transaction a program has committed.
@@ -88,7 +89,7 @@ class CommittedLog:
         self.on_copy: Callable[[Record, Record], None] = lambda _copy, _origin: None
         self.on_change: Callable[[dict[str, Any], int], None] = lambda _change, _stored_ms: None
         self.counted_until_us = 0
-        self.deleted_to = 0
+        self.deleted_to = self.reached_offset = 0
 
     def enter(self, index: int, payload: bytes) -> str | None:
         """The next entry is committed: what is wrong with its place in its queue, or None.

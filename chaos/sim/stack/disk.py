@@ -40,7 +40,7 @@ from store.files.mapped_file import MappedFile
 _CLOSE, _RENAME = os.close, os.rename
 _KNOWN = (
     "first_index", "prev_term", "prev_chain", "entries", "chains", "amnesiac", "boot", "reached_offset",
-    "_durable_index", "rotten",
+    "removed_to", "_durable_index", "rotten",
 )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ class StoreDisk(Machine[bytes]):
         boot: the machine's boot: another one after each power cut.
         descriptors: open ones of the running process.
         reached_offset: up to where the processes so far may have dispatched, or have taken over tables.
+        removed_to: queues of topics whose removal lies before may be gone: the member had it from which they came.
         began: by inode, what the syncs that are made at present cover of the log's files.
         log: the entry log of the running process; None while none runs.
         in_process: what is called within is done by the running process.
@@ -99,7 +100,7 @@ class StoreDisk(Machine[bytes]):
         self.descriptors: set[int] = set()
         self.log: EntryLog | None = None
         self.in_process: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.reached_offset = 0
+        self.reached_offset = self.removed_to = 0
         self.began: dict[int, bytes] = {}
         self.rotten: dict[int, bytes] = {}
         self._durable_index = -1

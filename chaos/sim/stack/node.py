@@ -206,6 +206,7 @@ class StoreProcess(Process, Machinery):
         """Note how far the disk may be: it may be in the middle of dispatching; tables of an install are ahead."""
         applied = self.parts.context.state.applied_offset
         self.files.reached_offset = max(self.files.reached_offset, self.raft_log.confirm_offset, applied)
+        self._accounts.reached_offset = max(self._accounts.reached_offset, self.files.reached_offset)
         self._accounts.deleted_to = max(self._accounts.deleted_to, self.raft_log.min_offset)
         for _ in range(self.files.repaired()):
             self.mark("damaged entry repaired")
@@ -323,7 +324,7 @@ class StoreProcess(Process, Machinery):
     def _check_queues(self) -> None:
         if self.files.rotten:
             return  # they are not served until they are repaired
-        removed_to = max(self.parts.context.state.applied_offset, self.files.reached_offset)
+        removed_to = max(self.parts.context.state.applied_offset, self.files.reached_offset, self.files.removed_to)
         self._check("R20", self._accounts.fault_of_queues(self.store, removed_to))
 
     def _check(self, code: str, fault: str | None) -> None:
@@ -376,6 +377,7 @@ class StoreProcess(Process, Machinery):
 
     def was_reset(self, first_index: int, prev_term: int) -> None:
         self.files.reset(first_index, prev_term, self._cluster.observer.committed_chain(first_index - 1))
+        self.files.removed_to = self._accounts.reached_offset
 
     def node_made(self, node: RaftNode) -> None:
         self.node = node
