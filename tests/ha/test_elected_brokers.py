@@ -1,0 +1,86 @@
+"""Whole brokers whose master is appointed by a controller: sends to slaves whose answers were lost."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.passing import lost_sends
+from ha.controller.server import Controller
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.command import Command
+from node.broker_assembly import Broker
+from tests.broker.conftest import eventually
+from tests.broker.passing.test_lost_sends import kill_links, sent_through
+from tests.broker.passing.test_through_any_member import hand_over_somewhere, make_topic, stored
+from tests.broker.test_broker import broker_config
+from tests.broker.test_raft_brokers import Group
+from tests.ha.controller.test_server import configs
+from tests.limits import WAIT_S
+from tests.ports import free_ports
+
+_COUNT = 15
+"""Sends to each slave; one pull returns all."""
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    """A master and two slaves, which are in sync."""
+    [settings] = configs(tmp_path, 1, lease_ms=2000)
+    controller = Controller(settings)
+    await controller.start()
+    brokers = [
+        Broker(
+            broker_config(
+                tmp_path / f"b{number}",
+                broker_id=number,
+                enableControllerMode=True,
+                controllerAddr=(settings.address,),
+                haListenPort=port,
+            )
+        )
+        for number, port in enumerate(free_ports(3), start=1)
+    ]
+    client = RemotingClient()
+    group = Group(brokers, client)
+    for broker in brokers:
+        await broker.start()
+    await group.led()
+    log = group.leader.parts.context.store.log
+    await eventually(lambda: [one.in_sync for one in log.replicas()] == [True, True], "all are in sync")
+    yield group
+    await client.close()
+    for broker in group.brokers:
+        await broker.close()
+    await controller.close()
+
+
+@pytest.mark.parametrize("is_placed", [True, False])
+async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_next_election(
+    group: Group, monkeypatch: pytest.MonkeyPatch, is_placed: bool
+) -> None:
+    """Nobody else sends, and the next master writes no entry of its own."""
+    monkeypatch.setattr(lost_sends, "WAIT_S", WAIT_S)
+    await make_topic(group)
+    old, followers = group.leader, group.followers
+    answers: dict[int, Command] = {}
+    with monkeypatch.context() as patches:
+        kill_links(patches, is_placed=is_placed)
+        several = [
+            await sent_through(group.client, one, *range(at * _COUNT, (at + 1) * _COUNT))
+            for at, one in enumerate(followers)
+        ]
+        await eventually(lambda: all(one.parts.passing.pass_on.lost for one in followers), "answers are lost")
+    await hand_over_somewhere(group.client, old)
+    await eventually(lambda: sum(map(len, several)) == len(followers) * _COUNT, "all are answered")
+    for some in several:
+        answers |= some
+    assert {answer.code for answer in answers.values()} == {0}
+    await group.led()
+    places = {int(record.body): record for record in await stored(group)}
+    assert sorted(places) == sorted(answers)
+    assert group.leader.parts.context.store.queues.get("T", 0).max_offset == len(answers), "each is stored once"
+    for number, answer in answers.items():
+        record = places[number]
+        assert answer.ext["queueOffset"] == str(record.queue_offset)
+        assert answer.ext["msgId"].endswith(f"{record.physical_offset:016X}")
