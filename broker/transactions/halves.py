@@ -37,6 +37,7 @@ class Half:
         check_times: how often its producer was asked.
         immunity_ms: age in ms below which its producer is not asked; None: the broker's setting.
         original: queue offset of its first record, in a copy that RocketMQ made within the immunity; else None.
+        is_copy: stored for a check, within the immunity, or since it was given up and put back.
     """
 
     queue_offset: int
@@ -49,12 +50,12 @@ class Half:
     check_times: int
     immunity_ms: int | None
     original: int | None = None
+    is_copy: bool = False
 
     @property
     def names_none(self) -> bool:
         """Whether this is a copy that does not name the message's first record."""
-        is_copy = self.check_times > 0 or self.original is not None
-        return is_copy and bool(self.unique_key) and self.first == self.physical_offset
+        return self.is_copy and bool(self.unique_key) and self.first == self.physical_offset
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -77,6 +78,7 @@ def half_of(record: Record, timeout_ms: int) -> Half:
         check_times=_number(properties.get(CHECK_TIMES)) or 0,
         immunity_ms=None if immunity is None else max((_number(immunity) or 0) * 1000, timeout_ms),
         original=_number(properties.get(ORIGINAL)),
+        is_copy=CHECK_TIMES in properties or ORIGINAL in properties,
     )
 
 

@@ -19,6 +19,7 @@ def half(offset: int, key: str = "", *, times: int = 0, of: int | None = None) -
         unique_key=key or f"k{offset}",
         check_times=times,
         immunity_ms=None,
+        is_copy=times > 0,
     )
 
 
@@ -81,9 +82,9 @@ def test_a_copy_that_names_none_takes_the_place_of_the_oldest_with_fewer_checks(
 
 
 def test_an_op_record_about_the_first_record_ends_the_copy_that_rocketmq_made_within_the_immunity() -> None:
-    copy = dataclasses.replace(half(7, "a"), original=2)
-    table = filled(copy, dataclasses.replace(half(8, "b"), original=3))
-    again = dataclasses.replace(half(9, "a"), original=2)
+    copy = dataclasses.replace(half(7, "a"), original=2, is_copy=True)
+    table = filled(copy, dataclasses.replace(half(8, "b"), original=3, is_copy=True))
+    again = dataclasses.replace(half(9, "a"), original=2, is_copy=True)
     assert table.add(again) == copy
     assert table.find_copy_of(half(2, "a")) == again
     assert table.end_all(0, b"2,9,4,") == [again]
@@ -94,7 +95,7 @@ def test_an_op_record_about_the_first_record_ends_the_copy_that_rocketmq_made_wi
 
 
 def test_an_op_record_that_ends_a_copy_by_its_original_is_kept_as_long_as_the_copy_may_be_read_again() -> None:
-    table = filled(half(5, "b"), dataclasses.replace(half(7, "a"), original=2))
+    table = filled(half(5, "b"), dataclasses.replace(half(7, "a"), original=2, is_copy=True))
     table.end_all(0, b"2,")
     assert table.progress() == (5, 0)
 

@@ -1,6 +1,8 @@
 """Transactions at a broker's desk: parked, decided once, asked about, given up; and what survives a restart."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -322,16 +324,18 @@ async def test_a_message_that_was_sent_twice_is_decided_twice(tmp_path: Path) ->
     await desk.stop()
 
 
-@pytest.mark.parametrize("is_immune", [False, True], ids=["of an earlier release", "of RocketMQ within the immunity"])
-async def test_a_message_with_a_copy_that_does_not_name_it_is_decided_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_immune: bool
-) -> None:
-    desk = Desk(small_config(tmp_path, transaction_timeout_ms=0))
-    await desk.start()
-    client = desk.client()
-    await make_topic(client, "T", 2)
-    await send_half(client, "A", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)  # open: a start reads all that follows
-    sent = await send_half(client, "B", b"B")
+class Nameless(QueuedDraft):
+    """A draft that cannot be told the first record of its message."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, 0 if name == "prepared_transaction_offset" else value)
+
+
+@contextlib.contextmanager
+def nameless_copies(monkeypatch: pytest.MonkeyPatch, *, is_immune: bool = False) -> Iterator[None]:
+    """Copies name no first record; with `is_immune` they are those that RocketMQ makes within the immunity."""
     copy = TransactionCopies._copy
 
     def nameless(copies: TransactionCopies, record: Record, topic: str, properties: dict[str, str]) -> Any:
@@ -343,9 +347,23 @@ async def test_a_message_with_a_copy_that_does_not_name_it_is_decided_once(
         draft.__class__ = Nameless
         return draft
 
-    service = desk.parts.transactions.service
     with monkeypatch.context() as patch:
         patch.setattr(TransactionCopies, "_copy", nameless)
+        yield
+
+
+@pytest.mark.parametrize("is_immune", [False, True], ids=["of an earlier release", "of RocketMQ within the immunity"])
+async def test_a_message_with_a_copy_that_does_not_name_it_is_decided_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_immune: bool
+) -> None:
+    desk = Desk(small_config(tmp_path, transaction_timeout_ms=0))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    await send_half(client, "A", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)  # open: a start reads all that follows
+    sent = await send_half(client, "B", b"B")
+    service = desk.parts.transactions.service
+    with nameless_copies(monkeypatch, is_immune=is_immune):
         service._check(service._run)
         await eventually(lambda: len(of(desk, HALF_TOPIC)) == 3, "a copy")
     assert of(desk, HALF_TOPIC)[2].prepared_transaction_offset == 0
@@ -359,28 +377,23 @@ async def test_a_message_with_a_copy_that_does_not_name_it_is_decided_once(
     await desk.stop()
 
 
-class Nameless(QueuedDraft):
-    """A draft that cannot be told the first record of its message."""
-
-    __slots__ = ()
-
-    def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, 0 if name == "prepared_transaction_offset" else value)
-
-
+@pytest.mark.parametrize("is_nameless", [False, True], ids=["", "by an earlier release"])
 @pytest.mark.parametrize("number", [0, 1], ids=["the first record", "the copy that was asked about"])
 @pytest.mark.parametrize("desk", [QUICK | {"transaction_check_max": 1}], indirect=True)
 async def test_a_decision_that_comes_when_its_message_was_given_up_and_put_back_counts(
-    desk: Desk, client: MemoryClient, number: int
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, number: int, is_nameless: bool
 ) -> None:
     await make_topic(client, "T", 2)
     sent = await send_half(client)
     await eventually(lambda: bool(of(desk, GIVEN_UP_TOPIC)), "given up")
     desk.config.transaction_check_max = 1000
     (given_up,) = of(desk, GIVEN_UP_TOPIC)
-    for _ in range(2):
+    with nameless_copies(monkeypatch) if is_nameless else contextlib.nullcontext():
         assert (await client.ask(RESUME, {"msgId": given_up.offset_message_id})).code == 0
-        await eventually(lambda: desk.parts.transactions.service.open_count == 1, "put back, once")
+        await eventually(lambda: desk.parts.transactions.service.open_count == 1, "put back")
+    if not is_nameless:
+        assert (await client.ask(RESUME, {"msgId": given_up.offset_message_id})).code == 0
+        assert desk.parts.transactions.service.open_count == 1, "once"
     half = of(desk, HALF_TOPIC)[number]
     place = {"tranStateTableOffset": half.queue_offset, "commitLogOffset": half.physical_offset}
     assert (await end(client, sent, COMMIT, **place)).code == 0
