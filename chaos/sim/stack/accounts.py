@@ -86,10 +86,14 @@ class CommittedLog:
         self.commits: set[bytes] = set()
         self._halves: dict[tuple[str, bytes], list[int]] = {}
         self._copied: set[tuple[str, int]] = set()
-        self.on_copy: Callable[[Record, Record], None] = lambda _copy, _origin: None
-        self.on_change: Callable[[dict[str, Any], int], None] = lambda _change, _stored_ms: None
+        self.on_copy: Callable[[Record, Record], None] = _tell_nobody
+        self.on_change: Callable[[dict[str, Any], int], None] = _tell_nobody
         self.counted_until_us = 0
         self.deleted_to = self.reached_offset = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has: the programs of this run learn nothing of what happens to it."""
+        return {**self.__dict__, "on_copy": _tell_nobody, "on_change": _tell_nobody}
 
     def enter(self, index: int, payload: bytes) -> str | None:
         """The next entry is committed: what is wrong with its place in its queue, or None.
@@ -285,6 +289,9 @@ class CommittedLog:
             if fault is not None:
                 return f"{key[0]}/{key[1]} {fault}"
         return None
+
+
+def _tell_nobody(*_: object) -> None: ...
 
 
 def _group_of(retry_topic: str) -> str:
