@@ -63,6 +63,7 @@ class CommittedLog:
         counted_until_us: until when the work of each turn of a broker's loop is counted, since much may be asked of it.
         deleted_to: physical offset below which some member has deleted its log.
         reached_offset: up to where some member may have dispatched.
+        reign_count: how often a leader began to take writes, with what the log says.
         removed_groups: those of which an administrator was told so, and which have taken nothing since.
         transactions: topics and bodies of messages that programs have sent by transactions.
         commits: those of them whose transaction a program has committed.
@@ -89,7 +90,7 @@ class CommittedLog:
         self.on_copy: Callable[[Record, Record], None] = _tell_nobody
         self.on_change: Callable[[dict[str, Any], int], None] = _tell_nobody
         self.counted_until_us = 0
-        self.deleted_to = self.reached_offset = 0
+        self.deleted_to = self.reached_offset = self.reign_count = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has: the programs of this run learn nothing of what happens to it."""

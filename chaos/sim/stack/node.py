@@ -396,6 +396,7 @@ class StoreProcess(Process, Machinery):
             case "role":
                 self.note_role(detail)
                 if detail.writable:
+                    self._accounts.reign_count += 1
                     self.call_in(0, "check", self.check_boot)
             case "truncated":
                 self.mark("follower truncated")

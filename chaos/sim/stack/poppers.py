@@ -77,7 +77,7 @@ class PopAccount:
     """What the programs were given, all of one group.
 
     No message comes again, itself or as a copy in the retry topic, that is acknowledged (R33), or before its time is
-    over (R34). That holds while the same node leads, and under later leaders if the log has a later record of the
+    over (R34). That holds while the same node leads and takes writes, and later if the log has a later record of the
     group's progress of that node: it writes down all that is new.
     In the end an acknowledgement was sent for each message, or it has a copy, unless its log file was deleted before
     (R14): one without an answer may have arrived.
@@ -95,9 +95,9 @@ class PopAccount:
         accounts.on_change = self._changed
 
     def reign(self) -> int | None:
-        """The number of leaders so far; None while nobody leads, or a leader that was deposed may still serve."""
+        """How often a leader began to take writes; None while nobody leads, or a deposed leader may still serve."""
         leading = [one for one in self._cluster.rafts().values() if one.member.role is RaftRole.LEADER]
-        return len(self._cluster.observer.leaders) if len(leading) == 1 else None
+        return self._accounts.reign_count if len(leading) == 1 else None
 
     def _changed(self, change: dict[str, Any], stored_ms: int) -> None:
         pop = change.get("pop", {})
