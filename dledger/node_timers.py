@@ -130,6 +130,7 @@ class NodeTimers:
         """Ask for copies of damaged entries. A leader that cannot get one, or has no room, hands leadership over.
 
         Others may have deleted the entry: only a leader whose log begins behind it can install a member that lacks it.
+        As long as no member lacks it, damage that was found later is no reason to hand over.
         """
         integrity, why = self._log.integrity, self.why_full()
         damages, since = integrity.damages, now - self._handed_over_at
@@ -137,7 +138,9 @@ class NodeTimers:
         if damages:
             for peer_id in sorted(self._peers.joined):
                 self._copies.ask(peer_id)
-            if integrity.first_blocking is not None or since >= _HAND_OVER_AGAIN_S:
+            needed = self._node.needed_index()
+            is_needed = needed is not None and needed <= damages[-1].index
+            if integrity.first_blocking is not None or (is_needed and since >= _HAND_OVER_AGAIN_S):
                 why = str(damages[0])
         if why is None or self._node.soft_state.role is not RaftRole.LEADER:
             self._unfit_since = None

@@ -6,6 +6,9 @@ from typing import Any, cast
 from dledger.core.roles import RaftRole
 from dledger.node_timers import NodeTimers
 
+ENTRY = SimpleNamespace(index=7)
+"""A damaged entry."""
+
 
 class Node:
     """A leader; counts its hand-overs."""
@@ -14,6 +17,10 @@ class Node:
         self.soft_state = SimpleNamespace(role=RaftRole.LEADER)
         self.transfers = 0
         self.is_fit = True
+        self.needed = 7
+
+    def needed_index(self) -> int:
+        return self.needed
 
     def on_fitness(self, *, is_fit: bool) -> None:
         self.is_fit = is_fit
@@ -23,7 +30,7 @@ class Node:
         return "n1"
 
 
-def timers_of(node: Node, damages: list[str], *, is_blocking: bool = False) -> NodeTimers:
+def timers_of(node: Node, damages: list[Any], *, is_blocking: bool = False) -> NodeTimers:
     integrity = SimpleNamespace(damages=damages, first_blocking=7 if is_blocking else None)
     copies = SimpleNamespace(ask=lambda peer_id: None)
     peers = SimpleNamespace(joined=("n1", "n2"))
@@ -49,7 +56,7 @@ async def test_only_a_leader_that_cannot_serve_for_two_seconds_on_end_hands_over
 
 
 async def test_a_leader_that_gets_no_copy_of_an_entry_that_was_found_damaged_later_hands_over_once_a_minute() -> None:
-    node, damages = Node(), ["entry 7"]
+    node, damages = Node(), [ENTRY]
     timers = timers_of(node, damages)
     for second in range(60):
         timers._repair_or_hand_over(100.0 + second)
@@ -63,16 +70,29 @@ async def test_a_leader_that_gets_no_copy_of_an_entry_that_was_found_damaged_lat
     assert node.transfers == 2
 
 
+async def test_a_leader_does_not_hand_over_for_damage_that_was_found_later_while_no_member_lacks_the_entry() -> None:
+    node = Node()
+    timers = timers_of(node, [ENTRY])
+    node.needed = 8
+    for second in range(10):
+        timers._repair_or_hand_over(100.0 + second)
+    assert node.transfers == 0
+    node.needed = 7
+    for second in range(10, 20):
+        timers._repair_or_hand_over(100.0 + second)
+    assert node.transfers == 1
+
+
 async def test_a_leader_that_may_not_serve_what_follows_a_damage_hands_over_whenever_it_leads() -> None:
     node = Node()
-    timers = timers_of(node, ["entry 7"], is_blocking=True)
+    timers = timers_of(node, [ENTRY], is_blocking=True)
     for second in range(10):
         timers._repair_or_hand_over(100.0 + second)
     assert node.transfers > 2
 
 
 async def test_a_node_that_handed_over_with_damage_does_not_take_over_until_it_is_repaired_or_for_ten_minutes() -> None:
-    node, damages = Node(), ["entry 7"]
+    node, damages = Node(), [ENTRY]
     timers = timers_of(node, damages)
     timers._repair_or_hand_over(100.0)
     timers._repair_or_hand_over(103.0)

@@ -102,6 +102,7 @@ async def test_a_preferred_leader_that_handed_over_without_a_copy_does_not_take_
     await cluster.caught_up()
     log = cluster.logs["n0"]
     monkeypatch.setattr(log._timers._copies, "ask", lambda peer_id: None)
+    monkeypatch.setattr(log._node, "needed_index", lambda: 0)
     found = Damage(0, 1, 0, 100, data_file(cluster, "n0"), 0, "no other member has it any more")
     log._timers._log.integrity._damages[0] = found
     await until(lambda: cluster.leader() in ("n1", "n2"), "another one leads")
