@@ -220,7 +220,7 @@ MUTANTS = (
     ),
     Mutant("stale read of a deposed leader", Leader, "read_index", read_at_once, ("R13",), 55),
     Mutant("no way back to the fork", PeerProgress, "rejected", never_go_back, ("R14",)),
-    Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 38),
+    Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 49),
     Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 445),
     Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 1455),
     Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",), 168),

@@ -602,9 +602,11 @@ BUGS = (
     StackBug("A10 policies of any size", policies_of_any_size, ("R26",), 728, "has_huge_requests"),
     StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 66),
-    StackBug("A17 install keeps queues", install_keeps_queues, ("R20",), 11399, "leave_a_topic_behind administrators"),
-    StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 105),
-    StackBug("A19 recalled and delivered", timers_are_not_held_back_for_recalls, ("R16", "R23"), 277, "administrators"),
+    StackBug("A17 install keeps queues", install_keeps_queues, ("R20",), 1599, "leave_a_topic_behind administrators"),
+    StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 3257),
+    StackBug(
+        "A19 recalled and delivered", timers_are_not_held_back_for_recalls, ("R16", "R23"), 1664, "administrators"
+    ),
     StackBug(
         "A19 one of two prohibitions kept", prohibitions_see_the_committed_ones_only, ("R23",), 15, "administrators"
     ),
@@ -623,22 +625,22 @@ BUGS = (
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
     StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint, ("R20",), 12, "cut_after_trim"),
-    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 4369, "cut_one_way"),
+    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 1320, "cut_one_way"),
     StackBug(
         "request without an answer passed on again",
         request_without_an_answer_is_passed_on_again,
         ("R16",),
-        10107,
+        15306,
         "callers reset_link",
     ),
     StackBug(
         "request that arrives twice served twice", request_that_arrives_twice_is_served_twice, ("R16",), 66, "callers"
     ),
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
-    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 36, "callers"),
+    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 4459, "callers"),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 36, "callers"),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 36, "callers"),
-    StackBug("damage ends the log", damage_ends_the_log, ("R21",), 26150, "rotten_entry"),
+    StackBug("damage ends the log", damage_ends_the_log, ("R21",), 28438, "rotten_entry"),
     StackBug(
         "damage behind the checkpoint looks torn",
         damage_behind_the_checkpoint_looks_torn,
@@ -662,14 +664,14 @@ BUGS = (
         "clock_jumps",
     ),
     StackBug("no other member tried", no_other_member_is_tried, ("R14",), 0, "programs"),
-    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 9113, "programs"),
+    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 22473, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
-    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 3257, "members"),
+    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 10277, "members"),
     StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 5586, "members"),
     StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 12580, "members"),
     StackBug(
-        "commits before a failover forgotten", commits_before_a_failover_are_forgotten, ("R32",), 138, "transactors"
+        "commits before a failover forgotten", commits_before_a_failover_are_forgotten, ("R32",), 1395, "transactors"
     ),
     StackBug("unknown counts as commit", unknown_counts_as_commit, ("R32",), 52, "transactors"),
     StackBug("rollbacks store the message", rollbacks_store_the_message, ("R32",), 104, "transactors"),
@@ -681,7 +683,7 @@ BUGS = (
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
     StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 85, "ordered_poppers"),
     StackBug(
-        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 147, "ordered_poppers"
+        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 6962, "ordered_poppers"
     ),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )
