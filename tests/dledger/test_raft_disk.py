@@ -128,11 +128,13 @@ async def test_a_term_is_reported_when_it_is_written_and_not_before(
     monkeypatch.setattr(hard_state, "write_durably", slow)
     seen: list[HardState | None] = []
     states = HardStateFile(tmp_path, loop=asyncio.get_running_loop(), on_failed=lambda error: None)
-    states.save(HardState(1, "n0"), lambda: seen.append(read_hard_state(tmp_path)))
-    await asyncio.to_thread(begun.wait, 10)
-    await asyncio.sleep(0.05)
-    assert seen == []
-    allowed.set()
+    try:
+        states.save(HardState(1, "n0"), lambda: seen.append(read_hard_state(tmp_path)))
+        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.sleep(0.05)
+        assert seen == []
+    finally:
+        allowed.set()  # else the thread would wait on when this fails, as it does for a planted bug
     await until(lambda: seen, "reported")
     await asyncio.to_thread(states.close)
     assert seen == [HardState(1, "n0")]
