@@ -56,9 +56,7 @@ def open_files(config: RaftConfig, boot: str | None = None) -> RaftFiles:
     """
     directory = make_directory(config.store_dir, config.self_id)
     lock = LockFile(directory)
-    allocator = FileAllocator(
-        wait_s=config.timing.election_min_ms / 4000
-    )  # a longer wait on the loop would delay heartbeats
+    allocator = FileAllocator(wait_s=None)  # nothing runs on the loop yet
     try:
         identity, is_new = open_identity(directory, config.cluster, config.group, config.self_id)
         hard_state = read_hard_state(directory)  # a damaged one is refused before anything is changed
@@ -83,6 +81,7 @@ def open_files(config: RaftConfig, boot: str | None = None) -> RaftFiles:
         if opened.install_unfinished:
             save_start(directory, opened.start)
         marker.set(config.flush_mode)
+        allocator.wait_s = config.timing.election_min_ms / 4000  # a longer wait on the loop would delay heartbeats
         return RaftFiles(identity, KnownPeers(directory), marker, checkpoint, opened, allocator, doubt, lock)
     except BaseException:
         allocator.close()

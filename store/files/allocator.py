@@ -23,20 +23,23 @@ class FileAllocator:
     """Makes files in a thread. Shared by the queues of one process; used on one thread.
 
     Args:
-        wait_s: how long `take` may hold its caller when the file is not ready.
+        wait_s: see the attribute.
         clock: seconds, monotonic.
         make: makes one file, in the thread.
+
+    Attributes:
+        wait_s: how long `take` may hold its caller when the file is not ready; None: until it is.
     """
 
     def __init__(
         self,
         *,
-        wait_s: float = 1.0,
+        wait_s: float | None = 1.0,
         clock: Callable[[], float] = time.monotonic,
         make: Callable[[Path, int, int], MappedFile] = MappedFile,
     ) -> None:
         self._make = make
-        self._wait_s = wait_s
+        self.wait_s = wait_s
         self._clock = clock
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-allocator")
         self._pending: dict[Path, Future[MappedFile]] = {}
@@ -60,9 +63,9 @@ class FileAllocator:
         self._forget_old_failure(path)
         self.request(path, start_offset, size_bytes)
         try:
-            file = self._pending[path].result(self._wait_s)
+            file = self._pending[path].result(self.wait_s)
         except FutureTimeoutError as error:
-            raise AllocationPendingError(path, self._wait_s) from error
+            raise AllocationPendingError(path, self.wait_s or 0.0) from error
         except DiskFullError as error:
             self._full = (self._clock() + FULL_RETRY_S, error)
             del self._pending[path]

@@ -7,9 +7,10 @@ import os
 import pathlib
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,11 +20,14 @@ from dledger.log import hard_state, small_file
 from dledger.log.hard_state import HardStateFile, read_hard_state, settle_hard_state
 from dledger.log.raft_files import open_files
 from dledger.log.small_file import remove_durably, write_durably
+from dledger.log.start_file import LogStart, save_start
 from dledger.log_events import LogEvents
 from dledger.peers.busy_notices import BusyNotices
 from ledgermq import archive
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError, DiskReadError
+from store.files.allocator import FileAllocator
+from store.files.mapped_file import MappedFile
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import MemoryMachine, RaftCluster, make_draft, until
@@ -348,6 +352,24 @@ async def test_a_member_that_dies_inside_an_install_gets_a_new_one_before_it_cou
     assert cluster.machines[lagging].state == STATE
     assert cluster.bodies(lagging) == cluster.bodies(leader)
     await until(lambda: not cluster.logs[lagging].status().soft.recovering, "sound")
+
+
+async def test_a_start_waits_for_a_file_for_which_a_leader_would_not_wait(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = raft_cluster().config("n0")
+    open_files(config).close(is_clean=True)
+    start = LogStart(first_index=7, start_position=700, prev_term=1, installing=False)
+    save_start(config.store_dir / "dledger-n0", start)  # as after an install of which no entry is written yet
+
+    def slowly(path: Path, start_offset: int, size_bytes: int) -> MappedFile:
+        time.sleep(2 * config.timing.election_min_ms / 4000)
+        return MappedFile(path, start_offset, size_bytes)
+
+    monkeypatch.setitem(cast(Any, FileAllocator.__init__).__kwdefaults__, "make", slowly)
+    files = open_files(config)
+    assert files.opened.start == start
+    files.close(is_clean=True)
 
 
 async def test_a_state_larger_than_what_may_wait_for_a_peer_is_installed(raft_cluster: Make) -> None:
