@@ -69,8 +69,8 @@ class GroupPlan:
     and recall timers. `batch_callers`: callers that send several messages by one request. `programs`: users' programs
     with the shipping producer, which finds the leader by `nameservers`; `members`: those that read what these send, as
     members of one group; `transactors`: programs that send transactions, and are killed; `poppers`: programs that take
-    messages by POP, and are killed; `ordered_poppers`: those that take them in order. `has_large_tables`: the
-    replicated tables are larger than what may wait for a peer.
+    messages by POP, and are killed; `pops_in_order`: they take them in order. `has_large_tables`: the replicated tables
+    are larger than what may wait for a peer.
     `checkpoint_ms`: between two checkpoints of a broker's queues.
     `has_huge_requests`: administrators set policies of very many entries, and steps of the brokers' loops are counted.
     `is_lockstep`: all members tick at the same moments, and messages take equal times, so that only the random times of
@@ -98,7 +98,7 @@ class GroupPlan:
     members: int = 0
     transactors: int = 0
     poppers: int = 0
-    ordered_poppers: int = 0
+    pops_in_order: bool = False
     checkpoint_ms: int = 300
     is_lockstep: bool = False
 
@@ -208,7 +208,7 @@ def draw_stack_plan(seed: int) -> RunPlan:
         is_cut = chance >= 0.05
         plan, late = replace(plan, faults=()), CLEANING_FAULTS[:1] if is_cut else CLEANING_FAULTS[1:]
         group = replace(group, checkpoint_ms=3_000 if is_cut else 300)  # so that a cut loses many units of queues
-    needs_seconds = bool(group.transactors or group.poppers or group.ordered_poppers or group.members)  # not messages
+    needs_seconds = bool(group.transactors or group.poppers or group.members)  # not messages
     if needs_seconds:
         safety_us = max(safety_us, _MEMBERS_US if group.members else _PROGRAMS_US)
     if needs_seconds or (group.programs and plan.weather.latency_us >= _SLOW_LINK_US):
@@ -239,7 +239,7 @@ def _draw_programs(seed: int, group: GroupPlan, *, are_clocks_right: bool) -> Gr
         group = replace(group, poppers=poppers.choice((1, 2, 3)))
     ordered = Random(f"queues taken in order {seed}")
     if not group.poppers and ordered.random() < 0.05 and are_clocks_right:
-        group = replace(group, ordered_poppers=ordered.choice((1, 2, 3)))
+        group = replace(group, poppers=ordered.choice((1, 2, 3)), pops_in_order=True)
     return group
 
 

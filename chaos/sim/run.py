@@ -131,8 +131,7 @@ class Run:
 
     def _service_us(self) -> int:
         group = self.plan.group
-        has_programs = group.transactors or group.poppers or group.ordered_poppers
-        return _GROUP_US if group.members else _PROGRAMS_US if has_programs else _SERVICE_US
+        return _GROUP_US if group.members else _PROGRAMS_US if group.transactors or group.poppers else _SERVICE_US
 
     def _fail_over(self) -> None:
         """The leader dies, perhaps with every nameserver: programs find the next one."""

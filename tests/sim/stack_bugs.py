@@ -681,9 +681,9 @@ BUGS = (
     StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
     StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
-    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 85, "ordered_poppers"),
+    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 85, "pops_in_order"),
     StackBug(
-        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 6962, "ordered_poppers"
+        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 6962, "pops_in_order"
     ),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

@@ -92,8 +92,7 @@ class StackKit:
     def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
         """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
         plan = cluster.plan
-        poppers = plan.poppers + plan.ordered_poppers
-        has_clients = plan.callers + plan.administrators + plan.batch_callers + plan.nameservers + poppers
+        has_clients = plan.callers + plan.administrators + plan.batch_callers + plan.nameservers + plan.poppers
         if has_clients and self._sockets is None:
             self._begin_callers(cluster)
         return StoreProcess(cluster, self.replaced, self._log, name, number, disk, self._sockets)
@@ -121,7 +120,7 @@ class StackKit:
                 self._owed.append(members.account.owed)
             if plan.transactors:
                 self._begin_transactors(cluster, sockets, self._nameservers)
-        if plan.poppers or plan.ordered_poppers:
+        if plan.poppers:
             self._begin_poppers(cluster, sockets)
         self._struck += self._mortals
 
@@ -137,15 +136,13 @@ class StackKit:
 
     def _begin_poppers(self, cluster: ClusterContext, sockets: Sockets) -> None:
         plan = cluster.plan
-        account = (OrderedPopAccount if plan.ordered_poppers else PopAccount)(cluster, self._log)
+        account = (OrderedPopAccount if plan.pops_in_order else PopAccount)(cluster, self._log)
 
         def make(name: str, dice: Random) -> Popper:
             return Popper(cluster, self._log, sockets, name, dice, account)
 
         chance = self._chance("poppers")
-        self._mortals.append(
-            MortalCallers(cluster, sockets, chance, "popper", make, plan.poppers or plan.ordered_poppers)
-        )
+        self._mortals.append(MortalCallers(cluster, sockets, chance, "popper", make, plan.poppers))
         self._owed.append(account.owed)
 
     def _chance(self, consumer: str) -> Random:
