@@ -136,7 +136,7 @@ class NameserverLinks:
         """Return a 103 with those topics that changed or do not exist any more, or with all if the set is empty."""
         now = self._describe()
         is_increment = bool(changed)
-        removed = [name for name in changed if name not in now.topics]
+        removed = sorted(set(changed).difference(now.topics))
         fields = self.identity() | {
             "compressed": "false",
             "enableActingMaster": str(self._config.slave_acting).lower(),
@@ -150,7 +150,7 @@ class NameserverLinks:
         if self._role.generation:
             fields["term"] = str(self._role.generation)
         if is_increment:
-            body = self._bodies.of_changed(now.topics, set(changed).difference(removed), now.version)
+            body = self._bodies.of_changed(now.topics, sorted(set(changed).difference(removed)), now.version)
         else:
             body = await self._bodies.whole(now.topics, now.version)
         fields["bodyCrc32"] = str(crc32(body) & _CRC_MASK)

@@ -255,7 +255,7 @@ class Routes:
 
     def _ask_again(self) -> None:
         self._asking = None
-        topics = {topic for topic in self._waiters.values() if topic is not None}
+        topics = dict.fromkeys(topic for topic in self._waiters.values() if topic is not None)
         for topic in topics:
             self.refresh(topic)
         if topics:

@@ -70,7 +70,7 @@ class QueueLocks:
         A broker that does not answer has not refused: its locks are kept, since the broker keeps them for longer.
         """
         by_broker = collections.defaultdict(list)
-        for queue in self.held:
+        for queue in sorted(self.held):
             by_broker[queue.broker].append(queue)
         granted = await asyncio.gather(*(self._lock_some(broker, queues) for broker, queues in by_broker.items()))
         asked = set().union(*by_broker.values())
@@ -94,7 +94,7 @@ class QueueLocks:
 
     async def _unlock(self, queues: Iterable[MessageQueue]) -> None:
         by_broker = collections.defaultdict(list)
-        for queue in queues:
+        for queue in sorted(queues):
             by_broker[queue.broker].append(queue)
         await asyncio.gather(*(self._unlock_some(broker, some) for broker, some in by_broker.items()))
 
