@@ -46,7 +46,7 @@
     R30   ordered: a message is given when all before it in its queue are      a member is given a message
           handled
     R31   ordered: no two members handle messages of one queue, unless         a member is given a message
-          leadership has changed since the first of them took it over
+          leadership has changed since one of them took it over
     R32   a transaction's message is there when its program has committed it,  an entry is committed
           and never otherwise; at most as often as its half message was stored
           (that all are decided in the end is the run's R14)

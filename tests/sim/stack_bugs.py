@@ -669,7 +669,7 @@ BUGS = (
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
     StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 10277, "members"),
     StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 5586, "members"),
-    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 12580, "members"),
+    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 5586, "members"),
     StackBug(
         "commits before a failover forgotten", commits_before_a_failover_are_forgotten, ("R32",), 1395, "transactors"
     ),

@@ -43,7 +43,7 @@ class GroupAccount:
     Every committed message of the topic is handled in the end, unless its log file was deleted before (R14), and no
     offset is committed beyond one that was not given (R29). In a group that handles queues in order, a message is given
     when all before it in its queue are handled (R30), and not while another member handles one of its queue (R31),
-    unless there was another leader since that member took the queue over: locks may die with a leader.
+    unless there was another leader since one of the two took the queue over: locks may die with a leader.
     """
 
     def __init__(self, cluster: Any, accounts: CommittedLog, *, is_ordered: bool) -> None:
@@ -80,7 +80,8 @@ class GroupAccount:
         for other in self._busy[queue.queue_id]:
             if other == member:
                 raise SafetyViolation("R30", f"{member} was given {place} while it handles another of its queue")
-            if self._taken_over.get((other, queue.queue_id)) == len(self._cluster.observer.leaders):
+            taken_over = [self._taken_over.get((one, queue.queue_id)) for one in (member, other)]
+            if taken_over == [len(self._cluster.observer.leaders)] * 2:
                 raise SafetyViolation("R31", f"{member} was given {place} while {other} handles one of its queue")
             self._cluster.mark("queue of two members after a change of leader")
         self._busy[queue.queue_id][member] = None
