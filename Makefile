@@ -95,16 +95,16 @@ mqadmin: $(BIN)/.dev ## mqadmin's sub-commands on our clusters: standalone, Raft
 	MQADMIN_MODE=raft $(BIN)/python -m pytest tests/mqadmin
 	MQADMIN_USER=mqa:mqa-secret $(BIN)/python -m pytest tests/mqadmin
 
-sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds: Raft alone, and whole brokers (SEEDS=n, STACK_SEEDS=n, FIRST=seed, SECONDS_MAX=s each)
+sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds: Raft alone, and whole brokers (SEEDS=n, STACK_SEEDS=n, FIRST=seed, SECONDS_MAX=processor time of each process)
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) && \
 	echo "whole brokers, seeds $$first to $$((first + $(STACK_SEEDS) - 1))"; $(BIN)/python -m chaos.sim --stack --seeds $$first:$$((first + $(STACK_SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
-elections: $(BIN)/.dev ## elected masters in simulation, fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX=s)
+elections: $(BIN)/.dev ## elected masters in simulation, fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX as `make sim`)
 	first=$${FIRST:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}; \
 	$(BIN)/python -m chaos.elections --seeds $(SEEDS) --first $$first $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
-appointed: $(BIN)/.dev ## an appointed master, its slaves and promotions in simulation, fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX=s)
+appointed: $(BIN)/.dev ## an appointed master, its slaves and promotions in simulation, fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX as `make sim`)
 	first=$${FIRST:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}; \
 	$(BIN)/python -m chaos.appointed --seeds $(SEEDS) --first $$first $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
@@ -115,7 +115,7 @@ fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a names
 attack: $(BIN)/.dev ## attacks on a group with an innocent producer beside: the table of docs/security.md, and what was too much
 	$(BIN)/python -m tests.attacks
 
-crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode, SECONDS_MAX=s a mode)
+crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds, SECONDS_MAX=processor time, a mode)
 	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-held classic-index classic-pool raft tables raft-group; do \
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) || exit $$?; done
 

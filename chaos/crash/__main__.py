@@ -1,7 +1,7 @@
 """`python -m chaos.crash --mode M --seeds A:B [--seconds S]`, or `--seed N [--image I]` to see one again.
 
-`--seconds`: so long in all, about. Each seed is run whole and given what is left; of its images so many are judged,
-drawn among all, as there is time for.
+`--seconds`: so much processor time in all, about. Each seed is run whole and given what is left; of its
+images so many are judged, drawn among all, as there is time for.
 
 Exit codes: 0 nothing found, 10 something lost, invented, or in contradiction, 2 bad arguments.
 """
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--seed", type=int)
     which.add_argument("--seeds", type=seed_range, help="A:B, the seeds A up to B - 1")
     parser.add_argument("--image", type=int, help="with --seed: judge this one only")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: end after so long, about")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: of processor time, about")
     parser.add_argument("--log", action="store_true", help="show what the store logs")
     options = parser.parse_args(arguments)
     before = logging.root.manager.disable
@@ -45,15 +45,16 @@ def main(arguments: list[str] | None = None) -> int:
 def _judge(options: argparse.Namespace, modes: Mapping[str, Mode]) -> int:
     effort = Effort(exhaustive_images=_EXHAUSTIVE_IMAGES if options.mode in SMALL else 0)
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
-    tally, began, count = Tally(), time.monotonic(), 0
+    tally, began, count = Tally(), time.process_time(), 0
     for seed in seeds:
-        left = replace(effort, seconds=max(0.0, began + options.seconds - time.monotonic()))
+        left = replace(effort, seconds=max(0.0, began + options.seconds - time.process_time()))
         modes[options.mode](seed, left, tally, options.image)
         count += 1
-        if tally.verdicts or time.monotonic() - began > options.seconds:
+        if tally.verdicts or time.process_time() - began > options.seconds:
             break
-    seconds = time.monotonic() - began
-    print(f"{count} seeds, {tally.images} images of {tally.moments} moments in {seconds:.1f} s: {tally.per_chooser}")
+    seconds = time.process_time() - began
+    spent = f"{seconds:.1f} s of processor time"
+    print(f"{count} seeds, {tally.images} images of {tally.moments} moments in {spent}: {tally.per_chooser}")
     for verdict in tally.verdicts:
         print(verdict)
         print(

@@ -92,7 +92,8 @@ class Effort:
         exhaustive_images: of each moment with few torn sectors, so many subsets at most; 0 for none.
         generations: runs, each but the first on an image of the one before.
         findings_max: stop after so many.
-        seconds: for one seed; where they do not suffice for all images, a draw decides which are judged.
+        seconds: of processor time, for one seed; where they do not suffice for all images, a draw decides which are
+            judged.
     """
 
     torn_per_moment: int = 2
@@ -136,7 +137,7 @@ class _Seed:
         self._pace: Pace
 
     async def run(self) -> None:
-        base, end = Ledger(), time.monotonic() + self._effort.seconds
+        base, end = Ledger(), time.process_time() + self._effort.seconds
         root = self._directory / "generation0"
         root.mkdir()
         for generation in range(self._effort.generations):
@@ -145,7 +146,7 @@ class _Seed:
             with recorder.recording():
                 await self._workload.run(recorder, dice, generation * 1_000_000)
             known = list(ledgers(recorder.notes, base))
-            seconds = (end - time.monotonic()) / (self._effort.generations - generation)
+            seconds = (end - time.process_time()) / (self._effort.generations - generation)
             self._pace = Pace(seconds, len(recorder.moments), Random(f"pace {self._seed} {generation}"))
             for moment in recorder.moments:
                 await self._judge_moment(moment, known[moment.note_count])

@@ -87,7 +87,7 @@ def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = N
         only: judge this image alone.
         moments: at most so many are taken.
     """
-    plan, end = _plan(seed), time.monotonic() + effort.seconds
+    plan, end = _plan(seed), time.process_time() + effort.seconds
     names = ("killed", "synced", "names", *["mixed"] * effort.torn_per_moment)
     try:
         pasts = _record(plan, moments if only is None else min(moments, only // len(names) + 1))
@@ -96,7 +96,7 @@ def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = N
         return
     tally.moments += len(pasts)
     images = [(past, name) for past in pasts for name in names]
-    pace = Pace(end - time.monotonic(), len(images), Random(f"pace {seed}"))
+    pace = Pace(end - time.process_time(), len(images), Random(f"pace {seed}"))
     for number, (past, name) in enumerate(images):
         pace.begin_group()
         if only not in (None, number) or not pace.takes_next():

@@ -8,7 +8,7 @@ from random import Random
 
 
 class Pace:
-    """Takes images at a rate by which the seconds last until the last one.
+    """Takes images at a rate by which the seconds of processor time last until the last one.
 
     The first is taken in any case. The others are drawn, so that each moment of a run and each chooser has its chance.
 
@@ -19,7 +19,7 @@ class Pace:
     """
 
     def __init__(self, seconds: float, groups: int, dice: Random) -> None:
-        self._end = time.monotonic() + seconds
+        self._end = time.process_time() + seconds
         self._groups = groups
         self._dice = dice
         self._begun = 0
@@ -38,12 +38,12 @@ class Pace:
             return True
         images_left = (self._groups - self._begun + 0.5) * self._offered / self._begun
         needed_s = images_left * self._judging_s / self._judged
-        return self._dice.random() * needed_s < self._end - time.monotonic()
+        return self._dice.random() * needed_s < self._end - time.process_time()
 
     @contextmanager
     def judging(self) -> Iterator[None]:
         """An image is made and judged within the block; its time counts."""
-        began = time.monotonic()
+        began = time.process_time()
         yield
         self._judged += 1
-        self._judging_s += time.monotonic() - began
+        self._judging_s += time.process_time() - began

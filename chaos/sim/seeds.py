@@ -4,7 +4,7 @@
 prints how many seeds counted (records were acknowledged, a fault struck, a second master began) and which faults never
 occurred: from 1,000 seeds on that ends with 13, and so does a range of which less than a quarter count.
 
-With `--seconds S` no further seed is begun after so long; the first one is run.
+With `--seconds S` each process begins no further seed after so much processor time of its own; the first one is run.
 """
 
 import argparse
@@ -86,7 +86,7 @@ class Campaign:
         )
         parser.add_argument("--corpus", action="store_true", help="run the seeds that once failed (corpus.txt)")
         parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one for each CPU)")
-        parser.add_argument("--seconds", type=float, default=math.inf, help="begin no seed after so long")
+        parser.add_argument("--seconds", type=float, default=math.inf, help="processor time of each process")
         options = parser.parse_args()
         with ended_by_sigterm():
             return self._run_wanted(options)
@@ -96,7 +96,7 @@ class Campaign:
             return self._shrink(options.shrink)
         seeds = corpus_seeds(self.corpus) if options.corpus else range(options.first, options.first + options.seeds)
         chunks = [seeds[begin : begin + _CHUNK] for begin in range(0, len(seeds), _CHUNK)]
-        run = functools.partial(self._run, first=next(iter(seeds), None), until_s=time.time() + options.seconds)
+        run = functools.partial(self._run, first=next(iter(seeds), None), budget_s=options.seconds)
         return self.tell(list(run_beside(run, options.jobs, chunks)), len(seeds))
 
     def _shrink(self, seed: int) -> int:
@@ -126,13 +126,13 @@ class Campaign:
             return 1
         return GAP_EXIT_CODE if seeds >= JUDGED_SEEDS and (missing or 4 * counting < seeds) else 0
 
-    def _run(self, chunk: Sequence[int], *, first: int | None, until_s: float) -> Part:
-        """Run these seeds; none after `until_s`, but the first one of all."""
+    def _run(self, chunk: Sequence[int], *, first: int | None, budget_s: float) -> Part:
+        """Run these seeds; none but the first one of all when this process has spent `budget_s`."""
         seeds = counting = acked = leaders = 0
         struck: Counter[str] = Counter()
         broken: list[str] = []
         for seed in chunk:
-            if seed != first and time.time() > until_s:
+            if seed != first and time.process_time() > budget_s:
                 break
             seen = self.simulate(seed, Script())
             seeds, counting = seeds + 1, counting + _counts(seen)

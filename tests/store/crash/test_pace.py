@@ -18,7 +18,7 @@ SKIPPING_S = 0.01
 class Clock:
     now_s = 0.0
 
-    def monotonic(self) -> float:
+    def process_time(self) -> float:
         return self.now_s
 
 
