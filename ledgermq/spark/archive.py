@@ -50,7 +50,7 @@ from ledgermq.message.layout import HEAD_SIZES
 from ledgermq.spark.columns import record_batch, views
 from ledgermq.spark.errors import ArchiveError, DamagedLogError, PipelineError
 from ledgermq.spark.log_files import DLEDGER, LogFile, StoreDirectory, local_path, open_store
-from ledgermq.spark.parts import Block, Damage, LogPart, freeze_imports, read_part
+from ledgermq.spark.parts import Block, Damage, LogPart, prepare_worker, read_part
 from ledgermq.store_progress import read_progress
 
 SCHEMA: Final = pa.schema(
@@ -191,7 +191,7 @@ def _each(spark: SparkSession, items: Sequence[Any], task: Callable[[Any], Any])
 
 def _outcome(task: Callable[[Any], Any], item: Any) -> Any:
     """Return what a task returns or raises: one faulty segment must not keep the others from being done."""
-    freeze_imports()
+    prepare_worker()
     try:
         return task(item)
     except PipelineError as error:

@@ -292,46 +292,43 @@ class _Properties:
     """
 
     def __init__(self, packed: pa.Array) -> None:
-        self._count = len(packed)
         _, offsets_buffer, data_buffer = packed.buffers()
-        self._offsets = np.frombuffer(offsets_buffer, np.int32)[: self._count + 1].astype(np.int64)
+        bounds = np.frombuffer(offsets_buffer, np.int32)[: len(packed) + 1].astype(np.int64)
         data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
-        self._data = data[: self._offsets[-1]]
-        self._starts, self._ends = _segments(self._data, self._offsets)
+        data = data[: bounds[-1]]
+        starts, ends = _segments(data, bounds)
+        rows = np.repeat(np.arange(len(packed)), np.diff(np.searchsorted(starts, bounds)))
+        middles = np.flatnonzero(data == _ONE)
+        if len(middles) != len(starts) or not ((starts < middles) & (middles + 1 < ends)).all():
+            middles = np.append(middles, len(data))
+            middles = middles[np.searchsorted(middles, starts)]
+            fits = (starts < middles) & (middles + 1 < ends)
+            rows, starts, middles, ends = rows[fits], starts[fits], middles[fits], ends[fits]
+        names = _slices(data, starts, middles).dictionary_encode()
+        if (kept := _last_of_each(rows, names)) is not None:
+            rows, names, middles, ends = rows[kept], names.take(pa.array(kept)), middles[kept], ends[kept]
+        self._count, self._data, self._rows = len(packed), data, rows
+        self._names, self._codes = names.dictionary, names.indices
+        self._begins, self._ends = middles + 1, ends
 
     def values(self, name: str) -> pa.Array:
-        """Return the value of one property each; null without it. No other property is looked at closely."""
-        head = f"{name}\x01".encode()
-        found = np.flatnonzero(self._ends - self._starts > len(head))
-        for place, byte in enumerate(head):
-            found = found[self._data[self._starts[found] + place] == byte]
-        places = np.full(self._count, -1, np.int64)
-        places[self._rows(self._starts[found])] = found  # in order, so that the last one counts
-        rows = np.flatnonzero(places >= 0)
-        values = _text(_slices(self._data, self._starts[places[rows]] + len(head), self._ends[places[rows]]))
-        if len(rows) == self._count:
+        """Return the value of one property each; null without it."""
+        code = self._names.index(name.encode()).as_py()
+        found = np.flatnonzero(self._codes.to_numpy() == code)
+        values = _text(_slices(self._data, self._begins[found], self._ends[found]))
+        if len(found) == self._count:
             return values
         numbers = np.full(self._count, -1, np.int64)
-        numbers[rows] = np.arange(len(rows))
+        numbers[self._rows[found]] = np.arange(len(found))
         return values.take(pa.array(numbers, mask=numbers < 0))
 
     def column(self) -> pa.Array:
         """Return a map each."""
-        ones = np.append(np.flatnonzero(self._data == _ONE), len(self._data))
-        middles = ones[np.searchsorted(ones, self._starts)]
-        fits = (middles > self._starts) & (middles + 1 < self._ends)
-        starts, middles, ends = self._starts[fits], middles[fits], self._ends[fits]
-        rows, names = self._rows(starts), _slices(self._data, starts, middles).dictionary_encode()
-        if (kept := _last_of_each(rows, names)) is not None:
-            rows, names, middles, ends = rows[kept], names.take(pa.array(kept)), middles[kept], ends[kept]
-        values = _slices(self._data, middles + 1, ends)
-        counts = np.bincount(rows, minlength=self._count)
+        counts = np.bincount(self._rows, minlength=self._count)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))).astype(np.int32)
-        texts = _text(names.dictionary).take(names.indices)
-        return pa.MapArray.from_arrays(pa.array(offsets), texts, _text(values)).cast(PROPERTIES)
-
-    def _rows(self, starts: Ints) -> Ints:
-        return np.searchsorted(self._offsets, starts, "right") - 1
+        values = _text(_slices(self._data, self._begins, self._ends))
+        names = _text(self._names).take(self._codes)
+        return pa.MapArray.from_arrays(pa.array(offsets), names, values).cast(PROPERTIES)
 
 
 def _last_of_each(rows: Ints, names: pa.DictionaryArray) -> Ints | None:

@@ -36,7 +36,7 @@ from ledgermq.spark.columns import SQL_TYPES, TYPES, Want, damage_batch, record_
 from ledgermq.spark.errors import DamagedLogError, OptionError
 from ledgermq.spark.log_files import LogFile, StoreDirectory, frame_head, offset_files, open_store, queue_folders
 from ledgermq.spark.options import Options
-from ledgermq.spark.parts import SPLIT_BYTES, Block, Damage, LogPart, freeze_imports, plan_parts, read_part
+from ledgermq.spark.parts import SPLIT_BYTES, Block, Damage, LogPart, plan_parts, prepare_worker, read_part
 
 KNOWN: Final = (
     "path", "paths", "broker", "mode", "columns", "topics", "queueIds", "startingOffset", "endingOffset",
@@ -180,7 +180,7 @@ class StoreReader(DataSourceReader):
         Raises:
             DamagedLogError: a damaged place, unless `damage=report`.
         """
-        freeze_imports()
+        prepare_worker()
         if not isinstance(partition, StorePart):
             return
         if partition.units is not None:

@@ -94,6 +94,14 @@ class Look(NamedTuple):
     record_bytes: float
 
 
+class _Stride(NamedTuple):
+    """What pulls of one stride have brought: records, the queue offset behind them, and offsets that are gone."""
+
+    bodies: list[bytes | memoryview]
+    end: int
+    gone: tuple[int, int] | None = None
+
+
 class Answer(NamedTuple):
     """The answer to one pull.
 
@@ -109,7 +117,7 @@ class Answer(NamedTuple):
     code: int
     first: int
     after: int
-    data: bytes
+    data: bytes | memoryview
     is_bulk: bool
     suggested_id: int
 
@@ -168,7 +176,7 @@ class _Puller(Admin):
             raise UndecodableError(f"{answered.target.address}: an answer to a pull without offsets") from None
         suggested = response.ext.get("suggestWhichBrokerId", "")
         suggested_id = int(suggested) if suggested.isdecimal() else LEADER_ID
-        body = bytes(response.body) if response.code == ResponseCode.SUCCESS else b""
+        body = response.body if response.code == ResponseCode.SUCCESS else b""
         return Answer(response.code, first, after, body, BULK in response.ext, suggested_id)
 
     @property
@@ -353,23 +361,23 @@ class TopicClient:
         parts = await _gather([self._pull_stride(queue, *bound, wanted) for bound in bounds])
         if (gone := parts[0].gone) is not None:
             return Fetched(b"", min(gone[1], end), (gone[0], min(gone[1], end)))
-        pieces, position = [], start
+        bodies, position = list[bytes | memoryview](), start
         for (_, wanted_end), part in zip(bounds, parts, strict=True):
             if part.gone is not None:
                 break  # it comes first the next time
-            pieces.append(part.data)
+            bodies += part.bodies
             position = part.end
             if position < wanted_end:
                 break  # it was cut short; what follows would leave a gap
-        data = b"".join(pieces)
+        data = b"".join(bodies)
         mean = max(len(data) // max(position - start, 1), 1)
         self._stride = min(max(_PULL_BYTES // mean, 1), _BULK_STRIDE_MAX) if self._is_bulk else _PLAIN_STRIDE
         self._strides = max(1, min(_STRIDES_MAX, _WINDOW_BYTES // (self._stride * mean)))
         return Fetched(data, position)
 
-    async def _pull_stride(self, queue: MessageQueue, start: int, end: int, wanted: Subscription) -> Fetched:
+    async def _pull_stride(self, queue: MessageQueue, start: int, end: int, wanted: Subscription) -> _Stride:
         """Pull `[start, end)`, or its first MiB."""
-        bodies: list[bytes] = []
+        bodies: list[bytes | memoryview] = []
         position, tries, source_id = start, 0, self._source_id
         loop_time = asyncio.get_running_loop().time
         deadline = loop_time() + self._access.timeout_ms / 1000
@@ -381,7 +389,7 @@ class TopicClient:
             if after > position and code == ResponseCode.PULL_OFFSET_MOVED:
                 if position > start:
                     break  # what was found comes first
-                return Fetched(b"", after, (position, after))
+                return _Stride([], after, (position, after))
             if after > position:
                 bodies.append(body)
                 position, tries = after, 0
@@ -391,7 +399,7 @@ class TopicClient:
                 raise ClusterError(f"{queue}: no broker has offset {position}, though it was confirmed (code {code})")
             tries += 1
             await asyncio.sleep(back_off_s(tries, random.random))
-        return Fetched(b"".join(bodies), min(position, end))
+        return _Stride(bodies, min(position, end))
 
     # -- inside
 

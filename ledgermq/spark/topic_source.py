@@ -49,7 +49,7 @@ from ledgermq.remoting.route import MessageQueue
 from ledgermq.spark.columns import SQL_TYPES, TYPES, Want, record_batch
 from ledgermq.spark.errors import ClusterError, OptionError, PipelineError
 from ledgermq.spark.options import Options
-from ledgermq.spark.parts import Block, block_of_records, freeze_imports
+from ledgermq.spark.parts import Block, block_of_records, prepare_worker
 from ledgermq.spark.query_metrics import Batches, add_fetches
 from ledgermq.spark.topic_client import TIMEOUT_MS, Access, TopicClient
 from ledgermq.spark.topic_offsets import (
@@ -149,7 +149,7 @@ class _Topics:
         Raises:
             DataLossError, ClusterError, PipelineError: see `TopicSource`.
         """
-        freeze_imports()
+        prepare_worker()
         queue, position = part.range.queue, part.range.start
         with TopicClient(self._access) as client:
             for fetched in client.fetched(queue, position, part.range.end, self._tags):
