@@ -6,8 +6,8 @@
 `chaos.crash.recorder` keeps every state of a directory, for all images of one run. A shadow keeps only the last synced
 one, cheaply: for a simulation in which a power cut comes now and then. Both give `chaos.crash.disk` its `Moment`.
 
-A sync that fails marks the dirty sectors clean, as Linux does: they stay in the page cache and are not written by a
-later sync, unless the program stores into them once more.
+A sync that fails marks the dirty pages clean, as Linux does: they stay in the page cache and are not written by a
+later sync, unless the program stores into them once more, wherever in the page. A store is noticed by what it changes.
 """
 
 import os
@@ -15,11 +15,14 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos.crash.disk import SECTOR, DirectoryState, FileState, Moment, NameChange
+from chaos.crash.disk import DirectoryState, FileState, Moment, NameChange
+
+PAGE = 4096
+"""Bytes that are dirty or clean together, in Linux's page cache."""
 
 
 class _File:
-    """`durable`: content on the disk. `lost`: by number, sectors that count as clean and are not on the disk."""
+    """`durable`: content on the disk. `lost`: by number, pages that count as clean and are not on the disk."""
 
     __slots__ = ("durable", "lost")
 
@@ -53,11 +56,11 @@ class Shadow:
     # -- what the program does
 
     def written(self, descriptor: int, start: int, size: int) -> None:
-        """A range of a file was written by a file call: its sectors are dirty now."""
+        """A range of a file was written by a file call: its pages are dirty now."""
         file = self._files.get(os.fstat(descriptor).st_ino)
         if file is not None and file.lost:
-            for sector in range(start // SECTOR, -(-(start + size) // SECTOR)):
-                file.lost.pop(sector, None)
+            for page in range(start // PAGE, -(-(start + size) // PAGE)):
+                file.lost.pop(page, None)
 
     def emptied(self, descriptor: int) -> None:
         """A file was opened to be written anew: all that comes is dirty."""
@@ -101,19 +104,19 @@ class Shadow:
         if file is None:
             file = self._files[inode] = _File(b"")
         if has_failed:
-            for sector in range(-(-len(content) // SECTOR)):
-                now = content[sector * SECTOR : (sector + 1) * SECTOR]
-                if now != file.durable[sector * SECTOR : (sector + 1) * SECTOR]:
-                    file.lost[sector] = now
+            for page in range(-(-len(content) // PAGE)):
+                now = content[page * PAGE : (page + 1) * PAGE]
+                if now != file.durable[page * PAGE : (page + 1) * PAGE]:
+                    file.lost[page] = now
             return
         if not file.lost:
             file.durable = content
             return
         durable = bytearray(content)
-        for sector, clean in list(file.lost.items()):
-            start, end = sector * SECTOR, (sector + 1) * SECTOR
+        for page, clean in list(file.lost.items()):
+            start, end = page * PAGE, (page + 1) * PAGE
             if content[start:end] != clean:
-                del file.lost[sector]  # stored into once more
+                del file.lost[page]  # stored into once more
             else:
                 durable[start : start + len(clean)] = file.durable[start:end].ljust(len(clean), b"\0")
         file.durable = bytes(durable)
@@ -181,10 +184,10 @@ class Shadow:
         if not file.lost:
             return FileState((file.durable,) if file.durable == content else (file.durable, content))
         written = bytearray(content)
-        for sector, clean in file.lost.items():  # clean: nothing writes it any more
-            start = sector * SECTOR
-            if content[start : start + SECTOR] == clean:
-                written[start : start + len(clean)] = file.durable[start : start + SECTOR].ljust(len(clean), b"\0")
+        for page, clean in file.lost.items():  # clean: nothing writes it any more
+            start = page * PAGE
+            if content[start : start + PAGE] == clean:
+                written[start : start + len(clean)] = file.durable[start : start + PAGE].ljust(len(clean), b"\0")
         return FileState((file.durable, bytes(written)))
 
 
