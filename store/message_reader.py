@@ -52,16 +52,21 @@ class MessageReader:
         max_bytes: int,
         accepts: TagsFilter | None = None,
         matches: RecordFilter | None = None,
+        *,
+        joins: bool = False,
     ) -> GetResult:
         """Messages of a queue from unit `offset` on.
 
-        `accepts` is asked with the unit's tags code, `matches` with the record.
+        `accepts` is asked with the unit's tags code, `matches` with the record. With `joins`, records that follow each
+        other in the log may share a view.
         """
         if self.compacted is not None and queue is not None:
             result = self.compacted.read(queue, offset, max_count, max_bytes, accepts)
             if result is not None:
                 return result.only(matches) if matches is not None else result
-        return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits, matches)
+        return read_queue(
+            self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits, matches, joins=joins
+        )
 
     def look_up(self, physical_offset: int) -> memoryview | None:
         """The confirmed record that starts at `physical_offset`, or None when none does."""

@@ -55,6 +55,9 @@ ENTRY: Final = np.dtype(
 )  # fmt: skip
 """The header of a DLedger entry."""
 
+QUEUE_UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
+"""A unit of a consume queue, see `ledgermq.message.queue_unit`."""
+
 _LIKE_MIN: Final = 32
 _TRIED_BYTES: Final = 16 << 10
 _LANES_MIN: Final = 16

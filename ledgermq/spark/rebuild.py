@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from ledgermq.durable_files import sync
 from ledgermq.message.flags import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from ledgermq.message.frames import Ints
+from ledgermq.message.frames import QUEUE_UNIT, Ints
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.queue_unit import SCHEDULE_TOPIC, UNIT_SIZE, unit_code
 from ledgermq.message.record import decode_record
@@ -38,7 +38,6 @@ from ledgermq.spark.parts import Block, Damage, LogPart, plan_parts, read_part
 FILE_SIZE: Final = 6_000_000
 """Bytes of a file of a consume queue, unless the store's own are of another length."""
 
-_UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _BLANK_SIZE: Final = 0x7FFFFFFF
 _BLANKS_MAX: Final = 1 << 24
 _COLUMNS: Final = ("topic", "queue_id", "queue_offset", "phys_offset", "size", "sys_flag", "tags")
@@ -156,7 +155,7 @@ def _codes(block: Block, batch: pa.RecordBatch) -> Ints:
 
 def _write_block(side: Path, size: int, batch: pa.RecordBatch, codes: Ints, written: set[Path]) -> list[Run]:
     topics = batch.column("topic").dictionary_encode()
-    units = np.zeros(batch.num_rows, _UNIT)
+    units = np.zeros(batch.num_rows, QUEUE_UNIT)
     units["physical"], units["size"] = batch.column("phys_offset").to_numpy(), batch.column("size").to_numpy()
     units["code"] = codes
     numbers = batch.column("queue_offset").to_numpy()
@@ -191,7 +190,7 @@ def write_blanks(side: Path, size: int, runs: Sequence[Run]) -> Rebuilt:
         if not 0 <= run.first - end <= _BLANKS_MAX:
             raise PipelineError(f"{run.topic}/{run.queue_id}: queue offset {run.first} follows {end}; repair the store")
         if run.first > end:
-            blanks = np.zeros(run.first - end, _UNIT)
+            blanks = np.zeros(run.first - end, QUEUE_UNIT)
             blanks["physical"], blanks["size"] = physical, _BLANK_SIZE
             _write(side / run.topic / str(run.queue_id), size, end, blanks.tobytes(), written)
         ends[name] = run.end, run.last_physical

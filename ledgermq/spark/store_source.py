@@ -31,6 +31,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ledgermq.message.frames import QUEUE_UNIT
 from ledgermq.message.queue_unit import UNIT_SIZE
 from ledgermq.spark.columns import SQL_TYPES, TYPES, Want, damage_batch, record_batch, repeated
 from ledgermq.spark.errors import DamagedLogError, OptionError
@@ -70,7 +71,6 @@ _DIGESTS: Final = {
 _NO_DIGESTS: Final = pa.RecordBatch.from_pylist([], pa.schema(list(_DIGESTS.items())))
 DIGEST_OFFSETS: Final = 4096
 """Queue offsets of one bucket."""
-_UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _UNITS_A_BATCH: Final = 1 << 16
 
 
@@ -213,7 +213,7 @@ class StoreReader(DataSourceReader):
         with open(file.path, "rb") as opened:  # noqa: PTH123 - a plain path
             first = file.start // UNIT_SIZE
             while data := opened.read(_UNITS_A_BATCH * UNIT_SIZE):
-                units = np.frombuffer(data[: len(data) // UNIT_SIZE * UNIT_SIZE], _UNIT)
+                units = np.frombuffer(data[: len(data) // UNIT_SIZE * UNIT_SIZE], QUEUE_UNIT)
                 offsets = np.arange(first, first + len(units))
                 first += len(units)
                 used = units["size"] > 0

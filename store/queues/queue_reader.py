@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
+from ledgermq.message.frames import QUEUE_UNIT
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.errors import DiskReadError, RecordUnavailableError
 from store.queues.cold_limits import ColdLimits
@@ -54,8 +57,9 @@ class GetResult:
     Attributes:
         next_offset: queue offset to ask for next.
         min_offset, max_offset: bounds of the queue, units.
-        records: views of the mapping, one for each of `count` records.
+        records: views of the mapping, one for each of `count` records; in a joined result fewer.
         size_bytes: of all records.
+        joined: records that share a view with the one before them.
     """
 
     status: GetStatus
@@ -64,11 +68,12 @@ class GetResult:
     max_offset: int
     records: list[memoryview]
     size_bytes: int = 0
+    joined: int = 0
 
     @property
     def count(self) -> int:
         """Return the number of records."""
-        return len(self.records)
+        return len(self.records) + self.joined
 
     def only(self, matches: RecordFilter) -> "GetResult":
         """Return the result with only those records that match."""
@@ -88,11 +93,14 @@ def read_queue(
     accepts: TagsFilter | None,
     cold: ColdLimits,
     matches: RecordFilter | None = None,
+    *,
+    joins: bool = False,
 ) -> GetResult:
     """Return records of `queue` from `offset` on: at most `max_count` and `max_bytes`, but always one if there is one.
 
     `accepts` filters by a unit's tags code, `matches` by the record; with `matches` the read ends after about
-    `FILTER_SLICE_S`, but looks at some records in any case.
+    `FILTER_SLICE_S`, but looks at some records in any case. With `joins`, records that follow each other in the log may
+    share a view.
 
     Raises:
         DiskReadError: the disk cannot read the first record.
@@ -115,7 +123,8 @@ def read_queue(
     if UNIT.unpack_from(units)[0] < log.max_offset - cold.memory_bytes:
         max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
     if accepts is None and matches is None:
-        _collect(log, units, max_count, max_bytes, result)
+        if not (joins and _collect_joined(log, units, max_count, max_bytes, result)):
+            _collect(log, units, max_count, max_bytes, result)
     else:
         _collect_wanted(log, units, max_count, max_bytes, accepts, matches, result)
     return result
@@ -160,6 +169,23 @@ def _collect(log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: i
     result.status = _FOUND if records else status
     result.next_offset = offset
     result.size_bytes = total
+
+
+def _collect_joined(log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: int, result: GetResult) -> bool:
+    """Collect records without a filter, in one view where they follow each other; False if one cannot be read."""
+    table = np.frombuffer(units, QUEUE_UNIT)
+    ends = np.cumsum(table["size"], dtype=np.int64)
+    count = max(min(int(np.searchsorted(ends, max_bytes, "right")), max_count), 1)
+    at, begins, end = table["physical"][:count], np.append(0, ends[: count - 1]), int(ends[count - 1])
+    firsts = np.append(0, np.flatnonzero(np.diff(at - begins)) + 1)
+    try:
+        records = list(map(log.reader(), at[firsts].tolist(), np.diff(begins[firsts], append=end).tolist()))
+    except (RecordUnavailableError, DiskReadError):
+        return False
+    result.status, result.records, result.joined = _FOUND, records, count - len(records)
+    result.next_offset += count
+    result.size_bytes = end
+    return True
 
 
 def _collect_wanted(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
+from ledgermq.message.frames import QUEUE_UNIT
 from ledgermq.message.layout import BLANK_SIZE_MIN
 from ledgermq.message.queue_unit import SCHEDULE_TOPIC
 from store.files.mapped_file import MappedFile
@@ -24,8 +25,6 @@ from store.queues.dispatch import UnitFields, unit_fields
 from store.queues.queue_table import TOPIC_LENGTH_MAX
 from store.record_tails import Bools, Longs, Tails, slices, windows
 from store.recovery.record_batches import RecordBatch, read_batch
-
-_UNIT = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
 
 Dispatch = tuple[int, bool, UnitFields]
 """Physical offset of a record, whether it is sound, and the fields that its queue needs."""
@@ -162,7 +161,7 @@ def runs_of(parts: Sequence[Part], find: Find) -> Iterator[QueueRun]:
         return
     tails, codes = _tails_of(kept)
     order, firsts = tails.groups(queue_ids)
-    units = np.empty(len(order), _UNIT)
+    units = np.empty(len(order), QUEUE_UNIT)
     units["physical"], units["size"], units["code"] = physical[order], sizes[order], codes[order]
     heads, offsets, sound = order[firsts], offsets[order], sound[order]
     follows = sound.copy()
@@ -290,11 +289,11 @@ def put_plain(
 def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:
     """Return whether the queue holds these units from queue offset `first` on."""
     while units:
-        held = queue.units(first, len(units) // _UNIT.itemsize)
+        held = queue.units(first, len(units) // QUEUE_UNIT.itemsize)
         if not held or bytes(held) != bytes(units[: len(held)]):  # memoryviews compare item by item
             return False
         units = units[len(held) :]
-        first += len(held) // _UNIT.itemsize
+        first += len(held) // QUEUE_UNIT.itemsize
     return True
 
 
