@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _SHOWN_MAX = 20
 _PATTERN = frozenset("*?[{")
 _PROGRESS_S = 2.0
+_CLUSTER_WAIT_MS = 10_000
 
 
 class PipelineCommandError(CommandError):
@@ -137,6 +138,29 @@ def _check_present(*paths: str) -> None:
     for path in map(local_path, paths):
         _refuse(not path.exists(), f"{path} does not exist")
         _refuse(not os.access(path, os.R_OK), f"{path}: Permission denied")
+
+
+def _check_archive(path: str) -> None:
+    """Raise OptionError unless something is archived there."""
+    from ledgermq.archive import archived_starts
+    from ledgermq.spark.log_files import local_path
+
+    _check_present(path)
+    found = local_path(path)
+    _refuse(not found.is_dir(), f"{path} is not a directory")
+    is_empty = not archived_starts(found) and not any(found.glob("*.parquet"))
+    _refuse(is_empty, f"{path} is not an archive: it has neither manifests nor Parquet files")
+
+
+def _check_cluster(namesrv: str, topics: str) -> None:
+    """Raise ClusterError unless a nameserver answers, and knows the topics."""
+    from ledgermq.spark.topic_client import Access, TopicClient
+
+    with TopicClient(Access(namesrv, _CLUSTER_WAIT_MS)) as client:
+        if topics:
+            client.queues([topic.strip() for topic in topics.split(",")])
+        else:
+            client.topics()
 
 
 def _check_read_by_spark(*paths: str) -> None:
@@ -311,6 +335,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
         if not is_uri(output):
             _check_folders(output)
+        _check_cluster(arguments.namesrv, arguments.topics)
 
     def job(spark: Any) -> int:
         from ledgermq.spark.session import patiently
@@ -340,6 +365,7 @@ def _export(arguments: argparse.Namespace) -> int:
 def _send(arguments: argparse.Namespace) -> int:
     def check() -> None:
         _check_read_by_spark(arguments.rows)
+        _check_cluster(arguments.namesrv, "")
 
     def job(spark: Any) -> int:
         options = {"namesrv": arguments.namesrv} | ({"topic": arguments.topic} if arguments.topic else {})
@@ -370,7 +396,7 @@ def _archive(arguments: argparse.Namespace) -> int:
 
 def _restore(arguments: argparse.Namespace) -> int:
     def check() -> None:
-        _check_present(arguments.archive)
+        _check_archive(arguments.archive)
         _check_folders(arguments.output)
 
     def job(spark: Any) -> int:
@@ -413,7 +439,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     def check() -> None:
-        _check_present(arguments.archive)
+        _check_archive(arguments.archive)
 
     def job(spark: Any) -> int:
         from ledgermq.spark.archive import verify

@@ -62,6 +62,7 @@ TWICE = (
     " Read one of them, or set allowReplicas=true"
 )
 NO_STORE = "{0}/empty is not a store: it has neither commitlog nor dledger-*/data"
+NO_ARCHIVE = "{0}/empty is not an archive: it has neither manifests nor Parquet files"
 
 
 @pytest.mark.parametrize(
@@ -78,15 +79,23 @@ NO_STORE = "{0}/empty is not a store: it has neither commitlog nor dledger-*/dat
         ("stats {0}/store --csv {0}", "{0} is a directory"),
         ("stats {0}/store --state {0}/file/state", "{0}/file is not a directory"),
         ("export {0}/file --namesrv n:1 --topics T", "{0}/file is not a directory"),
+        ("export {0}/new --namesrv n --topics T", "address 'n' is not of the form host:port"),
         ("send {0}/none --namesrv n:1", "{0}/none does not exist"),
+        (
+            "send {0}/empty --namesrv 127.0.0.1:1",
+            "cannot connect to 127.0.0.1:1: [Errno 111] Connect call failed ('127.0.0.1', 1)",
+        ),
         ("archive {0}/empty {0}/a", NO_STORE),
         ("archive {0}/store {0}/file", "{0}/file is not a directory"),
         ("restore {0}/none {0}/r", "{0}/none does not exist"),
-        ("restore {0}/empty {0}/file", "{0}/file is not a directory"),
+        ("restore {0}/empty {0}/r", NO_ARCHIVE),
+        ("restore {0}/archive {0}/file", "{0}/file is not a directory"),
         ("rebuild {0}/empty", NO_STORE),
         ("rebuild {0}/store --output {0}/empty", "{0}/empty: File exists"),
         ("rebuild {0}/store --index --slots 0", "an index file has 1 slot and 2 entries at least"),
         ("verify {0}/none", "{0}/none does not exist"),
+        ("verify {0}/empty", NO_ARCHIVE),
+        ("verify {0}/file", "{0}/file is not a directory"),
         ("verify hdfs://n/a", "hdfs://n/a: is opened without Spark, so give a local or mounted path"),
         ("count hdfs://n/s", "hdfs://n/s: is opened without Spark, so give a local or mounted path"),
         ("archive {0}/store s3:/a", "s3:/a: is opened without Spark, so give a local or mounted path"),
@@ -96,8 +105,11 @@ def test_a_wrong_path_is_told_in_one_line_before_spark_starts(
     words: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
-    (tmp_path / "file").touch()
+    (tmp_path / "archive").mkdir()
+    for name in ("file", f"archive/{0:020d}.parquet"):
+        (tmp_path / name).touch()
     write_log(tmp_path / "store", [record(0)])
+    monkeypatch.setattr("cli.pipeline._CLUSTER_WAIT_MS", 100)
     monkeypatch.setattr(session, "java_version", lambda: session.JAVA_MIN)
     monkeypatch.setattr(session, "make_session", lambda _: pytest.fail("Spark was started"))
     assert main(["pipeline", *words.format(tmp_path).split()]) == 2
@@ -212,6 +224,7 @@ def test_topics_go_to_parquet_and_back_by_any_path_of_spark(
     source = reader(broker, subscribe="Sent")
     assert numbers(rows_of(source, source.partitions())) == sorted([*range(55), *range(55)])
     assert "Path does not exist" in told("send", f"{folder}/*.csv", "--topic", "Sent")
+    assert "'Unheard'" in told("export", f"{folder}2", "--topics", "Exported, Unheard")
 
 
 @pytest.mark.parametrize(("faults", "starts"), [([LATE] * 2, 3), ([LATE] * 5, 5), (["another"], 1)])
