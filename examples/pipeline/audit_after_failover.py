@@ -18,4 +18,7 @@ def main(history: str, *stores: str) -> int:
     return 0 if found.is_sound else 1
 
 
+if len(sys.argv) < 3:
+    print(__doc__, file=sys.stderr)
+    sys.exit(2)
 sys.exit(main(*sys.argv[1:]))

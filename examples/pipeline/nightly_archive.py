@@ -22,4 +22,7 @@ def main(store: str, directory: str) -> int:
     return 1 if found.faults else 0
 
 
+if len(sys.argv) != 3:
+    print(__doc__, file=sys.stderr)
+    sys.exit(2)
 sys.exit(main(*sys.argv[1:]))

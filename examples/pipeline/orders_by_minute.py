@@ -28,4 +28,7 @@ def main(namesrv: str, topic: str, checkpoint: str) -> None:
     patiently(lambda: query.trigger(availableNow=True).start().awaitTermination())
 
 
+if len(sys.argv) != 4:
+    print(__doc__, file=sys.stderr)
+    sys.exit(2)
 main(*sys.argv[1:])

@@ -33,6 +33,12 @@ def run(name: str, *words: object) -> int:
     return 0
 
 
+@pytest.mark.parametrize("name", ["orders_by_minute.py", "audit_after_failover.py", "nightly_archive.py"])
+def test_a_program_without_its_words_tells_how_it_is_used(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(name, "one") == 2
+    assert f"python examples/pipeline/{name} " in capsys.readouterr().err
+
+
 def test_orders_by_minute_prints_what_is_new(
     spark: SparkSession, broker: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
