@@ -41,11 +41,9 @@ from ledgermq.remoting.config_key import (
 )
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.quotas import AddressQuotas, UserQuotas
-from ledgermq.remoting.serving.server_keys import health_host_key, health_port_key, listen_host_key
+from ledgermq.remoting.serving.listener import ListenerKeys
 from ledgermq.remoting.tls_settings import TlsSettings
 from store.store_config import StoreConfig
-
-_HEADER_ROOM_BYTES = 1 << 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,10 +79,7 @@ class BrokerConfig:
     """Id registered while another node leads."""
 
     # where
-    listen_host: str = listen_host_key()
-    listen_port: int = key(
-        "listenPort", PORT, 10911, "Port at which clients are served.", shown="<10911, for a nameserver 9876>"
-    )
+    listener: ListenerKeys = section(ListenerKeys)
     advertised_host: str = key(
         "brokerIP1",
         TEXT,
@@ -122,8 +117,6 @@ class BrokerConfig:
         note="The same as the nameservers'. RocketMQ's nameservers do not ask for a signature.",
         origin=OURS,
     )
-    health_host: str = health_host_key()
-    health_port: int | None = health_port_key()
 
     # metrics, beside those on the health port
     metrics_exporter: MetricsExporter = key(
@@ -548,6 +541,21 @@ class BrokerConfig:
     """Every known key under RocketMQ's name with the value in force, as text: what requests 25, 26 show."""
 
     @property
+    def public_port(self) -> int:
+        """The port that routes name; 0: the one at which the broker will listen."""
+        return self.advertised_port or self.listener.port
+
+    @property
+    def address(self) -> str:
+        """`host:port` that routes name: what clients dial."""
+        return f"{self.advertised_host}:{self.public_port}"
+
+    @property
+    def inside_address(self) -> str:
+        """`host:port` that the other members of the cluster dial; empty where any free port is taken."""
+        return f"{self.inside_host}:{self.listener.port}" if self.listener.port else ""
+
+    @property
     def trace_topic(self) -> str | None:
         """Topic of message traces, made at the start; None: none is made."""
         return self.trace_topic_name if self.trace_topic_enable else None
@@ -560,12 +568,11 @@ class BrokerConfig:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation between values that does not hold."""
-        body, frame = self.max_message_size_bytes, self.limits.frame_bytes
-        if body + _HEADER_ROOM_BYTES > frame:
-            yield "maxMessageSize", f"{body} is too large: a frame of {frame} bytes must hold it with headers"
+        if (why := self.limits.why_too_large(self.max_message_size_bytes)) is not None:
+            yield "maxMessageSize", why
         beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms
         if silence < 2 * beat:
             yield "brokerNotActiveTimeoutMillis", f"{silence} is too short: two heartbeats of {beat} ms must fit"
-        yield from self.store.problems(body)
+        yield from self.store.problems(self.max_message_size_bytes)
         yield from self.tls.problems()
         yield from self.auth.problems()

@@ -17,6 +17,8 @@ from broker.append.target import SendTargets
 from broker.config import BrokerConfig
 from broker.counting.counting import Counting
 from broker.forwarding import LeaderForwarding
+from broker.identity import Identity
+from broker.nameservers import Nameservers
 from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.new_topics import NewTopics
@@ -52,6 +54,8 @@ class BrokerContext:
         spawn: Spawn,
     ) -> None:
         self.config = config
+        self.identity = identity = Identity(config)
+        self.nameservers = Nameservers(config)
         self.state = state
         self.store = store
         self.store_host = store_host
@@ -64,7 +68,7 @@ class BrokerContext:
         self.room = AnswerRoom(loop.call_later)
         not_yet = replace(store.log.state, refusal=Refusal(Cause.RECOVERING, "the log is being recovered"))
         self.role = Role(config, not_yet)
-        self.counting = Counting(config.cluster_name, config.metrics_label_sets_max, loop.time)
+        self.counting = Counting(identity.cluster, config.metrics_label_sets_max, loop.time)
         self.answers = SendAnswers(store_host, self.counting.calls, config.region_id, config.trace_on)
         self.drafts = DraftMaker(store.queues, store_host)
         self.appender = Appender(store.put, self.answers, self.counting.settled, loop, self.drafts.state)

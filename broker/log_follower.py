@@ -75,7 +75,7 @@ class LogFollower:
         self._store_host = store_host
         self._announcer = announcer
         self._timers = timers
-        self._directory = config.store.root / "config"
+        self._directory = config.store.folders.tables
         self._parts: Parts | None = None
         self._state: ReplicatedState | None = None
         self._saver: StateSaver | None = None

@@ -103,7 +103,7 @@ class Parts:
         self.leadership = acting.leadership = Leadership(
             context.role, context.store.log, delay.deliveries, self.subsystems, context.spawn
         )
-        if context.config.slave_acting and context.config.namesrv_addrs:
+        if acting.asks_slaves:
             self.leadership.ask_slaves = acting.before_deliveries
         for subsystem in self.subsystems:
             self.handler.serve(subsystem.requests())

@@ -68,6 +68,10 @@ class Role:
         is_appointed = self._state.role is LogRole.MASTER and not self.generation
         return 0 if self.writable or is_appointed else self._config.follower_id
 
+    def as_properties(self) -> dict[str, str]:
+        """The present role and id under the names of the keys that set them at the start."""
+        return {"brokerId": str(self.broker_id), "brokerRole": self.upstream_name}
+
     @property
     def is_member(self) -> bool:
         """Whether this node is a member of a Raft group."""

@@ -29,6 +29,13 @@ class WrongGroupError(HaError):
         self.field = field
 
 
+class NoProofError(WrongGroupError):
+    """The other end does not prove that it has the secret."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("haPeerSecretFile", detail)
+
+
 class MasterRefusedError(HaError):
     """The master refused this slave, or told it that their logs differ.
 

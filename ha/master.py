@@ -23,7 +23,6 @@ from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.directory.checkpoint import StoreCheckpoint
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.commit_log import CommitLog
-from store.log.flusher import FlushMode
 from store.log.part import Settlement, appointed, flush_timeout
 from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
 from telemetry.families import Buckets, Family
@@ -358,7 +357,7 @@ class Master:
 
     @property
     def _flushes_first(self) -> bool:
-        return self._log is not None and self._log.config.flush_mode is FlushMode.SYNC and not self.epochs
+        return self._log is not None and self._log.local.is_sync and not self.epochs
 
     @property
     def _may_send_now(self) -> bool:

@@ -18,7 +18,7 @@ from ha.config import SlaveConfig
 from ha.core.auto_switch import AUTO_SWITCH, MasterAnswer, SlaveHandshake, encode_handshake, read_answer
 from ha.core.handshake import MasterWelcome, seal, unseal
 from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Dialect, Header, Report, SealedOurs
-from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
+from ha.errors import DivergedLogError, HaError, HaProtocolError, NoProofError
 from ha.sender import HANDSHAKE_S
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.proof import DIALER, LISTENER, NONCE_SIZE, make_nonce, prove, proving_secret
@@ -337,9 +337,7 @@ class _Stream(asyncio.BufferedProtocol):
     def _take_welcome(self, content: bytes, proof: bytes) -> None:
         group = self._slave.config.group
         if proving_secret(group.secrets, LISTENER, self._nonce, content, proof) is None:
-            raise WrongGroupError(
-                "haPeerSecretFile", "the master does not prove the secret, or will not have this slave"
-            )
+            raise NoProofError("the master does not prove the secret, or will not have this slave")
         welcome = MasterWelcome.decode(content)
         self._slave.check_welcome(welcome)
         if welcome.snapshot_size > _SNAPSHOT_LIMIT_BYTES:

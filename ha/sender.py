@@ -20,7 +20,7 @@ from ha.core.copies import Copy
 from ha.core.epochs import Epochs, part_at
 from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
 from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header, Report, SealedOurs
-from ha.errors import DivergedLogError, HaError, HaProtocolError, WrongGroupError
+from ha.errors import DivergedLogError, HaError, HaProtocolError, NoProofError, WrongGroupError
 from ha.log_ends import record_start_at, whole_records_end
 from ledgermq.message.crc import crc32
 from ledgermq.message.errors import CorruptRecordError
@@ -340,7 +340,7 @@ class SlaveLink(asyncio.Protocol):
         group = self._owner.config.group
         secret = proving_secret(group.secrets, DIALER, self._nonce, content, proof)
         if secret is None or (not secret and self._owner.config.needs_proof(self.host)):
-            stranger = WrongGroupError("haPeerSecretFile", "no proof of the secret")
+            stranger = NoProofError("no proof of the secret")
             self._refuse(stranger, b"", b"")
             raise stranger
         hello = SlaveHello.decode(content)

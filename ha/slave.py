@@ -29,7 +29,6 @@ from store.directory.checkpoint import StoreCheckpoint
 from store.errors import StateUnknownError
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.commit_log import CommitLog
-from store.log.flusher import FlushMode
 from store.log.part import Settlement, appointed
 from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
 from telemetry.families import Family
@@ -362,7 +361,7 @@ class Slave:
             self._marks.append((end, self._record_end))
         self._master_confirmed = end if header.confirm_offset is None else header.confirm_offset
         self._has_heard = True
-        if header.size and self._wants_durable and log.config.flush_mode is FlushMode.ASYNC:
+        if header.size and self._wants_durable and not log.local.is_sync:
             log.local.sync(end, self._on_durable)
         if not header.size:
             self._loop.call_soon(log.settle)  # when what has arrived behind this frame is reported
@@ -375,12 +374,12 @@ class Slave:
         """
         if self.dialect is not CLASSIC:
             durable = self._durable_end()
-            is_safe = self._history is not None and self._attached.config.flush_mode is FlushMode.SYNC
+            is_safe = self._history is not None and self._attached.local.is_sync
             return Report(durable if is_safe else self._record_end, durable)
         queue = self._queue
         received = queue.max_offset
         durable = min(queue.flushed_offset, received)
-        return Report(durable if self._attached.config.flush_mode is FlushMode.SYNC else received, durable)
+        return Report(durable if self._attached.local.is_sync else received, durable)
 
     def resolve(self, error: DivergedLogError) -> bool:
         """See `CopiedLog`."""

@@ -7,11 +7,9 @@ from typing import ClassVar
 
 from ledgermq.remoting.config_key import (
     BOOL,
-    NETTY,
     NOT_NEGATIVE,
     OURS,
     PATH,
-    PORT,
     POSITIVE,
     POSITIVE_LONG,
     TEXT,
@@ -21,25 +19,18 @@ from ledgermq.remoting.config_key import (
 )
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.quotas import AddressQuotas
-from ledgermq.remoting.serving.server_keys import health_host_key, health_port_key, listen_host_key
+from ledgermq.remoting.serving.authority import AuthorityKeys
+from ledgermq.remoting.serving.listener import ListenerKeys
 from ledgermq.remoting.tls_settings import TlsSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerConfig:
-    """The configuration of a nameserver. Times are in milliseconds, ports 0 to 65535 (0: any free one, for tests)."""
+    """The configuration of a nameserver. Times are in milliseconds."""
 
     ORIGIN: ClassVar[str] = "NamesrvConfig"
 
-    listen_host: str = listen_host_key()
-    listen_port: int = key(
-        "listenPort",
-        PORT,
-        9876,
-        "Port at which clients are served.",
-        shown="<10911, for a nameserver 9876>",
-        origin=NETTY,
-    )
+    listener: ListenerKeys = section(ListenerKeys)
     advertised_host: str = key(
         "advertisedHost",
         TEXT,
@@ -48,8 +39,6 @@ class NameServerConfig:
         shown="<an address of this machine>",
         origin=OURS,
     )
-    health_host: str = health_host_key()
-    health_port: int | None = health_port_key()
     kv_config_path: Path = key(
         "kvConfigPath",
         PATH,
@@ -153,14 +142,7 @@ class NameServerConfig:
         "Most bytes of a broker's registration once it is inflated.",
         origin=OURS,
     )
-    secret_file: Path | None = key(
-        "namesrvSecretFile",
-        PATH,
-        None,
-        "File with the secret, 32 bytes or more, by which changes of routes and settings are signed.",
-        note="The same on brokers and nameservers. Without it only this machine may register or change anything.",
-        origin=OURS,
-    )
+    authority: AuthorityKeys = section(AuthorityKeys)
     insecure_registration: bool = key(
         "insecureRegistration",
         BOOL,
@@ -195,6 +177,4 @@ class NameServerConfig:
 
     def problems(self) -> list[tuple[str, str]]:
         """Return `(key, sentence)` for each relation between values that does not hold; empty if all do."""
-        if self.listen_port and self.listen_port == self.health_port:
-            return [("healthPort", f"port {self.health_port} is also taken by listenPort")]
-        return list(self.tls.problems())
+        return [*self.listener.problems(), *self.tls.problems()]

@@ -16,7 +16,6 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.proof import read_secrets
 from ledgermq.remoting.quotas import Quotas
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.server import RemotingServer
@@ -83,13 +82,12 @@ class NameServer:
             takes_plain=config.tls.takes_plain,
             quotas=self._quotas,
         )
-        known = read_secrets(config.secret_file) if config.secret_file is not None else ()
         self._authority = Authority(
             GUARDED,
-            known,
+            config.authority.secrets(),
             is_open=config.insecure_registration,
             server="nameserver",
-            key_names=("namesrvSecretFile", "insecureRegistration"),
+            open_name="insecureRegistration",
         )
         self._handlers: Mapping[int, Handler] = {}
         self._seen_revision = self.table.revision
@@ -130,9 +128,8 @@ class NameServer:
         self._lag.start()
         self._descriptors.start()
         try:
-            await self._server.start(self._config.listen_host, self._config.listen_port)
-            if self._config.health_port is not None:
-                await self._health.start(self._config.health_host, self._config.health_port)
+            await self._config.listener.open(self._server)
+            await self._config.listener.open_health(self._health)
         except BaseException:
             await self.close()
             raise

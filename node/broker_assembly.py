@@ -19,6 +19,7 @@ from broker.admin.registration import NameserverLinks, broker_credentials
 from broker.config_kinds import MetricsExporter
 from broker.context import wall_clock_ms
 from broker.delay.timer_files import CLEAN_SECONDS
+from broker.identity import Identity
 from broker.log_follower import LogFollower
 from broker.metrics.broker_metrics import flush_histogram, register_metrics
 from broker.metrics.page import MetricsPage
@@ -76,11 +77,12 @@ class Broker:
             raise Refusal(Cause.INVALID_PARAMETER, sentences)
         self._node = config
         self._config = broker = config.broker
+        identity = Identity(broker)
         self._keep_settings = keep_settings or (lambda _: None)
         self.registry = Registry(
             {
-                "cluster": broker.cluster_name,
-                "broker": broker.broker_name,
+                "cluster": identity.cluster,
+                "broker": identity.name,
                 "node": config.replica_label,
             }
         )
@@ -96,7 +98,8 @@ class Broker:
         self._controllers = RemotingClient(
             tls=broker.tls.outgoing(), credentials=broker_credentials(broker.namesrv_secret_file)
         )
-        self._port = broker.listen_port
+        self._listener = broker.listener
+        self._vip_port = broker.listener.port_above(-_VIP_BELOW)
         self._address = ""
         self._open: OpenStore | None = None
         self._ha_address = ""
@@ -151,10 +154,9 @@ class Broker:
         self._timers = timers = Timers(asyncio.get_running_loop())
         self._lag.start()
         self._descriptors.start()
-        if config.health_port is not None:
-            await self._health.start(config.health_host, config.health_port)
-        self._port = config.listen_port or _free_port(config.listen_host)
-        advertised_port = config.advertised_port or self._port
+        await config.listener.open_health(self._health)
+        self._listener = config.listener.with_port()
+        advertised_port = config.public_port or self._listener.port
         self._address = f"{config.advertised_host}:{advertised_port}"
         store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
         config.auth = with_secrets(self._node)
@@ -166,6 +168,7 @@ class Broker:
         self._open.cleaner.holds.append(follower.needed_of_log)
         self._open.last_steps += [follower.close, self._saver.close]
         self._parts.context.forwarding.forward = self._client.request
+        self._parts.context.nameservers.client = self._client
         self._parts.passing.open(
             config.tls.outgoing(), peer_secrets(self._node), trusts_all=self._node.raft.insecure_peers
         )
@@ -185,7 +188,7 @@ class Broker:
         self._collector.skip_present()
         log.info(
             "%s serves at %s as broker id %d",
-            self._config.broker_name,
+            self.parts.context.identity.name,
             self._address,
             self.parts.context.role.broker_id,
         )
@@ -232,9 +235,8 @@ class Broker:
         if ask_controllers is not None:
             parts.handler.serve({RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _noticed(ask_controllers)})
         self._server = self._make_server(parts, limits)
-        await self._server.start(config.listen_host, self._port)
+        await self._listener.open(self._server)
         await self._listen_for_vip(parts, limits)
-        parts.pop.assignments.routes.client = self._client
         self._registration = NameserverLinks(
             config,
             self._address,
@@ -249,12 +251,11 @@ class Broker:
 
     async def _listen_for_vip(self, parts: Parts, limits: Limits) -> None:
         """Listen at `listenPort - 2` for clients with `vipChannelEnabled`, unless another broker has that port."""
-        config = self._config
-        if config.listen_port <= _VIP_BELOW:
+        if self._vip_port <= 0:
             return
         self._vip_server = self._make_server(parts, limits, beside=self._server)
         try:
-            await self._vip_server.start(config.listen_host, config.listen_port - _VIP_BELOW)
+            await self._vip_server.start(self._listener.host, self._vip_port)
         except OSError as error:
             log.warning("the VIP port (listenPort - 2) is not served: %s", error)
             self._vip_server = None
@@ -273,7 +274,7 @@ class Broker:
 
     def _make_server(self, parts: Parts, limits: Limits, beside: RemotingServer | None = None) -> RemotingServer:
         config = self._config
-        listeners = 2 if config.listen_port > _VIP_BELOW else 1
+        listeners = 2 if self._vip_port > 0 else 1
         return RemotingServer(
             parts.handler,
             limits=limits,
@@ -373,12 +374,6 @@ def _noticed(ask_controllers: Callable[[], None]) -> Serve:
             connection.respond(command, ResponseCode.SUCCESS)
 
     return serve
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 async def _resolve(host: str) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from broker.config import BrokerConfig
 from ha.controller.config import ControllerConfig
 from ledgermq.remoting.addresses import split_address
 from ledgermq.remoting.config_key import build
@@ -31,6 +30,9 @@ from node.notices import (
 )
 from store.log.flusher import FlushMode
 
+_BROKER_PORT = 10911
+_NAMESERVER_PORT = 9876
+
 
 def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> NodeConfig:
     """Read `broker.conf`; `overrides` are `KEY=VALUE` and win. Without a file everything has its default.
@@ -45,7 +47,7 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Node
     values.setdefault("brokerName", socket.gethostname())
     if values.get("enableDLegerCommitLog"):
         values.setdefault("flushDiskType", FlushMode.SYNC)
-    given.choose_listeners(BrokerConfig().listen_port)
+    given.choose_listeners(_BROKER_PORT)
     towards = values.get("namesrvAddr", ())
     advertised = given.choose_host("brokerIP1", towards)
     inside = given.choose_host("brokerIP2", towards, _own_peer(given))
@@ -59,7 +61,7 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Node
     broker = config.broker
     config.notices += tuple(settings_notices(broker))
     broker.properties = _properties(config, given) | {
-        "advertisedPort": str(broker.advertised_port or broker.listen_port),
+        "advertisedPort": str(broker.public_port),
         "storePathCommitLog": str(config.commit_log_path),
         "tls.server.mode": broker.tls.mode.value,
     }
@@ -69,7 +71,7 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Node
 def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> NameServerConfig:
     """Read `namesrv.conf`; otherwise as `load_broker_config`."""
     given = FileSettings(path, overrides, NAMESRV_KEYS, KEYS_OF_FILES)
-    given.choose_listeners(NameServerConfig().listen_port)
+    given.choose_listeners(_NAMESERVER_PORT)
     advertised = given.choose_host("advertisedHost")
     given.raise_problems()
     config = build(NameServerConfig, given.values)

@@ -32,7 +32,7 @@ class KeptSettings:
     """
 
     def __init__(self, config: NodeConfig) -> None:
-        self._path = config.broker.store.root / "config" / FILE
+        self._path = config.broker.store.folders.tables / FILE
         self._given = config.broker.properties
         self._lock = threading.Lock()
         found = read_config(self._path, _settings) if self._path.parent.is_dir() else None

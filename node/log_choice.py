@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from broker.identity import Identity
 from dledger.config import RaftConfig
 from dledger.log.identity import directory_of
 from dledger.log.raft_files import open_files
@@ -102,7 +103,7 @@ async def open_store_of(
         require_first_file(data, needed_bytes, _SMALLER_FILES)
         return ChosenLog(await open_raft_store(settings, raft_settings, follower))
     log_settings = commit_log_config(config, store_host)
-    require_first_file(log_settings.directory, log_settings.file_size_bytes, _SMALLER_FILES)
+    log_settings.require_first_file(_SMALLER_FILES)
     loop = asyncio.get_running_loop()
     if config.mode is LogMode.MASTER:
         master = Master(master_config(config, client_address), loop, follower)
@@ -130,12 +131,12 @@ async def _open_elected_store(
     client: RemotingClient,
 ) -> ChosenLog:
     """Get an id from the controllers, if there is none yet, then as the others; waits until a controller answers."""
-    broker = config.broker
-    settings.root.mkdir(parents=True, exist_ok=True)
-    controllers = Controllers(config.elected.controllers, client, broker.cluster_name, broker.broker_name)
-    identity = await controllers.enrol(IdentityFiles(settings.root), client_address)
-    broker.follower_id = identity.broker_id
-    member_settings = member_config(config, client_address, identity.broker_id)
+    broker, identity = config.broker, Identity(config.broker)
+    settings.folders.root.mkdir(parents=True, exist_ok=True)
+    controllers = Controllers(config.elected.controllers, client, identity.cluster, identity.name)
+    replica = await controllers.enrol(IdentityFiles(settings.folders.root), client_address)
+    broker.follower_id = replica.broker_id
+    member_settings = member_config(config, client_address, replica.broker_id)
     member = ElectedMember(member_settings, asyncio.get_running_loop(), follower, controllers)
     opened = await _open_classic_store(settings, log_settings, follower, member)
     member.watch_room(opened.store.why_full)
@@ -184,7 +185,7 @@ async def _started(opened: OpenStore, start: Awaitable[None]) -> None:
 
 async def open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, follower: StoreFollower) -> OpenStore:
     """Recover the Raft log, put the store on it, then join the group."""
-    directory = StoreDirectory(settings.root, "raft")
+    directory = StoreDirectory(settings.folders.root, "raft")
     directory.check(follower.load)
     raft_log: RaftLog | None = None
     try:

@@ -182,7 +182,7 @@ class NodeConfig:
         """Label of this replica in metrics, unique among those of its broker name; an elected one gets its id later."""
         broker = self.broker
         if self.elected.enable:
-            return f"{broker.advertised_host}:{broker.advertised_port or broker.listen_port}"
+            return broker.address
         return broker.node_id or str(broker.broker_id)
 
     @property
@@ -197,12 +197,12 @@ class NodeConfig:
             return None
         if self.ha.listen_port is not None or (self.broker_role == "ASYNC_MASTER" and not self.elected.enable):
             return self.ha.listen_port
-        return self.broker.listen_port + 1 if self.broker.listen_port else 0
+        return self.broker.listener.port_above(1)
 
     @property
     def commit_log_path(self) -> Path:
         """Directory of the classic commit log's files."""
-        return self.commit_log_dir or self.broker.store.root / "commitlog"
+        return self.commit_log_dir or self.broker.store.folders.commit_log
 
     def problems(self) -> list[tuple[str, str]]:
         """`(key, sentence)` of each relation between values that does not hold; empty when the node may start."""
@@ -236,25 +236,20 @@ class NodeConfig:
             yield "brokerId", f"is {self.broker.broker_id}: a master has 0"
         yield from self.ha.problems(
             is_slave=is_slave,
-            listens_locally=is_loopback(self.broker.listen_host),
+            listens_locally=is_loopback(self.broker.listener.host),
             is_insecure=self.raft.insecure_peers,
             has_acl=self.broker.auth.authentication_enable,
         )
 
     def _log_problems(self) -> Iterator[tuple[str, str]]:
-        body, file = self.broker.max_message_size_bytes, self.log.file_size_bytes
-        if body * 2 > file:
-            yield "maxMessageSize", f"{body} is too large: a file of {file} bytes must hold two such messages"
+        if (why := self.log.why_too_large(self.broker.max_message_size_bytes)) is not None:
+            yield "maxMessageSize", why
         beat, silence = self.raft.heartbeat_ms, self.raft.election_timeout_ms
         if silence < 3 * beat:
             yield "raftElectionTimeout", f"{silence} is too short: three heartbeats of {beat} ms must fit"
 
     def _port_problems(self) -> Iterator[tuple[str, str]]:
-        ports = [("listenPort", self.broker.listen_port), ("healthPort", self.broker.health_port or 0)]
+        ports: list[tuple[str, int]] = []
         if self.raft_enable:
             ports += [("dLegerPeers", peer.port) for peer in self.raft.peers if peer.node_id == self.raft.self_id]
-        ports.append(("haListenPort", self.ha_port or 0))
-        taken: dict[int, str] = {}
-        for name, port in ports:
-            if port and taken.setdefault(port, name) != name:
-                yield name, f"port {port} is also taken by {taken[port]}"
+        yield from self.broker.listener.problems(*ports, ("haListenPort", self.ha_port or 0))

@@ -39,10 +39,10 @@ def tls_notices(tls: TlsSettings, *, is_raft: bool) -> Iterator[str]:
 
 def registration_notices(config: NameServerConfig) -> Iterator[str]:
     """Warning if routes may be changed without the secret."""
-    if config.insecure_registration:
-        yield "WARNING: insecureRegistration=true: whoever reaches this nameserver can change routes and settings"
-    elif config.secret_file is None:
-        yield "namesrvSecretFile is not set: only brokers and tools on this machine may register or change anything"
+    danger = "whoever reaches this nameserver can change routes and settings"
+    return config.authority.notices(
+        is_open=config.insecure_registration, open_name="insecureRegistration", danger=danger
+    )
 
 
 def raft_notices(raft: RaftKeys) -> Iterator[str]:
@@ -61,7 +61,5 @@ def settings_notices(broker: BrokerConfig) -> Iterator[str]:
 
 def controller_notices(config: ControllerConfig) -> Iterator[str]:
     """Warning if the controller's state may be changed without the secret."""
-    if config.insecure:
-        yield "WARNING: insecureController=true: whoever reaches this controller can appoint masters"
-    elif config.request_secret_file is None:
-        yield "namesrvSecretFile is not set: only brokers and tools on this machine may register or change anything"
+    danger = "whoever reaches this controller can appoint masters"
+    return config.authority.notices(is_open=config.insecure, open_name="insecureController", danger=danger)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from broker.auth_settings import AuthSettings, WithoutSecret
-from broker.config import BrokerConfig
+from broker.identity import Identity
 from dledger.config import RaftConfig
 from dledger.core.settings import RaftTiming
 from ha.config import HaGroupConfig, MasterConfig, MemberConfig
@@ -22,7 +22,7 @@ def store_config(config: NodeConfig, topic_attributes: TopicAttributes) -> Store
     index, compaction = store.index, store.compaction
     return replace(
         store,
-        index=replace(index, directory=store.root / "index") if index is not None and index.enable else None,
+        index=replace(index, directory=store.folders.index) if index is not None and index.enable else None,
         compaction=compaction if compaction is not None and compaction.enable else None,
         kinds=replace(store.kinds, topic_attributes=topic_attributes),
         topic_attributes=topic_attributes,
@@ -44,13 +44,13 @@ def group_config(config: NodeConfig, client_address: str) -> HaGroupConfig:
     Raises:
         SecretFileError: the file of the peers' secret cannot be used.
     """
-    ha, broker = config.ha, config.broker
+    ha, broker, identity = config.ha, config.broker, Identity(config.broker)
     return HaGroupConfig(
-        cluster=broker.cluster_name,
-        name=broker.broker_name,
-        broker_id=broker.broker_id,
+        cluster=identity.cluster,
+        name=identity.name,
+        broker_id=0 if config.mode is LogMode.MASTER else broker.follower_id,
         client_address=client_address,
-        inside_address=inside_address(broker),
+        inside_address=broker.inside_address,
         file_size=config.log.file_size_bytes,
         secrets=peer_secrets(config),
         heartbeat_s=ha.heartbeat_ms / 1000,
@@ -67,18 +67,13 @@ def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
         limit_ms = config.raft.append_timeout_ms
     return config.ha.master_config(
         group_config(config, client_address),
-        config.broker.listen_host,
+        config.broker.listener.host,
         config.ha_port or 0,
         limit_s=None if limit_ms is None else limit_ms / 1000,
         rules=rules,
         is_insecure=config.raft.insecure_peers,
         record_max_bytes=config.broker.max_message_size_bytes,
     )
-
-
-def inside_address(broker: BrokerConfig) -> str:
-    """`host:port` at which the other members of the cluster find a broker; empty where any free port is taken."""
-    return f"{broker.inside_host}:{broker.listen_port}" if broker.listen_port else ""
 
 
 def peer_secrets(config: NodeConfig) -> Secrets:
@@ -114,7 +109,7 @@ def member_config(config: NodeConfig, client_address: str, broker_id: int) -> Me
     return config.elected.member_config(
         master,
         config.broker.inside_host,
-        config.broker.store.root,
+        config.broker.store.folders.root,
         follows_rocketmq=config.ha.master_protocol == "rocketmq",
     )
 
@@ -127,16 +122,16 @@ def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> R
     """
     raft, broker = config.raft, config.broker
     return RaftConfig(
-        cluster=broker.cluster_name,
+        cluster=Identity(broker).cluster,
         group=raft.group,
         self_id=raft.self_id,
         peers=raft.peers,
-        store_dir=broker.store.root,
+        store_dir=broker.store.folders.root,
         client_address=client_address,
         store_host=store_host,
-        inside_address=inside_address(broker),
+        inside_address=broker.inside_address,
         peer_secrets=peer_secrets(config),
-        listen_host=None if raft.is_local else broker.listen_host,  # no other machine needs to reach local peers
+        listen_host=None if raft.is_local else broker.listener.host,  # no other machine needs to reach local peers
         flush_mode=config.log.flush_mode,
         flush_interval_ms=config.log.flush_interval_ms,
         data_file_size_bytes=config.log.file_size_bytes,

@@ -100,7 +100,7 @@ async def open_store(
     """
     _allow_all_descriptors()
     loop = asyncio.get_running_loop()
-    queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes, config.kinds, config.hold_from)
+    queues = QueueTable(config.folders.queues, config.queue_file_size_bytes, config.kinds, config.hold_from)
     recovery = await asyncio.to_thread(_recover, config, directory, queues, replicated_log, needed)
     log.info("queues recovered: %s", recovery)
     directory.recovered()
@@ -150,7 +150,7 @@ def _recover(
 ) -> QueueRecovery:
     """Bring the queues up to the log's confirm offset; in a thread."""
     progress, batches = directory.checkpoint.found.progress, replicated_log.batches()
-    ends = believed_ends(config.root, queues, progress, replicated_log)
+    ends = believed_ends(config.folders.root, queues, progress, replicated_log)
     damaged = None if batches is None else batches.first_damaged
     if ends is not None and damaged is not None and damaged < ends.dispatched_offset:
         ends = None  # a sync failed before the kill: units of what it lost are blanked by dispatching again
@@ -178,7 +178,7 @@ def _recover(
 def _load_compaction(config: StoreConfig, directory: StoreDirectory) -> CompactionStore | None:
     if config.compaction is None:
         return None
-    compaction = CompactionStore(config.root, config.compaction, config.topic_attributes)
+    compaction = CompactionStore(config.folders.root, config.compaction, config.topic_attributes)
     compaction.load(clean=directory.was_clean)
     return compaction
 
@@ -212,7 +212,7 @@ def _make_cleaner(config: StoreConfig, store: MessageStore) -> Cleaner:
     cleaning = config.cleaning or CleaningConfig()
     log_directory = store.log.directory
     count = cleaning.replicas_per_disk > 1
-    cleaner = Cleaner(cleaning, store, measure=lambda: store_space(config.root, log_directory, count=count))
+    cleaner = Cleaner(cleaning, store, measure=lambda: store_space(config.folders.root, log_directory, count=count))
     cleaner.followers.append(lambda min_offset: _clean_index(store, min_offset))
     return cleaner
 
@@ -237,7 +237,7 @@ async def open_classic_store(
     Raises:
         StoreLockedError, StoreFormatError, DiskFullError, DiskFailedError: nothing stays open.
     """
-    directory = StoreDirectory(config.root, "classic")
+    directory = StoreDirectory(config.folders.root, "classic")
     directory.check(load)
     commit_log = make_log(log_config, asyncio.get_running_loop())
     try:

@@ -9,6 +9,7 @@ from ledgermq.message.queue_unit import UNIT_SIZE
 from ledgermq.remoting.config_key import PATH, POSITIVE, STORE, converted, key, section
 from store.cleaning.config import CleaningConfig
 from store.compaction.config import CompactionConfig
+from store.directory.folders import Folders
 from store.index.config import IndexConfig
 from store.queues.cold_limits import ColdLimits
 from store.queues.held_units import MAPPED_MIN
@@ -68,6 +69,11 @@ class StoreConfig:
     index: IndexConfig | None = section(IndexConfig, None)
     compaction: CompactionConfig | None = section(CompactionConfig, None)
     topic_attributes: TopicAttributes = lambda _topic: {}
+
+    @property
+    def folders(self) -> Folders:
+        """Where each part of the store is kept."""
+        return Folders(self.root)
 
     def problems(self, body_bytes_max: int) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation between values that does not hold."""

@@ -15,7 +15,6 @@ from typing import Final
 
 from broker.acting.journal import Delivered, Journal
 from broker.acting.routes import MemberRoutes, OtherMaster
-from broker.config import BrokerConfig
 from broker.counting.calls import STORED_CODES
 from broker.delay.deliveries import Delivered as Done
 from broker.delay.deliveries import Deliveries, DeliveryKind
@@ -53,13 +52,13 @@ class OtherMasters:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        name: str,
         routes: MemberRoutes,
         journal: Journal,
         spawn: Spawn,
         clock_ms: Callable[[], int],
     ) -> None:
-        self._group = f"CID_RMQ_SYS_{config.broker_name}_stand_in"
+        self._group = f"CID_RMQ_SYS_{name}_stand_in"
         self._routes = routes
         self._journal = journal
         self._spawn = spawn

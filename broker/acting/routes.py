@@ -2,17 +2,17 @@
 
 import random
 import time
+from collections import Counter
+from functools import partial
 from typing import Final, NamedTuple
 
-from broker.config import BrokerConfig
+from broker.identity import Identity
+from broker.nameservers import Nameservers
 from broker.state.names import RETRY_PREFIX
-from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import load_json
-from ledgermq.remoting.errors import RemotingError
-from ledgermq.remoting.refusal import Refusal
-from ledgermq.remoting.route import LEADER_ID, parse_broker, parse_route
+from ledgermq.remoting.route import LEADER_ID, BrokerRoute, parse_broker, parse_route
 
 _ASK_S: Final = 1.0
 _FRESH_S: Final = 2.0
@@ -35,25 +35,15 @@ class OtherMaster(NamedTuple):
 class MemberRoutes:
     """Asks nameservers; answers about topics are kept for two seconds."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
+    def __init__(self, nameservers: Nameservers, identity: Identity) -> None:
+        self._nameservers = nameservers
+        self._identity = identity
         self._known: dict[str, tuple[float, list[OtherMaster]]] = {}
-        self.client: RemotingClient | None = None
 
     async def members(self) -> list[dict[int, str]]:
         """The living members of the own broker name by broker id, as each nameserver that answers has them."""
-        config = self._config
-        fields = {"clusterName": config.cluster_name, "brokerName": config.broker_name}
-        found = []
-        for namesrv in config.namesrv_addrs:
-            body = await self._ask(namesrv, Command(RequestCode.GET_BROKER_MEMBER_GROUP, ext=fields))
-            try:
-                if body is not None:
-                    group = load_json(body)["brokerMemberGroup"]
-                    found.append({int(number): str(address) for number, address in group["brokerAddrs"].items()})
-            except (Refusal, LookupError, ValueError, TypeError, AttributeError):
-                continue
-        return found
+        command = Command(RequestCode.GET_BROKER_MEMBER_GROUP, ext=self._identity.fields)
+        return await self._nameservers.all(command, _ASK_S, _parse_members)
 
     async def masters_of(self, topic: str) -> list[OtherMaster]:
         """Masters of other names that take messages of the topic, in random order; a retry topic is made by each."""
@@ -67,48 +57,33 @@ class MemberRoutes:
 
     async def _with_topic(self, topic: str) -> list[OtherMaster]:
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        body = await self._ask_any(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=fields))
-        try:
-            route = parse_route(topic, body or b"")
-        except ValueError:
+        command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=fields)
+        route = await self._nameservers.first(command, _ASK_S, partial(parse_route, topic))
+        if route is None:
             return []
-        counts: dict[str, int] = {}
-        for queue in route.write_queues:
-            counts[queue.broker] = counts.get(queue.broker, 0) + 1
+        counts = Counter(queue.broker for queue in route.write_queues)
         return [
             OtherMaster(name, broker.leader, counts[name])
             for name, broker in route.brokers.items()
-            if name != self._config.broker_name and name in counts and broker.leader is not None
+            if name != self._identity.name and name in counts and broker.leader is not None
         ]
 
     async def _all(self) -> list[OtherMaster]:
-        body = await self._ask_any(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
-        try:
-            table = load_json(body or b"{}")["brokerAddrTable"].values()
-            brokers = [parse_broker(data) for data in table]
-        except (Refusal, LookupError, ValueError, TypeError, AttributeError):
-            return []
-        config = self._config
+        command = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
+        brokers = await self._nameservers.first(command, _ASK_S, _parse_brokers)
         return [
             OtherMaster(broker.name, broker.addresses[LEADER_ID], 0)
-            for broker in brokers
-            if broker.name != config.broker_name
-            and broker.cluster == config.cluster_name
+            for broker in brokers or ()
+            if broker.name != self._identity.name
+            and broker.cluster == self._identity.cluster
             and LEADER_ID in broker.addresses
         ]
 
-    async def _ask_any(self, command: Command) -> bytes | None:
-        for namesrv in self._config.namesrv_addrs:
-            body = await self._ask(namesrv, command)
-            if body is not None:
-                return body
-        return None
 
-    async def _ask(self, namesrv: str, command: Command) -> bytes | None:
-        if self.client is None:
-            return None
-        try:
-            answer = await self.client.request(namesrv, Command(command.code, ext=command.ext), _ASK_S)
-        except RemotingError:
-            return None
-        return bytes(answer.body) if answer.code == ResponseCode.SUCCESS else None
+def _parse_members(body: bytes) -> dict[int, str]:
+    group = load_json(body)["brokerMemberGroup"]
+    return {int(number): str(address) for number, address in group["brokerAddrs"].items()}
+
+
+def _parse_brokers(body: bytes) -> list[BrokerRoute]:
+    return [parse_broker(data) for data in load_json(body)["brokerAddrTable"].values()]

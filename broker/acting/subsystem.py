@@ -73,9 +73,11 @@ class ActingSubsystem(Subsystem):
         self._times_back = 0
         self._has_stood_in = False  # since RocketMQ's master was last told what this slave did meanwhile
         self._address = self._ha_address = ""
-        self._routes = MemberRoutes(config)
-        self._journal = Journal(config.store.root / "standInDeliveries", lambda: context.store.log.min_offset)
-        self.elsewhere = OtherMasters(config, self._routes, self._journal, context.spawn, context.clock_ms)
+        self._routes = MemberRoutes(context.nameservers, context.identity)
+        self._journal = Journal(config.store.folders.root / "standInDeliveries", lambda: context.store.log.min_offset)
+        self.elsewhere = OtherMasters(
+            context.identity.name, self._routes, self._journal, context.spawn, context.clock_ms
+        )
         self.hand_back = HandBack(context, deliveries, self._routes, self._take_progress)
         deliveries.noted_elsewhere = self._noted
 
@@ -103,7 +105,7 @@ class ActingSubsystem(Subsystem):
         """
         self._is_copying, self._follows_rocketmq = is_copying, follows_rocketmq
         self._address, self._ha_address = address, ha_address
-        self._routes.client, self.elsewhere.client = client, sending
+        self.elsewhere.client = sending
         self.hand_back.open(client, secrets)
 
     def requests(self) -> Mapping[int, Serve]:
@@ -117,6 +119,11 @@ class ActingSubsystem(Subsystem):
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
         """Ask whether the master is away."""
         return ((self._config.members_interval_ms / 1000, self.look),) if self._config.slave_acting else ()
+
+    @property
+    def asks_slaves(self) -> bool:
+        """Whether this node, as the new master, asks slaves what they delivered."""
+        return self._config.slave_acting and bool(self._context.nameservers.addresses)
 
     def on_cut(self, offset: int) -> None:
         """Forget deliveries of messages at and above `offset`, where the log is cut. Raises `OSError`."""
@@ -132,7 +139,7 @@ class ActingSubsystem(Subsystem):
         times = self._times_back
         try:
             groups = await self._routes.members()
-            own = self._config.broker_id
+            own = self._role.broker_id
             is_next = {min(group) for group in groups if own in group} == {own}
             is_away = (is_next if groups else self._role.stands_in) and not await self._master_answers()
             if not is_away:
@@ -147,7 +154,7 @@ class ActingSubsystem(Subsystem):
             self._is_looking = False
 
     async def _master_answers(self) -> bool:
-        master, client = self._role.leader_elsewhere, self._routes.client
+        master, client = self._role.leader_elsewhere, self.hand_back.client
         if master is None or client is None:
             return self._is_copying()  # RocketMQ's master tells its address to nameservers alone, when slaves copy it
         try:
@@ -287,7 +294,7 @@ class ActingSubsystem(Subsystem):
 
     async def _take_progress(self, address: str) -> None:
         """Take over the progress of RocketMQ's slave, where it is ahead of this node's."""
-        client, context = self._routes.client, self._context
+        client, context = self.hand_back.client, self._context
         assert client is not None
         change = await progress_of(client.request, address, context.state)
         if change.offsets:

@@ -28,15 +28,11 @@ class BrokerInfoRequests:
     def broker_config(self, connection: Connection, command: Command) -> None:
         """26: answer the settings under RocketMQ's names, as properties text with sorted keys.
 
-        Every known key has its present value; `brokerId` and `brokerRole` follow this node's present role.
+        Every known key has its present value; broker id and role follow this node's present role.
         """
         version = dumps(DataVersion().to_json()).decode()
         values = {name: key.shown_in(self._config) for name, key in keys_of(BrokerConfig).items() if key.path}
-        values |= {
-            **self._config.properties,
-            "brokerId": str(self._role.broker_id),
-            "brokerRole": self._role.upstream_name,
-        }
+        values |= {**self._config.properties, **self._role.as_properties()}
         body = "".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode()
         connection.respond(command, ResponseCode.SUCCESS, {"version": version}, body)
 

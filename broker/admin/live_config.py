@@ -23,15 +23,12 @@ from ledgermq.remoting.config_key import Key, keys_of, unknown_key
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.quotas import AddressQuotas, UserQuotas
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.serving.live_settings import is_black_listed
 
 log = logging.getLogger(__name__)
 
 _LIVE: Final = {name: key for name, key in keys_of(BrokerConfig).items() if key.is_live}
 """Keys that are read each time they are needed, so that a change has its effect."""
-
-_FORBIDDEN: Final = frozenset(
-    {"brokerConfigPath", "configBlackList", "configStorePath", "filterServerNums", "kvConfigPath", "rocketmqHome"}
-)
 
 _OF_SUPER_USERS: Final = frozenset(
     {
@@ -124,7 +121,9 @@ class LiveConfig:
         of_super_users = sorted(_OF_SUPER_USERS.intersection(texts))
         if of_super_users and self._is_super is not None and not self._is_super(command):
             raise Refusal(Cause.NO_PERMISSION, f"key {of_super_users[0]} is changed by super users only")
-        changes = [read_setting(self._keys, key, value) for key, value in texts.items() if self._may(key)]
+        if any(is_black_listed(key, self._config) for key in texts):
+            raise Refusal(Cause.NO_PERMISSION, "Can not update config in black list.")
+        changes = [read_setting(self._keys, key, value) for key, value in texts.items()]
         kept = asyncio.get_running_loop().run_in_executor(self._writer, self._keep, texts)
 
         def settle(done: "asyncio.Future[None]") -> None:
@@ -138,11 +137,6 @@ class LiveConfig:
             connection.respond(command, ResponseCode.SUCCESS)
 
         kept.add_done_callback(settle)
-
-    def _may(self, key: str) -> bool:
-        if key in _FORBIDDEN or key in self._config.config_black_list:
-            raise Refusal(Cause.NO_PERMISSION, "Can not update config in black list.")
-        return True
 
     def _take(self, connection: Connection, changes: Sequence[Setting]) -> None:
         for setting in changes:

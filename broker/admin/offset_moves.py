@@ -15,7 +15,7 @@ from broker.subsystem import Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, integer, long, text
-from ledgermq.remoting.codec.java_json import QueueId, queue_entry
+from ledgermq.remoting.codec.java_json import queue_entry
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 
@@ -31,7 +31,7 @@ class OffsetMoves:
     """
 
     def __init__(self, context: BrokerContext, clients: ClientTable, held_pulls: HeldPulls) -> None:
-        self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
         self._offsets = context.offsets
         self._clients = clients
@@ -70,7 +70,7 @@ class OffsetMoves:
 
         done = when_all(len(table), answer_after(connection, command, body))
         for number, offset in table.items():
-            entries.append(queue_entry(QueueId(name, self._config.broker_name, number), offset))
+            entries.append(queue_entry(self._identity.queue(name, number), offset))
             self._offsets.reset(name, group, number, offset, done)
             yield
         self._held_pulls.release(self._store.queues.of_topic(name))

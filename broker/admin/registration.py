@@ -22,6 +22,7 @@ from pathlib import Path
 
 from broker.admin.registration_bodies import RegistrationBodies
 from broker.config import BrokerConfig
+from broker.identity import Identity
 from broker.role import Role
 from broker.state.settings import DataVersion, TopicConfig
 from ledgermq.message.crc import crc32
@@ -81,6 +82,7 @@ class NameserverLinks:
         on_master: Callable[[str, str], bool] = lambda _address, _ha_address: True,
     ) -> None:
         self._config = config
+        self._identity = identity = Identity(config)
         self._address = address
         self._ha_address = ha_address
         self._on_master = on_master
@@ -90,7 +92,7 @@ class NameserverLinks:
         self._describe = describe
         self._revision = 0
         self._credentials = broker_credentials(config.namesrv_secret_file)
-        self._bodies = RegistrationBodies(lambda: config.broker_permission)
+        self._bodies = RegistrationBodies(lambda: identity.permission)
         self._links = [_Link(self, namesrv) for namesrv in config.namesrv_addrs]
 
     def start(self) -> None:
@@ -128,8 +130,7 @@ class NameserverLinks:
         return {
             "brokerAddr": self._address,
             "brokerId": str(self._role.broker_id),
-            "brokerName": self._config.broker_name,
-            "clusterName": self._config.cluster_name,
+            **self._identity.fields,
         }
 
     async def register_command(self, changed: Collection[str] = ()) -> Command:

@@ -19,7 +19,7 @@ class ReplicaRequests:
     """Serves the requests about replication, in every mode."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._config = context.config
+        self._identity = context.identity
         self._role = context.role
         self._store = context.store
         self._log = context.store.log
@@ -62,8 +62,7 @@ class ReplicaRequests:
             raise Refusal(Cause.SYSTEM_ERROR, "this request only for controllerMode ")
         body = {
             "brokerId": self._role.broker_id,
-            "brokerName": self._config.broker_name,
-            "clusterName": self._config.cluster_name,
+            **self._identity.fields,
             "epochList": self._term_list(),
             "maxOffset": self._log.max_offset,
         }

@@ -97,7 +97,7 @@ class RuntimeInfo:
 
     def _disk(self) -> dict[str, str]:
         path, waiting = self._store.log.directory, self._store.log.backlog()
-        log, queues = disk_space(path), disk_space(self._config.store.root)
+        log, queues = disk_space(path), disk_space(self._config.store.folders.root)
         return {
             "commitLogDiskRatio": str(log.ratio),
             f"commitLogDiskRatio_{path}": str(log.ratio),

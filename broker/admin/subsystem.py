@@ -35,7 +35,7 @@ class AdminSubsystem(Subsystem):
         totals: Callable[[], Totals],
         waiting_figures: Callable[[], dict[str, str]],
     ) -> None:
-        self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
         self._log = context.store.log
         self._forwarding = context.forwarding
@@ -94,7 +94,7 @@ class AdminSubsystem(Subsystem):
     def describe(self) -> Announcement:
         """Return the state for nameservers: topics, with no more permission than the broker's, and version."""
         topics, version = self._metadata.topics(), self._topics.topic_version()
-        allowed = self._config.broker_permission
+        allowed = self._identity.permission
         if withheld := PERM_READ_WRITE & ~allowed:
             topics = {name: replace(topic, perm=topic.perm & allowed) for name, topic in topics.items()}
             version = replace(version, counter=version.counter + withheld)

@@ -19,7 +19,7 @@ from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, boolean, integer, text
-from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_entry
+from ledgermq.remoting.codec.java_json import dumps, queue_entry
 from ledgermq.remoting.codec.lenient_json import listed_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -33,6 +33,7 @@ class TopicRequests:
 
     def __init__(self, context: BrokerContext) -> None:
         self._config = context.config
+        self._identity = context.identity
         self._state = context.state
         self._metadata = context.metadata
         self._offsets = context.offsets
@@ -85,7 +86,7 @@ class TopicRequests:
 
     def system_topics(self, connection: Connection, command: Command) -> None:
         """305: answer the topics that belong to the system."""
-        topics = sorted(names.system_topics(self._config.cluster_name, self._config.broker_name))
+        topics = sorted(names.system_topics(self._identity.cluster, self._identity.name))
         connection.respond(command, ResponseCode.SUCCESS, body=dumps({"topicList": topics}))
 
     def delete_topic(self, connection: Connection, command: Command) -> None:
@@ -149,7 +150,7 @@ class TopicRequests:
                 "maxOffset": queue.max_offset if queue else 0,
                 "minOffset": queue.min_offset if queue else 0,
             }
-            entries.add(queue_entry(QueueId(name, self._config.broker_name, queue_id), row))
+            entries.add(queue_entry(self._identity.queue(name, queue_id), row))
             yield
         body = b'{"offsetTable":{%b},"topicPutTps":0.0}' % entries.joined()
         connection.respond(command, ResponseCode.SUCCESS, body=body)

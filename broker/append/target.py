@@ -15,11 +15,12 @@ from datetime import datetime
 
 from broker.config import BrokerConfig
 from broker.counting.arrivals import Arrivals
+from broker.identity import Identity
 from broker.role import Role
 from broker.state import names
 from broker.state.metadata import Metadata
 from broker.state.new_topics import NewTopics
-from broker.state.settings import PERM_WRITE, TopicConfig
+from broker.state.settings import TopicConfig
 from ledgermq.message.record import needs_v2, record_size
 from ledgermq.remoting.codec.fields import integer, text
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -71,6 +72,7 @@ class SendTargets:
         disk_full: Callable[[], str | None],
     ) -> None:
         self._config = config
+        self._identity = Identity(config)
         self._metadata = metadata
         self._role = role
         self._queues = queues
@@ -136,10 +138,8 @@ class SendTargets:
             until = datetime.fromtimestamp(config.accepts_sends_from_ms / 1000).isoformat(" ", "milliseconds")
             raise Refusal(Cause.SYSTEM_ERROR, f"broker unable to service, until {until.replace('.', ',')}")
         topic = self._metadata.topic(name)
-        if not config.broker_permission & PERM_WRITE and topic is not None and topic.order:
-            where = f"the broker[{config.advertised_host}]"
-            permission = f"(brokerPermission {config.broker_permission})"
-            raise Refusal(Cause.NO_PERMISSION, f"{where} sending message is forbidden {permission}")
+        if not self._identity.may_be_written and topic is not None and topic.order:
+            raise Refusal(Cause.NO_PERMISSION, self._identity.forbids("sending message"))
 
     def _created(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
         if name.startswith(names.RETRY_PREFIX):

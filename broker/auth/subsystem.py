@@ -31,12 +31,12 @@ class AuthSubsystem(Subsystem):
         self._store = context.store
         self._super_users = config.auth.super_users()
         self._forwarding = context.forwarding
-        auth, root = config.auth, config.store.root
+        auth, root = config.auth, config.store.folders.root
         secrets = auth.password_secrets
         if secrets or auth.without_secret is WithoutSecret.OWN_KEY:
             secrets += known_secrets(root)  # opens what was sealed before there was another secret
         vault = PasswordVault(secrets, made_secrets(auth.without_secret, root))
-        self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self.topic_at, vault)
+        self.guard = Guard(config.auth, context.identity.cluster, state.user, state.acl, self.topic_at, vault)
         self._requests = AuthRequests(
             state, context.role, self.guard, vault, context.appender.propose, context.loop.time
         )

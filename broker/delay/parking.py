@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from broker.append.target import SendTarget, SendTargets
 from broker.config import BrokerConfig
 from broker.delay.levels import LEVEL_MAX, due_ms
+from broker.identity import Identity
 from broker.state import names
 from ledgermq.message.properties import decode_properties, encode_properties, find_property
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -64,6 +65,7 @@ class Parking:
         self, config: BrokerConfig, targets: SendTargets, index: TimerIndex, clock_ms: Callable[[], int]
     ) -> None:
         self._config = config
+        self._identity = Identity(config)
         self._targets = targets
         self._index = index
         self._clock_ms = clock_ms
@@ -93,9 +95,8 @@ class Parking:
 
     def _half_message(self, target: SendTarget, properties: bytes) -> Parked:
         if self._config.reject_transactions:
-            host = self._config.advertised_host
-            remark = f"the broker[{host}] sending transaction message is forbidden (rejectTransactionMessage)"
-            raise Refusal(Cause.NO_PERMISSION, remark)
+            remark = "sending transaction message is forbidden (rejectTransactionMessage)"
+            raise Refusal(Cause.NO_PERMISSION, self._identity.complaint(remark))
         key = find_property(properties, b"UNIQ_KEY")
         if key is not None:
             properties += b"__transactionId__\x01%b\x02" % key
@@ -140,7 +141,7 @@ class Parking:
     def _handle(self, topic: str, out_ms: int, key: str) -> str:
         if topic.startswith(names.RETRY_PREFIX):
             return ""
-        text = " ".join((RECALL_VERSION, topic, self._config.broker_name, str(out_ms + 1), key))
+        text = " ".join((RECALL_VERSION, topic, self._identity.name, str(out_ms + 1), key))
         return base64.urlsafe_b64encode(text.encode()).decode()
 
     def _illegal(self, detail: str) -> Refusal:

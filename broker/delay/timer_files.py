@@ -32,7 +32,7 @@ def open_index(config: BrokerConfig, clock_ms: Callable[[], int]) -> TimerIndex:
     """
     index = TimerIndex(
         TimerIndexConfig(
-            root=config.store.root,
+            root=config.store.folders.root,
             precision_ms=config.timer_precision_ms,
             roll_window_slots=config.timer_roll_window_slots,
             log_file_size_bytes=config.timer_log_file_size_bytes,
@@ -131,4 +131,4 @@ class DeliveryFiles:
 
 
 def _counts_path(config: BrokerConfig) -> Path:
-    return config.store.root / "config" / "transactionMetrics"
+    return config.store.folders.tables / "transactionMetrics"

@@ -15,7 +15,6 @@ from broker.append.answers import REGION
 from broker.context import BrokerContext
 from broker.delay.parking import RECALL_VERSION, Parking
 from broker.delay.timer_service import TimerService
-from broker.state.settings import PERM_WRITE
 from broker.subsystem import Steps
 from ledgermq.message.properties import encode_properties
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -59,6 +58,7 @@ class TimerRequests:
 
     def __init__(self, context: BrokerContext, service: TimerService, parking: Parking) -> None:
         self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
         self._role = context.role
         self._service = service
@@ -123,7 +123,7 @@ class TimerRequests:
             return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
         if not self._role.writable:
             return ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"
-        if not config.broker_permission & PERM_WRITE and not config.recall_when_not_writable:
+        if not self._identity.may_be_written and not config.recall_when_not_writable:
             return ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"
         if self._metadata.topic(topic) is None:
             return ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist"
@@ -135,7 +135,7 @@ class TimerRequests:
             return code, "recall handle is invalid"
         if handle.topic != topic:
             return code, "recall failed, topic not match"
-        if handle.broker_name != self._config.broker_name:
+        if handle.broker_name != self._identity.name:
             return code, "recall failed, broker service not available"
         left_ms = handle.due_ms - self._clock_ms()
         if self._is_delivered(handle) or not 0 < left_ms < self._config.timer_max_delay_s * 1000:

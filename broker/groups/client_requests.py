@@ -59,6 +59,7 @@ class ClientRequests:
 
     def __init__(self, context: BrokerContext, clients: ClientTable, locks: GroupLocks) -> None:
         self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
         self._new_topics = context.new_topics
         self._clients = clients
@@ -234,7 +235,7 @@ class ClientRequests:
         record = visible_record(self._store, offset)
         if record is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset} (msgId {message_id})")
-        extended = {**fields, "brokerName": self._config.broker_name}
+        extended = {**fields, "brokerName": self._identity.name}
         if (topic := self._metadata.topic(fields.get("topic", ""))) is not None:
             extended["topicSysFlag"] = str(topic.sys_flag)
         if (group := self._metadata.group(fields.get("consumerGroup", ""))) is not None:

@@ -35,8 +35,7 @@ class ConsumerAdmin:
     """Shows the offsets, subscriptions and members of groups."""
 
     def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
-        self._config = config = context.config
-        self._address = f"{config.advertised_host}:{config.advertised_port or config.listen_port}"
+        self._config, self._identity = context.config, context.identity
         self._metadata = context.metadata
         self._offsets = context.offsets
         self._clients = clients
@@ -84,7 +83,7 @@ class ConsumerAdmin:
         """343: answer the topics in which a group has offsets."""
         topics = sorted(self._offsets.topics_of_group(command.ext.get("group", "")))
         connection.respond(
-            command, ResponseCode.SUCCESS, body=dumps({"brokerAddr": self._address, "topicList": topics})
+            command, ResponseCode.SUCCESS, body=dumps({"brokerAddr": self._config.address, "topicList": topics})
         )
 
     def subscription_of_group(self, connection: Connection, command: Command) -> None:
@@ -126,7 +125,7 @@ class ConsumerAdmin:
             "delayTime": delay,
             "maxTimeStamp": last,
             "maxTimeStampStr": _day_and_time(last),
-            "messageQueue": QueueId(topic, self._config.broker_name, queue_id).to_json(),
+            "messageQueue": self._identity.queue(topic, queue_id).to_json(),
             "minTimeStamp": first,
             "minTimeStampStr": _day_and_time(first),
         }
@@ -184,7 +183,7 @@ class ConsumerAdmin:
             groups.add(b"{" + dumps(group) + b":[" + stats.joined() + b"]}")
             yield
         body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}' % (
-            dumps(self._address),
+            dumps(self._config.address),
             groups.joined(),
             total,
         )
@@ -200,7 +199,7 @@ class ConsumerAdmin:
                 "lastTimestamp": max(0, self._store.reader.store_time(queue, offset - 1)) if queue else 0,
                 "pullOffset": max(offset, self._departures.pulled_to(topic.name, group, queue_id)),
             }
-            yield QueueId(topic.name, self._config.broker_name, queue_id), row
+            yield self._identity.queue(topic.name, queue_id), row
 
     def queue_units(self, connection: Connection, command: Command) -> None:
         """321: answer units of a consume queue."""

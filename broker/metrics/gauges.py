@@ -53,7 +53,7 @@ class Gauges:
         parts = self._parts
         # No request waits for a thread here; ledgermq_loop_lag_seconds has the time that requests wait for the loop.
         yield gauge("rocketmq_processor_watermark", [((("processor", name),), 0) for name in PROCESSORS])
-        yield single("rocketmq_broker_permission", self._config.broker_permission)
+        yield single("rocketmq_broker_permission", self._parts.context.identity.permission)
         yield single("rocketmq_topic_number", len(parts.context.metadata.topics()))
         yield single("rocketmq_consumer_group_number", len(parts.context.metadata.groups()))
 
@@ -82,7 +82,7 @@ class Gauges:
 
     def _storage(self) -> Iterator[Family]:
         store = self._parts.context.store
-        usage = shutil.disk_usage(self._config.store.root)
+        usage = shutil.disk_usage(self._config.store.folders.root)
         behind = store.log.backlog()
         yield single("rocketmq_storage_size_bytes", usage.used, STORAGE)
         unflushed = behind.unflushed_bytes + behind.uncommitted_bytes

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.identity import Identity
 from broker.metrics.gauges import Gauges
 from broker.metrics.groups import Groups
 from broker.metrics.totals import counter_families
@@ -68,10 +69,10 @@ class MetricsPage:
 
 def common_labels(config: BrokerConfig) -> Labels:
     """Return the labels that RocketMQ puts on every series; configured labels cannot replace them."""
-    labels = dict(config.metrics_labels)
+    identity, labels = Identity(config), dict(config.metrics_labels)
     if config.metrics_in_delta:
         labels["aggregation"] = "delta"
-    labels |= {"node_type": "broker", "cluster": config.cluster_name, "node_id": config.broker_name}
+    labels |= {"node_type": "broker", "cluster": identity.cluster, "node_id": identity.name}
     return tuple(sorted(labels.items()))
 
 

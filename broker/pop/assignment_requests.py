@@ -55,7 +55,7 @@ class AssignmentRequests:
         self._role = context.role
         self._propose = context.appender.propose
         self._spawn = context.spawn
-        self.routes = PopRoutes(context.config, context.metadata)
+        self.routes = PopRoutes(context)
 
     def query(self, connection: Connection, command: Command) -> None:
         """400: the queues of one member, and how it reads them; an answer without a list means: ask again later."""

@@ -15,7 +15,7 @@ class PopChecks:
     """Checks fields of POP requests against configuration and metadata."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
 
     def broker_is_readable(self, doing: str) -> None:
@@ -24,8 +24,8 @@ class PopChecks:
         Raises:
             Refusal: NO_PERMISSION.
         """
-        if not self._config.broker_permission & PERM_READ:
-            raise Refusal(Cause.NO_PERMISSION, f"the broker[{self._config.advertised_host}] {doing} is forbidden")
+        if not self._identity.may_be_read:
+            raise Refusal(Cause.NO_PERMISSION, self._identity.complaint(f"{doing} is forbidden"))
 
     def readable_place(self, connection: Connection, fields: Fields) -> tuple[TopicConfig, str, int]:
         """Topic, group and queue id (negative: any queue) of a request that reads.

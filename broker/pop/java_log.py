@@ -44,8 +44,8 @@ class JavaPopLog:
     """
 
     def __init__(self, context: BrokerContext, progress: PopProgress) -> None:
-        self._topic = _TOPIC + context.config.cluster_name
-        self._broker_name = context.config.broker_name
+        self._topic = _TOPIC + context.identity.cluster
+        self._broker_name = context.identity.name
         self._metadata = context.metadata
         self._store = context.store
         self._offsets = context.offsets

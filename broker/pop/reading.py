@@ -83,6 +83,7 @@ class PopReader:
         self, context: BrokerContext, progress: PopProgress, is_start_at_hand: Callable[[ConsumeQueue], bool]
     ) -> None:
         self._config = context.config
+        self._identity = context.identity
         self._store = context.store
         self._offsets = context.offsets
         self._progress = progress
@@ -213,7 +214,7 @@ class PopReader:
             batch.invisible_ms,
             batch.revive_queue,
             "",
-            self._config.broker_name,
+            self._identity.name,
             queue.queue_id,
         )
         found = decode_record(record, check_crc=False)

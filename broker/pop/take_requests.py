@@ -51,6 +51,7 @@ class TakeRequests:
         alarms: OrderAlarms,
     ) -> None:
         self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
         self._checks = checks
         self._role = context.role
@@ -114,7 +115,7 @@ class TakeRequests:
         if integer(fields, "maxMsgNums", 0) > COUNT_MAX:
             raise Refusal(
                 Cause.INVALID_PARAMETER,
-                f"the broker[{self._config.advertised_host}] pop message's num is greater than {COUNT_MAX}",
+                self._identity.complaint(f"pop message's num is greater than {COUNT_MAX}"),
             )
         topic, group, queue_id = self._checks.readable_place(connection, fields)
         batch = self._new_batch(topic, group, fields)
@@ -149,9 +150,7 @@ class TakeRequests:
         now_ms = self._reader.clock_ms()
         born_ms, poll_ms = long(fields, "bornTime", 0) or now_ms, long(fields, "pollTime", 0)
         if now_ms - born_ms - poll_ms > _LATE_MS:
-            raise Refusal(
-                Cause.POLLING_TIMEOUT, f"the broker[{self._config.advertised_host}] pop message is timeout too much"
-            )
+            raise Refusal(Cause.POLLING_TIMEOUT, self._identity.complaint("pop message is timeout too much"))
         return born_ms, poll_ms
 
     def _new_batch(self, topic: TopicConfig, group: str, fields: Fields) -> PopBatch:

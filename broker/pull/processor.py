@@ -26,7 +26,6 @@ from broker.state.settings import PERM_READ, GroupConfig
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, integer, long, text
-from ledgermq.remoting.codec.java_json import QueueId
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError
@@ -140,6 +139,7 @@ class PullProcessor:
     ) -> None:
         self._spread = spread
         self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
         self._clients = clients
         self._locks = locks
@@ -182,13 +182,12 @@ class PullProcessor:
         group_name, topic_name = text(fields, "consumerGroup"), text(fields, "topic")
         flags = integer(fields, "sysFlag")
         if command.code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull:
-            where = f"the broker[{self._config.advertised_host}]"
-            raise ForbiddenRefusal(Forbidden.BROKER, f"{where} for lite pull consumer is forbidden")
+            raise ForbiddenRefusal(Forbidden.BROKER, self._identity.complaint("for lite pull consumer is forbidden"))
         group = self._check_group(group_name, topic_name)
         queue_id = self._check_queue(topic_name, fields, connection)
         self._check_forbidden(group_name, topic_name)
         if self._locks.any_lost:
-            self._locks.pulled(group_name, QueueId(topic_name, self._config.broker_name, queue_id))
+            self._locks.pulled(group_name, self._identity.queue(topic_name, queue_id))
         wanted = self._wanted(group, topic_name, flags, fields)
         queue = self._store.queues.get(topic_name, queue_id)
         pull = Pull(
@@ -375,10 +374,8 @@ class PullProcessor:
     # ---- checks, in RocketMQ's order (protocol page 4.4)
 
     def _check_group(self, name: str, topic: str) -> GroupConfig:
-        if not self._config.broker_permission & PERM_READ:
-            where = f"the broker[{self._config.advertised_host}]"
-            permission = f"(brokerPermission {self._config.broker_permission})"
-            raise ForbiddenRefusal(Forbidden.BROKER, f"{where} pulling message is forbidden {permission}")
+        if not self._identity.may_be_read:
+            raise ForbiddenRefusal(Forbidden.BROKER, self._identity.forbids("pulling message"))
         group = self._metadata.group_or_new(name)
         if group is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, apply first please!")

@@ -29,7 +29,6 @@ from store.index.builder import QueryResult
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """A free field of the request: `true` if the key is a unique one; then the broker's own limit counts."""
 
-_HEADER_ROOM_BYTES: Final = 1 << 16
 _OF_CONNECTION_MAX: Final = 64
 _COUNT_MAX: Final = 1024
 _NOT_FOUND: Final = "can not find message, maybe time range not correct"
@@ -110,7 +109,7 @@ class QueryRequests:
         self, offsets: Sequence[int], topic: bytes, key: bytes, begin: int, index_type: str | None
     ) -> list[memoryview]:
         """Return the records that have the key, in the log's order; only the newest if not all fit into a frame."""
-        room = self._config.limits.frame_bytes - _HEADER_ROOM_BYTES
+        room = self._config.limits.body_max_bytes
         records: list[memoryview] = []
         for offset in offsets:
             record = self._store.reader.look_up(offset)

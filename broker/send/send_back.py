@@ -42,7 +42,7 @@ class SendBack:
     """Puts messages into retry and dead-letter topics."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
         self._role = context.role
         self._store = context.store
@@ -61,9 +61,8 @@ class SendBack:
         group = self._metadata.group_or_new(name)
         if group is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group not exist, {name}")
-        if not self._config.broker_permission & PERM_WRITE:
-            where = f"the broker[{self._config.advertised_host}]"
-            raise Refusal(Cause.NO_PERMISSION, f"{where} sending message is forbidden")
+        if not self._identity.may_be_written:
+            raise Refusal(Cause.NO_PERMISSION, self._identity.complaint("sending message is forbidden"))
         level = integer(fields, "delayLevel")
         if group.retry_queues <= 0:
             connection.respond(command, ResponseCode.SUCCESS)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TypeVar
 
 from broker.config import BrokerConfig
+from broker.identity import Identity
 from broker.role import Role
 from broker.state import names
 from broker.state.new_topics import NewTopics
@@ -328,15 +329,15 @@ def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
     def topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
         return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
 
-    inheritable = PERM_READ_WRITE | PERM_INHERIT
+    identity, inheritable = Identity(config), PERM_READ_WRITE | PERM_INHERIT
     count = config.default_topic_queue_count
     return [
         topic(names.TEMPLATE_TOPIC, count, inheritable if config.auto_create_topic else PERM_READ_WRITE),
         topic("SELF_TEST_TOPIC", 1),
         topic("BenchmarkTest", 1024),
-        topic(config.cluster_name, 16, inheritable),
-        topic(config.broker_name, 1, inheritable),
-        topic(names.reply_topic(config.cluster_name), 1),
+        topic(identity.cluster, 16, inheritable),
+        topic(identity.name, 1, inheritable),
+        topic(names.reply_topic(identity.cluster), 1),
         topic("OFFSET_MOVED_EVENT", 1),
         topic(names.SCHEDULE_TOPIC, 18),
         topic(names.TIMER_TOPIC, 1),

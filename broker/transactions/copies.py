@@ -38,7 +38,7 @@ class TransactionCopies:
     """
 
     def __init__(self, context: BrokerContext, clients: ClientTable, may_publish: MayPublish) -> None:
-        self._config = context.config
+        self._identity = context.identity
         self._metadata = context.metadata
         self._clients = clients
         self._may_publish = may_publish
@@ -99,7 +99,7 @@ class TransactionCopies:
                 record.physical_offset,
             )
             return False
-        self._random.choice(producers).connection.oneway(check_command(record, self._config.broker_name))
+        self._random.choice(producers).connection.oneway(check_command(record, self._identity.name))
         return True
 
     def _copy(self, record: Record, topic: str, properties: dict[str, str]) -> QueuedDraft | None:

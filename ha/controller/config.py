@@ -9,10 +9,8 @@ from typing import ClassVar, Final
 from ledgermq.remoting.addresses import split_address
 from ledgermq.remoting.config_key import (
     BOOL,
-    NETTY,
     OURS,
     PATH,
-    PORT,
     POSITIVE,
     POSITIVE_LONG,
     TEXT,
@@ -23,7 +21,8 @@ from ledgermq.remoting.config_key import (
 )
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.serving.server_keys import health_host_key, health_port_key, listen_host_key
+from ledgermq.remoting.serving.authority import AuthorityKeys
+from ledgermq.remoting.serving.listener import ListenerKeys
 from ledgermq.remoting.tls_settings import TlsSettings
 
 _PORT_MAX = 65535
@@ -132,14 +131,7 @@ class ControllerConfig:
         upstream="5000",
         live=True,
     )
-    request_secret_file: Path | None = key(
-        "namesrvSecretFile",
-        PATH,
-        None,
-        "File with the secret, 32 bytes or more, by which changes of masters and settings are signed.",
-        note="The same on brokers, nameservers and controllers. Without it only this machine may ask for changes.",
-        origin=OURS,
-    )
+    authority: AuthorityKeys = section(AuthorityKeys)
     insecure: bool = key(
         "insecureController",
         BOOL,
@@ -147,17 +139,7 @@ class ControllerConfig:
         "Let everybody register brokers, appoint masters and change settings, as RocketMQ's controller does.",
         origin=OURS,
     )
-    listen_host: str = listen_host_key()
-    listen_port: int = key(
-        "listenPort",
-        PORT,
-        0,
-        "Port at which clients are served.",
-        shown="<this controller's in controllerDLegerPeers>",
-        origin=NETTY,
-    )
-    health_host: str = health_host_key()
-    health_port: int | None = health_port_key()
+    listener: ListenerKeys = section(ListenerKeys)
     limits: Limits = section(Limits)
     tls: TlsSettings = section(TlsSettings)
     config_black_list: tuple[str, ...] = key(
@@ -214,17 +196,10 @@ class ControllerConfig:
             yield "masterLease", f"{self.lease_ms} is too long: a successor waits for its end, {LEASE_MAX_MS} at most"
         if self.election_timeout_ms < _TIMEOUT_MIN_MS:
             yield "controllerElectionTimeout", f"{self.election_timeout_ms} is too short: {_TIMEOUT_MIN_MS} at least"
-        yield from self._port_problems()
+        offset = self.quorum_port_offset
+        own = [split_address(self.address)[1] + offset] if self.self_id in self.peers else []
+        yield from self.listener.problems(*(("controllerQuorumPortOffset", port) for port in own))
         yield from self.tls.problems()
-
-    def _port_problems(self) -> Iterator[tuple[str, str]]:
-        ports = {"listenPort": self.listen_port, "healthPort": self.health_port or 0}
-        if self.self_id in self.peers:
-            ports["controllerQuorumPortOffset"] = split_address(self.address)[1] + self.quorum_port_offset
-        taken: dict[int, str] = {}
-        for name, port in ports.items():
-            if port and taken.setdefault(port, name) != name:
-                yield name, f"port {port} is also taken by {taken[port]}"
 
 
 def _is_loopback(host: str) -> bool:

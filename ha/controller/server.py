@@ -55,13 +55,13 @@ class Controller:
 
     def __init__(self, config: ControllerConfig) -> None:
         self._config = config
-        known = () if config.request_secret_file is None else read_secrets(config.request_secret_file)
+        known = config.authority.secrets()
         self._authority = Authority(
             GUARDED,
             known,
             is_open=config.insecure,
             server="controller",
-            key_names=("namesrvSecretFile", "insecureController"),
+            open_name="insecureController",
         )
         self._credentials = Credentials("controller", as_secret_key(known[0])) if known else None
         self.registry = Registry({"node_type": "controller", "node_id": config.self_id})
@@ -109,9 +109,8 @@ class Controller:
         self._descriptors.start()
         try:
             self.quorum.start()
-            await self._server.start(self._config.listen_host, self._config.listen_port)
-            if self._config.health_port is not None:
-                await self._health.start(self._config.health_host, self._config.health_port)
+            await self._config.listener.open(self._server)
+            await self._config.listener.open_health(self._health)
         except BaseException:
             await self.close()
             raise
@@ -271,7 +270,7 @@ def _quorum_settings(config: ControllerConfig) -> QuorumSettings:
     return QuorumSettings(
         members=config.quorum_members,
         self_id=config.self_id,
-        bind_host=_LOOPBACK if config.is_local else config.listen_host,
+        bind_host=_LOOPBACK if config.is_local else config.listener.host,
         folder=config.store_path / f"quorum-{config.self_id}",
         secrets=read_secrets(config.secret_file),
         election_timeout_s=config.election_timeout_ms / 1000,

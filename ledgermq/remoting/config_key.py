@@ -1,6 +1,6 @@
 """One declaration per configuration key, beside the field that it sets.
 
-    idle_s: float = key("serverChannelMaxIdleTimeSeconds", SECONDS, 120.0, "Idle seconds after which ...")
+    warms_up: bool = key("warmMapedFileEnable", BOOL, False, "Touch every page of a new file beforehand.")
 
 A settings class is a dataclass. Each field is a key, a section (another settings class, see `section`), or something
 that the program fills in itself. From the declarations come the parsing of files, `ledgermq config explain`, and what

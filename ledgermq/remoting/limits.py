@@ -13,6 +13,7 @@ _log: Final = logging.getLogger(__name__)
 _SAMPLE_S: Final = 0.05
 _PATIENCE_S: Final = 5.0
 _TURN_MAX_BYTES: Final = 8 << 20
+_HEADER_ROOM_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,17 @@ class Limits:
     """A TLS handshake that takes longer than this ends the connection."""
     frame_s: float = 120.0
     """A frame that takes longer than this to arrive closes the connection."""
+
+    @property
+    def body_max_bytes(self) -> int:
+        """The longest body that fits into a frame with a header."""
+        return self.frame_bytes - _HEADER_ROOM_BYTES
+
+    def why_too_large(self, body_bytes: int) -> str | None:
+        """Why messages of so many bytes are too large for a frame; None: they are not."""
+        if body_bytes <= self.body_max_bytes:
+            return None
+        return f"{body_bytes} is too large: a frame of {self.frame_bytes} bytes must hold it with headers"
 
 
 class Writer(Protocol):

@@ -20,7 +20,6 @@ from store.directory.checkpoint import StoreCheckpoint
 from store.errors import DiskFailedError, RecordUnavailableError, StoreError
 from store.files.log_span import LogSpan, Read
 from store.log.commit_log_config import CommitLogConfig
-from store.log.flusher import FlushMode
 from store.log.local_log import LocalLog, wall_clock_ms
 from store.log.part import Alone, Part
 from store.log.refusals import refusal_of
@@ -74,7 +73,7 @@ class CommitLog:
         self._queue = self.local.queue
         self._loop = loop
         self._on_flushed = on_flushed
-        self._is_sync = config.flush_mode is FlushMode.SYNC
+        self._is_sync = self.local.is_sync
         self._syncs_at_once = self._is_sync and not self.local.has_pool
         self._listeners: list[LogListener] = []
         self._part: Part = part or Alone(config.sync_flush_timeout_ms if self._is_sync else None)

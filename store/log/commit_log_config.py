@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ledgermq.remoting.config_key import BOOL, NOT_NEGATIVE, POSITIVE, STORE, key, member_of
+from store.files.disk import require_first_file
 from store.files.mapping_limit import MAPPED_COUNT_MAX
 from store.log.flusher import FlushMode
 
@@ -128,3 +129,13 @@ class CommitLogConfig:
         "Time in ms after which a file in use is deleted anyway.",
         note="A file goes at once; readers keep its bytes as long, then they are freed.",
     )
+
+    def require_first_file(self, advice: str) -> None:
+        """As `store.files.disk.require_first_file`, for a file of this log."""
+        require_first_file(self.directory, self.file_size_bytes, advice)
+
+    def why_too_large(self, body_bytes: int) -> str | None:
+        """Why messages of so many bytes are too large for the files; None: they are not."""
+        if body_bytes * 2 <= self.file_size_bytes:
+            return None
+        return f"{body_bytes} is too large: a file of {self.file_size_bytes} bytes must hold two such messages"

@@ -54,6 +54,7 @@ class LocalLog:
         queue: the files.
         last_timestamp: store time (ms) of the last record placed or recovered; 0 when there is none. Never goes down.
         has_pool: records are placed in memory first and committed to their files later.
+        is_sync: whether an acknowledgement waits for the disk (SYNC_FLUSH).
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class LocalLog:
         self._pool: TransientPool | None = None
         if self.has_pool:
             self._pool = TransientPool(config.pool_count, config.file_size_bytes, refuses=config.pool_refuses)
-        flush_pages = config.warm_up_flush_pages if config.flush_mode is FlushMode.SYNC else 0
+        self.is_sync = config.flush_mode is FlushMode.SYNC
+        flush_pages = config.warm_up_flush_pages if self.is_sync else 0
         self._maker = FileMaker(self._pool, warms_up=config.warms_up, flush_pages=flush_pages)
         self._allocator = FileAllocator(make=self._maker)
         self.queue = MappedFileQueue(
@@ -129,7 +131,7 @@ class LocalLog:
         """
         config = self.config
         self._flusher = Flusher(self.queue, self._loop, on_failed=on_failed, on_flushed=on_flushed)
-        if config.flush_mode is FlushMode.ASYNC:
+        if not self.is_sync:
             self._flusher.flush_every(
                 config.flush_interval_ms / 1000,
                 least_pages=config.flush_least_pages,
@@ -225,8 +227,7 @@ class LocalLog:
 
     def flush_if_worth(self) -> None:
         """Flush without a request for it: in ASYNC_FLUSH, unless only the timer may, when the threshold is reached."""
-        config = self.config
-        if self._flusher is not None and not config.flush_timed and config.flush_mode is FlushMode.ASYNC:
+        if self._flusher is not None and not self.config.flush_timed and not self.is_sync:
             self._flusher.flush_if_worth()
 
     def trim(self, before: int) -> None:

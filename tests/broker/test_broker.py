@@ -16,6 +16,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.serving.listener import ListenerKeys
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
@@ -26,7 +27,7 @@ from tests.ports import free_ports
 
 
 def broker_config(directory: Path, **changes: Any) -> Any:
-    settings = {"listen_host": "127.0.0.1", "listen_port": 0, "health_host": "127.0.0.1", "health_port": 0}
+    settings = {"bindAddress": "127.0.0.1", "healthHost": "127.0.0.1", "healthPort": 0}
     return small_config(directory, **{**settings, **changes})
 
 
@@ -68,7 +69,7 @@ async def test_messages_survive_a_stop_and_a_start(tmp_path: Path, remoting: Rem
 
 
 async def test_a_producer_finds_the_broker_through_a_nameserver(tmp_path: Path, remoting: RemotingClient) -> None:
-    namesrv = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kv.json"))
+    namesrv = NameServer(NameServerConfig(listener=ListenerKeys(host="127.0.0.1"), kv_config_path=tmp_path / "kv.json"))
     await namesrv.start()
     broker = Broker(broker_config(tmp_path / "b", namesrv_addrs=(namesrv.address,)))
     await broker.start()
@@ -118,7 +119,7 @@ async def test_both_ports_together_leave_descriptors_for_files(tmp_path: Path, m
     limited = SimpleNamespace(getrlimit=lambda _: (264, 264), RLIMIT_NOFILE=7, RLIM_INFINITY=-1)
     monkeypatch.setattr("ledgermq.remoting.server.resource", limited)  # only there: others would set this limit
     (port,) = free_ports(1)
-    broker = Broker(broker_config(tmp_path, listen_port=port))
+    broker = Broker(broker_config(tmp_path, listenPort=port))
     await broker.start()
     try:
         dialled = [await asyncio.open_connection("127.0.0.1", where) for where in (port, port - 2) for _ in range(8)]
@@ -167,7 +168,7 @@ async def test_a_second_broker_on_the_same_directory_is_refused(broker: Broker, 
 
 async def test_a_port_in_use_is_refused_and_leaves_the_directory_clean(broker: Broker, tmp_path: Path) -> None:
     port = int(broker.address.split(":")[1])
-    second = Broker(broker_config(tmp_path / "second", listen_port=port))
+    second = Broker(broker_config(tmp_path / "second", listenPort=port))
     with pytest.raises(OSError) as caught:
         await second.start()
     assert caught.value.errno == errno.EADDRINUSE

@@ -10,6 +10,7 @@ from broker.admin.unserved import REASONS
 from ha.controller.config import ControllerConfig
 from ha.controller.server import Controller
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.serving.listener import ListenerKeys
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from tests.broker.conftest import Desk
@@ -53,7 +54,7 @@ def test_the_reasons_are_those_that_clients_read(rows: Mapping[int, tuple[str, s
 async def test_a_nameserver_serves_what_the_table_says(
     tmp_path: Path, rows: Mapping[int, tuple[str, str, str]]
 ) -> None:
-    config = NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kv.json")
+    config = NameServerConfig(listener=ListenerKeys(host="127.0.0.1"), kv_config_path=tmp_path / "kv.json")
     server = NameServer(config)
     await server.start()
     try:

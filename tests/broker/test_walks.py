@@ -1,21 +1,30 @@
 """The walks of docs/architecture.md: an admin request passes the files that the page names, and so does a key."""
 
+import os
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import orjson
 import pytest
+from mypy.build import build
+from mypy.main import process_options
+from mypy.plugin import AttributeContext, Plugin
+from mypy.types import Type
 
 from broker.append.appender import Appender
 from broker.state.tables import ReplicatedState
+from ha.controller.config import ControllerConfig
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.config_key import Key, keys_of
 from ledgermq.remoting.connection import Connection
-from node.keys import KEYS_OF_FILES
+from nameserver.config import NameServerConfig
+from node.node_config import NodeConfig
 from tests.broker.conftest import Desk, MemoryClient, make_topic
 
 _ROOT = Path(__file__).parents[2]
@@ -24,8 +33,10 @@ _NOT_COUNTED = ("store/log/", "broker/timers.py")
 """The log below the store is a walk of its own; timers only run what others give them."""
 _FILES_OF_REQUEST_MAX = 9
 _FILES_OF_KEY_MAX = 4
-_NOT_WALKED = ("chaos/", "cli/")
+_NOT_WALKED = ("chaos", "cli", "tests", "benchmarks")
 """Simulations set keys as tests do, and the local cluster writes them into files as users do."""
+_FIELDS_OF_REQUESTS = ("brokerName", "brokerId")
+"""Keys whose names are fields of requests and answers, too; there they mean any broker."""
 
 
 @pytest.fixture
@@ -91,29 +102,72 @@ def test_a_key_passes_the_files_of_the_page() -> None:
     assert len(found) <= _FILES_OF_KEY_MAX
 
 
-def test_no_key_but_those_of_the_page_passes_more_files() -> None:
-    """A file counts that has the key's name as a text, or its field, where no other class has a field of this name."""
+def keys_and_classes() -> Iterator[tuple[Key, str]]:
+    """Every key that has an effect, with `module.Class.field` of its declaration."""
+    for settings in (NodeConfig, NameServerConfig, ControllerConfig):
+        for key in keys_of(settings).values():
+            owner: type = settings
+            for section in key.path[:-1]:
+                [field] = [field for field in fields(owner) if field.name == section]
+                owner = next(value for value in field.metadata.values() if isinstance(value, type))
+            if key.path:
+                yield key, f"{owner.__module__}.{owner.__qualname__}.{key.path[-1]}"
+
+
+def naming_files() -> dict[str, set[str]]:
+    """The files that have a word as a text, by word."""
     naming: dict[str, set[str]] = defaultdict(set)
-    declaring: Counter[str] = Counter()
-    using: dict[str, set[str]] = defaultdict(set)
     for file in (file for room in _ROOMS for file in (_ROOT / room).rglob("*.py")):
         name = str(file.relative_to(_ROOT))
-        if name.startswith(_NOT_WALKED):
-            continue
+        for word in set(re.findall(r'"(\w+)"', file.read_text())):
+            if word not in _FIELDS_OF_REQUESTS or name in ("broker/config.py", "broker/role.py") or "node/" in name:
+                naming[word].add(name)
+    return naming
+
+
+def too_wide(using: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The keys that pass more files than allowed; `using` has the files that use a field, by its declaration."""
+    naming = naming_files()
+    passed = {key.name: {*naming[key.name], *using[path]} for key, path in keys_and_classes()}
+    assert len(passed) > 250
+    passed = {name: {file for file in files if not file.startswith(_NOT_WALKED)} for name, files in passed.items()}
+    return {name: files for name, files in passed.items() if len(files) > _FILES_OF_KEY_MAX}
+
+
+def test_no_key_passes_more_than_four_files() -> None:
+    """A file counts that has the key's name as a text, or its field, where no other class has a field of this name."""
+    declaring: Counter[str] = Counter()
+    words: dict[str, set[str]] = defaultdict(set)
+    for file in (file for room in _ROOMS for file in (_ROOT / room).rglob("*.py")):
         text = re.sub(r"^(from|import) .*", "", file.read_text(), flags=re.MULTILINE)
-        for word in set(re.findall(r'"(\w+)"', text)):
-            naming[word].add(name)
-        fields = re.findall(r"^    (\w+): ", text, re.MULTILINE)
-        declaring.update(fields)
-        for word in {*fields, *re.findall(r"\.(\w+)", text), *re.findall(r"\b(\w+)=", text)}:
-            using[word].add(name)
-    keys = {name: key for table in KEYS_OF_FILES.values() for name, key in table.items() if key.path}
-    passed = {
-        name: naming[name] | (using[key.path[-1]] if declaring[key.path[-1]] == 1 else set())
-        for name, key in keys.items()
+        found = re.findall(r"^    (\w+): ", text, re.MULTILINE)
+        declaring.update(found)
+        for word in {*found, *re.findall(r"\.(\w+)", text), *re.findall(r"\b(\w+)=", text)}:
+            words[word].add(str(file.relative_to(_ROOT)))
+    using = {path: words[path.rsplit(".", 1)[1]] for _, path in keys_and_classes()}
+    assert not too_wide(
+        {path: found if declaring[path.rsplit(".", 1)[1]] == 1 else set() for path, found in using.items()}
+    )
+
+
+@pytest.mark.skipif("TESTS_WHOLE" not in os.environ, reason="needs half a minute of processor time; make test-all")
+def test_no_key_passes_more_than_four_files_by_types() -> None:
+    """As above, for all keys: mypy tells of which class an attribute is."""
+    using: dict[str, set[str]] = {
+        path: {path.rsplit(".", 2)[0].replace(".", "/") + ".py"} for _, path in keys_and_classes()
     }
-    wider = {name: files for name, files in passed.items() if len(files) > _FILES_OF_KEY_MAX}
-    page = (_ROOT / "docs" / "architecture.md").read_text()
-    [told] = re.findall(r"pass at most four files, but for (\d+):\n([^.]*)\.", page)
-    assert wider.keys() == set(re.findall(r"`(\w+)`", told[1])), wider
-    assert len(wider) == int(told[0])
+
+    class Uses(Plugin):
+        def get_attribute_hook(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
+            def note(context: AttributeContext) -> Type:
+                using[fullname].add(str(Path(context.api.path).resolve().relative_to(_ROOT)))
+                return context.default_attr_type
+
+            return note if fullname in using else None
+
+    rooms = [str(_ROOT / room) for room in _ROOMS if room not in ("tests", "benchmarks", *_NOT_WALKED)]
+    sources, options = process_options(["--config-file", str(_ROOT / "pyproject.toml"), *rooms])
+    options.incremental, options.cache_dir = False, os.devnull
+    assert not build(sources, options, extra_plugins=[Uses(options)]).errors
+    assert sum(map(len, using.values())) > 400
+    assert not too_wide(using)

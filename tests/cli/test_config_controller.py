@@ -15,7 +15,7 @@ def load(*words: str) -> ControllerConfig:
 
 def test_a_controller_listens_where_the_others_look_for_it() -> None:
     config = load(PEERS, "controllerDLegerSelfId=n1", "controllerSecretFile=/x")
-    assert (config.address, config.listen_port, config.health_port) == ("127.0.0.1:9868", 9868, 9873)
+    assert (config.address, config.listener.port, config.listener.health_port) == ("127.0.0.1:9868", 9868, 9873)
     assert config.quorum_members == {"n0": "127.0.0.1:9978", "n1": "127.0.0.1:9968"}
     assert config.properties["controllerDLegerPeers"] == "n0-127.0.0.1:9878;n1-127.0.0.1:9868"
 

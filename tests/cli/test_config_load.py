@@ -63,7 +63,7 @@ def test_values_of_a_file_reach_their_fields(tmp_path: Path) -> None:
         config.broker.cluster_name,
         config.broker.broker_name,
         config.broker.broker_id,
-        config.broker.listen_port,
+        config.broker.listener.port,
     ) == ("c", "b", 3, 11)
     assert (config.broker.advertised_host, config.broker.inside_host) == ("h1", "h2")
     assert config.broker.namesrv_addrs == ("a:1", "b:2")
@@ -77,14 +77,14 @@ def test_values_of_a_file_reach_their_fields(tmp_path: Path) -> None:
     )
     assert config.broker.store.queue_file_size_bytes == 6020
     assert config.broker.limits.idle_s == 60
-    assert config.broker.health_port is None
+    assert config.broker.listener.health_port is None
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("brokerName=file\nlistenPort=11\n")
     config = load_broker_config(path, ["brokerName=word"])
-    assert (config.broker.broker_name, config.broker.listen_port) == ("word", 11)
+    assert (config.broker.broker_name, config.broker.listener.port) == ("word", 11)
 
 
 def test_raft_mode_flushes_before_it_counts_unless_told_otherwise() -> None:
@@ -122,7 +122,7 @@ def test_members_on_one_machine_need_no_secret_and_hear_nobody_else() -> None:
     for settings in (RAFT, LOCAL):
         assert not any("insecurePeers" in text for text in broker(**settings).notices)
     local = load_broker_config(None, words(LOCAL))
-    assert local.broker.listen_host == "0.0.0.0"
+    assert local.broker.listener.host == "0.0.0.0"
     made = raft_config(local, bytes(8), "h:1")
     assert (made.listen_host, made.listen_address.host, made.peer_secrets) == (None, "localhost", ())
 
@@ -146,10 +146,10 @@ def test_a_follower_registers_the_number_of_its_id_plus_one_or_its_place() -> No
 
 
 def test_health_is_served_beside_the_listener_unless_said() -> None:
-    assert (broker().broker.health_port, broker().broker.health_host) == (10916, "127.0.0.1")
-    assert broker(listenPort="2000").broker.health_port == 2005
-    assert broker(listenPort="0").broker.health_port == 0
-    assert broker(healthPort="8088", healthHost="0.0.0.0").broker.health_port == 8088
+    assert (broker().broker.listener.health_port, broker().broker.listener.health_host) == (10916, "127.0.0.1")
+    assert broker(listenPort="2000").broker.listener.health_port == 2005
+    assert broker(listenPort="0").broker.listener.health_port == 0
+    assert broker(healthPort="8088", healthHost="0.0.0.0").broker.listener.health_port == 8088
 
 
 def test_inside_address_of_a_raft_member_is_its_own_entry() -> None:
@@ -349,8 +349,8 @@ def test_a_nameservers_file_reaches_its_fields(tmp_path: Path) -> None:
         "listenPort=19876\nkvConfigPath=/x/kv.json\nscanNotActiveBrokerInterval=1000\nenableTopicList=false\n"
     )
     config = load_nameserver_config(path)
-    assert (config.listen_port, config.kv_config_path) == (19876, Path("/x/kv.json"))
-    assert (config.scan_interval_ms, config.topic_list_enable, config.health_port) == (1000, False, 19881)
+    assert (config.listener.port, config.kv_config_path) == (19876, Path("/x/kv.json"))
+    assert (config.scan_interval_ms, config.topic_list_enable, config.listener.health_port) == (1000, False, 19881)
     assert set(config.properties) == set(NAMESRV_KEYS)
     assert config.properties["scanNotActiveBrokerInterval"] == "1000"
 

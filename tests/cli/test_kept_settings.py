@@ -71,7 +71,7 @@ def test_what_cannot_be_changed_that_way_is_left_alone(tmp_path: Path, key: str)
     kept, before = start(tmp_path)
     kept.keep({key: "1"})
     _, config = start(tmp_path)
-    assert config.broker.listen_port == before.broker.listen_port
+    assert config.broker.listener.port == before.broker.listener.port
     assert any(key in notice for notice in config.notices)
 
 

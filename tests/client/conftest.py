@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ledgermq.remoting.serving.listener import ListenerKeys
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
@@ -81,13 +82,12 @@ async def cluster(start_cluster: StartCluster) -> FakeCluster:
 async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
     """Address of the nameserver of a real standalone broker, both in this process."""
     nameserver = NameServer(
-        NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kvConfig.json")
+        NameServerConfig(listener=ListenerKeys(host="127.0.0.1"), kv_config_path=tmp_path / "kvConfig.json")
     )
     await nameserver.start()
     broker = Broker(
         node_config(
-            listen_host="127.0.0.1",
-            listen_port=0,
+            bindAddress="127.0.0.1",
             namesrv_addrs=(nameserver.address,),
             storePathRootDir=tmp_path / "store",
             mappedFileSizeCommitLog=16 << 20,

@@ -41,7 +41,7 @@ def test_profile_controller_has_three_controllers_and_three_brokers_that_know_th
     ]
     assert len(brokers) == 3 and {one.mode for one in brokers} == {LogMode.ELECTED}
     assert {one.elected.controllers for one in brokers} == {tuple(found[0].peers.values())}
-    assert {one.health_port for one in found} == {8088}
+    assert {one.listener.health_port for one in found} == {8088}
 
 
 def test_each_profile_is_a_master_and_its_slave() -> None:
@@ -61,8 +61,8 @@ def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_t
         is_broker = kind == "broker"
         given = overrides_of(words)
         config = load_broker_config(path, given).broker if is_broker else load_nameserver_config(path, given)
-        assert f'ports: ["127.0.0.1:{config.listen_port}:{config.listen_port}"]' in COMPOSE
-        assert config.health_port == 8088
+        assert f'ports: ["127.0.0.1:{config.listener.port}:{config.listener.port}"]' in COMPOSE
+        assert config.listener.health_port == 8088
 
 
 def test_three_brokers_each_are_the_members_of_one_raft_group() -> None:
@@ -98,7 +98,7 @@ def test_the_brokers_of_profile_chaos_dial_each_other_through_the_proxies_that_d
             assert f'"{link.listen}:{peer.port}"' in COMPOSE
             dialled.add(peer.port)
     assert len(dialled) == 6
-    assert [f"127.0.0.1:{config.broker.listen_port}" for config in configs] == list(CHAOS.brokers)
+    assert [f"127.0.0.1:{config.broker.listener.port}" for config in configs] == list(CHAOS.brokers)
 
 
 def test_the_brokers_of_each_mode_are_those_that_drills_know() -> None:
@@ -108,7 +108,7 @@ def test_the_brokers_of_each_mode_are_those_that_drills_know() -> None:
         if name in ("replicas.conf", "elected.conf"):
             broker = load_broker_config(conf / name, overrides_of(words)).broker
             mode = "controller" if name == "elected.conf" else broker.inside_host.partition("-")[0]
-            found.setdefault(mode, {})[f"127.0.0.1:{broker.listen_port}"] = broker.inside_host
+            found.setdefault(mode, {})[f"127.0.0.1:{broker.listener.port}"] = broker.inside_host
     assert found == {mode: dict(shape.brokers) for mode, shape in DRILLED.items() if mode != "raft"}
     for shape in DRILLED.values():
         for service in shape.services:

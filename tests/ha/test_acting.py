@@ -19,6 +19,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.serving.listener import ListenerKeys
 from ledgermq.remoting.signature import Credentials
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
@@ -43,10 +44,9 @@ class Street:
         self.client = client
         [port] = free_ports(1)
         common: dict[str, object] = {
-            "listen_host": "127.0.0.1",
-            "listen_port": 0,
-            "health_host": "127.0.0.1",
-            "health_port": 0,
+            "bindAddress": "127.0.0.1",
+            "healthHost": "127.0.0.1",
+            "healthPort": 0,
             "mappedFileSizeCommitLog": 1 << 20,
             "maxMessageSize": 1 << 18,
             "slave_read": True,
@@ -113,7 +113,7 @@ OpenStreet = Callable[..., Awaitable[Street]]
 @pytest.fixture
 async def open_street(tmp_path: Path) -> AsyncIterator[OpenStreet]:
     clients: list[RemotingClient] = []
-    namesrv = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kv.json"))
+    namesrv = NameServer(NameServerConfig(listener=ListenerKeys(host="127.0.0.1"), kv_config_path=tmp_path / "kv.json"))
     await namesrv.start()
     streets = []
 

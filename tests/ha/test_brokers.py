@@ -26,7 +26,7 @@ class Pair:
         self.client = client
         self.directory = directory
         [port] = free_ports(1)
-        common = {"listen_host": "127.0.0.1", "listen_port": 0, "health_host": "127.0.0.1", "health_port": 0}
+        common = {"bindAddress": "127.0.0.1", "healthHost": "127.0.0.1", "healthPort": 0}
         common |= {"mappedFileSizeCommitLog": 1 << 20, "maxMessageSize": 1 << 18, "slave_read": True}
         self._configs = [
             {"storePathRootDir": directory / "m", "brokerRole": "SYNC_MASTER", "haListenPort": port},
@@ -184,7 +184,7 @@ async def test_a_slave_that_begins_anew_serves_what_the_master_kept_by_key(pair:
 
 def test_the_replicas_of_a_name_have_different_labels_in_metrics(tmp_path: Path) -> None:
     """An elected one has no id before the controllers answer."""
-    common = {"storePathRootDir": tmp_path, "advertised_host": "10.0.0.7", "listen_port": 10911}
+    common = {"storePathRootDir": tmp_path, "advertised_host": "10.0.0.7", "listenPort": 10911}
     elected = node_config(**common, enableControllerMode=True, controllerAddr=("c:1",))
     assert Broker(elected).registry.labels["node"] == "10.0.0.7:10911"
     slave = node_config(**common, brokerRole="SLAVE", broker_id=2, haMasterAddress="127.0.0.1:1")

@@ -11,6 +11,7 @@ import pytest
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
+from ledgermq.remoting.serving.listener import ListenerKeys
 from nameserver.config import NameServerConfig
 from nameserver.core.send_names import MARK
 from nameserver.server import NameServer
@@ -145,7 +146,7 @@ class Served:
 
 @pytest.fixture
 def config(tmp_path: Path) -> NameServerConfig:
-    return NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kv" / "kvConfig.json")
+    return NameServerConfig(listener=ListenerKeys(host="127.0.0.1"), kv_config_path=tmp_path / "kv" / "kvConfig.json")
 
 
 Serve = Callable[..., Awaitable[Served]]

@@ -15,6 +15,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.serving.authority import AuthorityKeys
 from ledgermq.remoting.signature import ChallengedSigner, Credentials
 from nameserver.authority import GUARDED
 from tests.broker.conftest import eventually, log_state
@@ -77,7 +78,7 @@ def test_every_request_that_changes_something_is_tried() -> None:
 
 @pytest.mark.parametrize("who", [None, STRANGER], ids=["unsigned", "another secret"])
 async def test_what_a_stranger_asks_changes_nothing(serve: Serve, secret_file: Path, who: Credentials | None) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     await led(served)
     watcher, stranger = await served.peer(), await served.peer()
     before, revision = await watcher.route("T"), served.server.table.revision
@@ -92,7 +93,7 @@ async def test_what_a_stranger_asks_changes_nothing(serve: Serve, secret_file: P
 
 
 async def test_what_is_signed_as_rocketmqs_brokers_and_tools_do_is_served(serve: Serve, secret_file: Path) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     await led(served)
     java = await served.peer()
     for code, ext, body in WRITES:
@@ -104,7 +105,7 @@ async def test_what_is_signed_as_rocketmqs_brokers_and_tools_do_is_served(serve:
 async def test_a_signed_challenge_counts_once_on_its_connection_and_with_its_code(
     serve: Serve, secret_file: Path
 ) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     await led(served)
     member, stranger = await served.peer(), await served.peer()
     signer = await challenged(member, MEMBER)
@@ -126,7 +127,7 @@ async def test_a_signed_challenge_counts_once_on_its_connection_and_with_its_cod
 async def test_a_signed_challenge_is_worth_nothing_under_other_names(
     serve: Serve, secret_file: Path, code: int
 ) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     await led(served)
     member, stranger = await served.peer(), await served.peer()
     signer = await challenged(member, MEMBER)
@@ -144,7 +145,7 @@ async def test_a_signed_challenge_is_worth_nothing_under_other_names(
 
 
 async def test_a_signature_without_a_challenge_is_none_of_a_request_with_one(serve: Serve, secret_file: Path) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     peer = await served.peer()
     refused = await say(peer, RequestCode.QUERY_DATA_VERSION, LEADER, b"{}", None)
     code = str(RequestCode.QUERY_DATA_VERSION)
@@ -153,7 +154,7 @@ async def test_a_signature_without_a_challenge_is_none_of_a_request_with_one(ser
 
 
 async def test_a_topic_that_its_leader_has_removed_may_be_deleted_by_everybody(serve: Serve, secret_file: Path) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     leader, tool = await served.peer(), await served.peer()
     for name in ("broker-a", "broker-b"):
         whole = LEADER | {"brokerName": name, "brokerAddr": f"{name}:1"}
@@ -181,7 +182,7 @@ async def test_a_follower_s_removal_of_a_topic_is_not_taken(serve: Serve) -> Non
 
 
 async def test_in_an_open_nameserver_a_stranger_s_term_does_not_count(serve: Serve, secret_file: Path) -> None:
-    served = await serve(secret_file=secret_file, insecure_registration=True)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file), insecure_registration=True)
     await led(served)
     stranger = await served.peer()
     ext = LEADER | {"brokerAddr": "127.0.0.1:9", "term": str(10**12)}
@@ -194,7 +195,7 @@ async def test_in_an_open_nameserver_a_stranger_s_term_does_not_count(serve: Ser
 
 
 async def test_a_member_takes_the_place_that_a_stranger_took_first(serve: Serve, secret_file: Path) -> None:
-    served = await serve(secret_file=secret_file, insecure_registration=True)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file), insecure_registration=True)
     stranger, watcher = await served.peer(), await served.peer()
     ext = LEADER | {"brokerAddr": "127.0.0.1:9", "term": str(10**12)}
     assert (await say(stranger, RequestCode.REGISTER_BROKER, ext, register_body({"T": 6, "U": 6}), None)).code == 0
@@ -224,7 +225,7 @@ async def test_without_a_secret_only_this_machine_may_ask(serve: Serve, monkeypa
 async def test_whoever_showed_a_certificate_that_was_asked_for_may_ask(
     serve: Serve, secret_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     made = Connection.connection_made
 
     def certified(self: Connection, transport: asyncio.BaseTransport) -> None:
@@ -287,7 +288,7 @@ async def registering(
 
 
 async def test_our_broker_signs_what_it_says_to_a_nameserver_that_wants_it(serve: Serve, secret_file: Path) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     watcher = await served.peer()
     async with registering(served, secret_file) as registration:
         await eventually(lambda: registration.registered_count == 1)
@@ -303,14 +304,14 @@ async def test_our_broker_signs_what_it_says_to_a_nameserver_that_wants_it(serve
 async def test_our_broker_signs_its_term_at_an_open_nameserver_that_has_a_secret(
     serve: Serve, secret_file: Path
 ) -> None:
-    served = await serve(secret_file=secret_file, insecure_registration=True)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file), insecure_registration=True)
     async with registering(served, secret_file) as registration:
         await eventually(lambda: registration.registered_count == 1)
         assert served.server.table.highest_term("broker-z") == 3
 
 
 async def test_a_signature_counts_on_after_a_claim_was_refused(serve: Serve, secret_file: Path) -> None:
-    served = await serve(secret_file=secret_file)
+    served = await serve(authority=AuthorityKeys(secret_file=secret_file))
     await led(served)
     watcher = await served.peer()
     later = await served.peer()

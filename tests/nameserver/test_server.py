@@ -11,6 +11,7 @@ import pytest
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.serving.listener import ListenerKeys
 from nameserver import broker_requests
 from nameserver.config import NameServerConfig
 from nameserver.kv_config import KvConfigError
@@ -625,7 +626,7 @@ async def test_garbage_closes_its_connection_and_no_other(served: Served) -> Non
 
 
 async def test_a_port_in_use_is_refused_and_leaves_nothing_open(served: Served, config: NameServerConfig) -> None:
-    second = NameServer(replace(config, listen_port=served.port, health_port=0))
+    second = NameServer(replace(config, listener=replace(config.listener, port=served.port, health_port=0)))
     with pytest.raises(OSError, match=str(served.port)):
         await second.start()
     assert second.health_port == 0
@@ -643,7 +644,7 @@ async def test_a_broken_kv_file_stops_the_start_and_is_left_as_it_is(config: Nam
 
 
 async def test_health_is_served_beside(serve: Serve) -> None:
-    served = await serve(health_host="127.0.0.1", health_port=0)
+    served = await serve(listener=ListenerKeys(host="127.0.0.1", health_host="127.0.0.1", health_port=0))
     broker = await served.peer()
     await broker.register("127.0.0.1:10911")
     await broker.ask(RequestCode.REGISTER_BROKER, {})

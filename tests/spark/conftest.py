@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ledgermq.client import Admin, Outgoing, Producer, SendResult
+from ledgermq.remoting.serving.listener import ListenerKeys
 from ledgermq.spark.errors import MissingToolError
 from ledgermq.spark.session import check_tools, make_session
 from nameserver.config import NameServerConfig
@@ -66,7 +67,7 @@ class RunningBroker:
 
     async def _start(self, root: Path) -> None:
         nameserver = NameServer(
-            NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=root / "kvConfig.json")
+            NameServerConfig(listener=ListenerKeys(host="127.0.0.1"), kv_config_path=root / "kvConfig.json")
         )
         await nameserver.start()
         self.namesrv = nameserver.address
@@ -75,8 +76,7 @@ class RunningBroker:
     async def _broker(self, name: str, root: Path) -> Broker:
         broker = Broker(
             node_config(
-                listen_host="127.0.0.1",
-                listen_port=0,
+                bindAddress="127.0.0.1",
                 namesrv_addrs=(self.namesrv,),
                 brokerName=name,
                 storePathRootDir=root,

@@ -14,6 +14,7 @@ from chaos.sim.errors import SafetyViolation
 from chaos.sim.stack.diskless import Diskless
 from chaos.sim.stack.sockets import FIRST_NAMESERVER_PORT, Sockets
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.serving.listener import ListenerKeys
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 
@@ -32,7 +33,9 @@ class SimNameserver(Diskless):
         super().__init__(cluster, sockets, f"s{number}")
         self._leader: tuple[int, str] = (0, "")
         config = NameServerConfig(
-            listen_port=FIRST_NAMESERVER_PORT + number, kv_config_path=_NOWHERE, insecure_registration=True
+            listener=ListenerKeys(port=FIRST_NAMESERVER_PORT + number),
+            kv_config_path=_NOWHERE,
+            insecure_registration=True,
         )
         with self.loop.running():
             self._server = NameServer(config)

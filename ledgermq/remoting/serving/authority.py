@@ -15,13 +15,17 @@ its own code.
 import hmac
 import logging
 import secrets
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
 
 from ledgermq.remoting.codec.codes import RequestCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import long
+from ledgermq.remoting.config_key import OURS, PATH, key
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.proof import Secrets
+from ledgermq.remoting.proof import Secrets, read_secrets
 from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import (
@@ -39,6 +43,7 @@ IS_PROVEN: Final = "isProven"
 """Attribute of a connection: whether its last guarded request was proven, or needed no proof."""
 
 
+_SECRET: Final = "namesrvSecretFile"
 _log: Final = logging.getLogger(__name__)
 
 
@@ -59,6 +64,36 @@ class NotAllowed(Refusal):
         return super().ext | ({CHALLENGE: self._challenge} if self._challenge else {})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorityKeys:
+    """By what a nameserver or controller knows who may change its tables."""
+
+    ORIGIN: ClassVar[str] = OURS
+
+    secret_file: Path | None = key(
+        _SECRET,
+        PATH,
+        None,
+        "File with the secret, 32 bytes or more, by which changes of routes, masters and settings are signed.",
+        note="The same on brokers, nameservers and controllers. Without it only this machine may ask for changes.",
+    )
+
+    def secrets(self) -> Secrets:
+        """Read the secrets; none without a file.
+
+        Raises:
+            SecretFileError: the file cannot be used.
+        """
+        return () if self.secret_file is None else read_secrets(self.secret_file)
+
+    def notices(self, *, is_open: bool, open_name: str, danger: str) -> Iterator[str]:
+        """A sentence for the user if not only those who have the secret may change something; see `Authority`."""
+        if is_open:
+            yield f"WARNING: {open_name}=true: {danger}"
+        elif self.secret_file is None:
+            yield f"{_SECRET} is not set: only brokers and tools on this machine may register or change anything"
+
+
 class Authority:
     """Looks at each request that changes something.
 
@@ -67,19 +102,17 @@ class Authority:
         known: the secrets by which requests are signed; none where only this machine may ask for changes.
         is_open: whether everybody may.
         server: what this process is, for the user.
-        key_names: configuration keys of the secret and of openness, for the user.
+        open_name: configuration key by which everybody may, for the user.
     """
 
-    def __init__(
-        self, guarded: frozenset[int], known: Secrets, *, is_open: bool, server: str, key_names: tuple[str, str]
-    ) -> None:
+    def __init__(self, guarded: frozenset[int], known: Secrets, *, is_open: bool, server: str, open_name: str) -> None:
         self._guarded = guarded
         self._keys = tuple(map(as_secret_key, known))
         self._challenged_keys = tuple(map(challenged_key, self._keys))
         self._is_open = is_open
         self._strangers = RateLimitedLog(_log)
         self._server = server
-        self._secret_name, self._open_name = key_names
+        self._open_name = open_name
 
     def check(self, connection: Connection, command: Command) -> None:
         """Whether this request may be served.
@@ -94,12 +127,10 @@ class Authority:
         if is_proven or self._is_open:
             return
         if self._keys:
-            detail = f"it is not signed by the secret of this {self._server} ({self._secret_name})"
+            detail = f"it is not signed by the secret of this {self._server} ({_SECRET})"
             raise self._refused(connection, command, detail, draw_challenge(connection))
         if not connection.is_local:
-            detail = (
-                f"only this {self._server}'s own machine may ask for changes ({self._secret_name} lets others prove"
-            )
+            detail = f"only this {self._server}'s own machine may ask for changes ({_SECRET} lets others prove"
             raise self._refused(connection, command, f"{detail} themselves, {self._open_name}=true lets everybody)", "")
 
     def _is_signed(self, connection: Connection, command: Command) -> bool:

@@ -17,14 +17,16 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.serving.answer import Answer
 
-_BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+_BLACK_LIST = frozenset(
+    {"brokerConfigPath", "configBlackList", "configStorePath", "filterServerNums", "kvConfigPath", "rocketmqHome"}
+)
 """Keys that no request changes, whatever the configuration's own list is."""
 
 _SHOWN_MAX = 100
 
 
 class Configuration(Protocol):
-    """A frozen dataclass of settings with a declaration of each key."""
+    """A dataclass of settings with a declaration of each key; a frozen one for `LiveSettings`."""
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -33,6 +35,11 @@ class Configuration(Protocol):
     @property
     def config_black_list(self) -> tuple[str, ...]:
         """Keys that may not be changed at run time."""
+
+
+def is_black_listed(key: str, config: Configuration) -> bool:
+    """Whether no request may change the key."""
+    return key in _BLACK_LIST or key in config.config_black_list
 
 
 C = TypeVar("C", bound=Configuration)
@@ -93,7 +100,7 @@ class LiveSettings(Generic[C]):
         self._on_change(self.config)
 
     def _check(self, key: str, value: str) -> None:
-        if key in _BLACK_LIST or key in self.config.config_black_list:
+        if is_black_listed(key, self.config):
             raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list. It holds {key}")
         if key not in self._properties:
             raise Refusal(Cause.INVALID_PARAMETER, f"key {key[:_SHOWN_MAX]!r} {unknown_key(key, self._properties)}")

@@ -151,7 +151,7 @@ async def test_a_full_disk_is_said_with_the_code_that_rocketmq_gives(desk: Desk,
 
 
 async def test_a_broker_keeps_state_records_that_are_not_on_disk_yet(tmp_path: Path) -> None:
-    config = small_config(tmp_path, listen_port=0, health_port=None)
+    config = small_config(tmp_path)
     broker = Broker(config)
     await broker.start()
     try:

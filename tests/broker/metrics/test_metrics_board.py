@@ -49,7 +49,7 @@ def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
 @pytest.fixture
 async def pages(tmp_path: Path) -> dict[str, Any]:
     """What is on the page of a broker (what is only counted later included) and of a nameserver."""
-    broker = Broker(small_config(tmp_path, listen_port=0, listen_host="127.0.0.1"))
+    broker = Broker(small_config(tmp_path, bindAddress="127.0.0.1"))
     await broker.start()
     try:
         shown = read_page(await text_of(broker.metrics_page()))

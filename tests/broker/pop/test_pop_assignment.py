@@ -140,7 +140,7 @@ async def test_queues_of_all_brokers_are_shared_out(desk: Desk, client: MemoryCl
     await make_topic(client, "T", 1)
     await beat(client)
     nameserver = FakeNameserver(None)
-    desk.parts.pop.assignments.routes.client = cast(RemotingClient, nameserver)
+    desk.parts.context.nameservers.client = cast(RemotingClient, nameserver)
     alone = orjson.loads((await query(client)).body)["messageQueueAssignments"]
     assert [row["messageQueue"]["brokerName"] for row in alone] == ["b"], "its own while no nameserver answers"
     nameserver.body = ROUTE

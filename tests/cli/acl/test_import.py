@@ -14,6 +14,7 @@ from cli.acl.files import read_credentials, read_plain_acl
 from cli.acl.importing import import_users
 from cli.main import main
 from ledgermq.client import Admin, Consumer, Credentials, LedgerMQError, Producer
+from ledgermq.remoting.serving.listener import ListenerKeys
 from ledgermq.remoting.tls import ClientTls, ReloadedContext, TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
 from nameserver.config import NameServerConfig
@@ -143,9 +144,9 @@ async def namesrv(tmp_path: Path, identity: Identity) -> AsyncIterator[str]:
     first = json.dumps({"username": ROOT.access_key, "password": ROOT.secret_key})
     auth = AuthSettings(authentication_enable=True, authorization_enable=True, first_user=first)
     kv = tmp_path / "kv.json"
-    server = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=kv, tls=tls))
+    server = NameServer(NameServerConfig(listener=ListenerKeys(host="127.0.0.1"), kv_config_path=kv, tls=tls))
     await server.start()
-    settings: dict[str, Any] = {"listen_host": "127.0.0.1", "listen_port": 0, "namesrv_addrs": (server.address,)}
+    settings: dict[str, Any] = {"bindAddress": "127.0.0.1", "namesrv_addrs": (server.address,)}
     broker = Broker(small_config(tmp_path / "store", **settings, tls=tls, auth=auth))
     await broker.start()
     await eventually(lambda: "root" in broker.parts.context.state.users and server.table.group("b") is not None)

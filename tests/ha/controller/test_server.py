@@ -18,6 +18,8 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.serving.authority import AuthorityKeys
+from ledgermq.remoting.serving.listener import ListenerKeys
 from ledgermq.remoting.signature import Credentials
 from tests.ha.controller.quorums import LIMIT_S, SECRET, until
 from tests.limits import SLOWNESS
@@ -38,14 +40,15 @@ def configs(folder: Path, count: int = 3, **others: Any) -> list[ControllerConfi
         "quorum_port_offset": 1,
         "store_path": folder,
         "secret_file": secret,
-        "listen_host": "127.0.0.1",
         "election_timeout_ms": int(400 * SLOWNESS),
         "lease_ms": LEASE_MS,
         "scan_interval_ms": 50,
         "scan_master_interval_ms": 50,
     }
     return [
-        ControllerConfig(**(given | others | {"self_id": f"n{number}", "listen_port": port}))
+        ControllerConfig(
+            **(given | others | {"self_id": f"n{number}", "listener": ListenerKeys(host="127.0.0.1", port=port)})
+        )
         for number, port in enumerate(ports)
     ]
 
@@ -398,7 +401,7 @@ async def test_changes_must_be_signed_where_there_is_a_secret(tmp_path: Path) ->
     secret = tmp_path / "requests"
     secret.touch(0o600)
     secret.write_bytes(b"r" * 32)
-    (config,) = configs(tmp_path, 1, request_secret_file=secret)
+    (config,) = configs(tmp_path, 1, authority=AuthorityKeys(secret_file=secret))
     controller = Controller(config)
     await controller.start()
     try:

@@ -1,0 +1,48 @@
+"""Who this broker is for others, and what it lets them do."""
+
+from broker.config import BrokerConfig
+from broker.state.settings import PERM_READ, PERM_WRITE
+from ledgermq.remoting.codec.java_json import QueueId
+
+
+class Identity:
+    """The names of a broker, and its permission as it is at present.
+
+    Attributes:
+        cluster: to which the broker belongs.
+        name: that this broker and its replicas share in routes.
+        fields: both, as requests and answers have them.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.cluster = config.cluster_name
+        self.name = config.broker_name
+        self.fields = {"clusterName": self.cluster, "brokerName": self.name}
+
+    def queue(self, topic: str, queue_id: int) -> QueueId:
+        """A queue of this broker, as requests and answers name it."""
+        return QueueId(topic, self.name, queue_id)
+
+    @property
+    def permission(self) -> int:
+        """What the whole broker allows: the sum of PERM_READ and PERM_WRITE, or one of them."""
+        return self._config.broker_permission
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether the whole broker allows reading."""
+        return bool(self._config.broker_permission & PERM_READ)
+
+    @property
+    def may_be_written(self) -> bool:
+        """Whether the whole broker allows sending."""
+        return bool(self._config.broker_permission & PERM_WRITE)
+
+    def complaint(self, about: str) -> str:
+        """RocketMQ's remark of a refusal by this broker; `about` is the predicate."""
+        return f"the broker[{self._config.advertised_host}] {about}"
+
+    def forbids(self, doing: str) -> str:
+        """The remark of a refusal because of the permission, which it tells."""
+        return f"{self.complaint(doing)} is forbidden (brokerPermission {self.permission})"

@@ -1,0 +1,70 @@
+"""Where a server listens for clients, and where it shows its health: the same keys for every kind of server."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Protocol, Self
+
+from ledgermq.remoting.config_key import NETTY, OURS, PORT, PORT_OR_OFF, TEXT, key
+
+_HEALTH: Final = "/livez, /readyz and /metrics"
+
+
+class Startable(Protocol):
+    """A server that can be told where to listen."""
+
+    async def start(self, host: str, port: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerKeys:
+    """Hosts and ports of one server. A port is 0 to 65535; 0 means any free one."""
+
+    ORIGIN: ClassVar[str] = NETTY
+
+    host: str = key("bindAddress", TEXT, "0.0.0.0", "Address of this machine at which the process listens.")
+    port: int = key(
+        "listenPort",
+        PORT,
+        0,
+        "Port at which clients are served.",
+        shown="<10911, for a nameserver 9876> or <this controller's in controllerDLegerPeers>",
+    )
+    health_host: str = key(
+        "healthHost",
+        TEXT,
+        "0.0.0.0",
+        f"Address at which {_HEALTH} are served over HTTP.",
+        shown="<bindAddress>",
+        origin=OURS,
+    )
+    health_port: int | None = key(
+        "healthPort", PORT_OR_OFF, None, f"Port of {_HEALTH}; off serves none.", shown="<listenPort + 5>", origin=OURS
+    )
+
+    def with_port(self) -> Self:
+        """The same with a port that is free now, where it was 0."""
+        if self.port:
+            return self
+        with socket.create_server((self.host, 0)) as server:
+            return replace(self, port=server.getsockname()[1])
+
+    def port_above(self, distance: int) -> int:
+        """The port `distance` above the clients'; 0 if that is any free one."""
+        return self.port and self.port + distance
+
+    async def open(self, server: Startable) -> None:
+        """Let `server` listen for clients. Raises `OSError`: the port cannot be bound."""
+        await server.start(self.host, self.port)
+
+    async def open_health(self, server: Startable) -> None:
+        """Let `server` show this process's health, unless that is off; errors are the server's."""
+        if self.health_port is not None:
+            await server.start(self.health_host, self.health_port)
+
+    def problems(self, *others: tuple[str, int]) -> Iterator[tuple[str, str]]:
+        """`(key, sentence)` of each port that is used twice; `others` are ports of this process by key, 0 for none."""
+        taken: dict[int, str] = {}
+        for name, port in (("listenPort", self.port), ("healthPort", self.health_port or 0), *others):
+            if port and taken.setdefault(port, name) != name:
+                yield name, f"port {port} is also taken by {taken[port]}"
