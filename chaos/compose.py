@@ -52,7 +52,7 @@ _IMAGE = "ledgermq:dev"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ServiceSet:
     """Which services of the file make a cluster.
 
     Attributes:
@@ -93,11 +93,11 @@ class Shape:
         ]
 
 
-DEMO = Shape(
+DEMO = ServiceSet(
     "ledgermq-compose-demo",
     {"127.0.0.1:10911": "broker-0", "127.0.0.1:10921": "broker-1", "127.0.0.1:10931": "broker-2"},
 )
-CHAOS = Shape(
+CHAOS = ServiceSet(
     "ledgermq-compose-chaos",
     {"127.0.0.1:11071": "chaos-0", "127.0.0.1:11081": "chaos-1", "127.0.0.1:11091": "chaos-2"},
     "chaos",
@@ -105,13 +105,13 @@ CHAOS = Shape(
     links_api="127.0.0.1:8474",
 )
 _PAIRS = [
-    Shape(f"ledgermq-compose-{mode}", {master: f"{mode}-master", slave: f"{mode}-slave"}, mode, mode)
+    ServiceSet(f"ledgermq-compose-{mode}", {master: f"{mode}-master", slave: f"{mode}-slave"}, mode, mode)
     for mode, master, slave in (
         ("sync", "127.0.0.1:10941", "127.0.0.1:10951"),
         ("async", "127.0.0.1:10961", "127.0.0.1:10971"),
     )
 ]
-_ELECTED = Shape(
+_ELECTED = ServiceSet(
     "ledgermq-compose-controller",
     {"127.0.0.1:10981": "elected-0", "127.0.0.1:10991": "elected-1", "127.0.0.1:11001": "elected-2"},
     "controller",
@@ -127,7 +127,7 @@ class ComposeError(Exception):
     """Docker or a container failed; the text is for the user."""
 
 
-def compose_command(shape: Shape = DEMO) -> list[str]:
+def compose_command(shape: ServiceSet = DEMO) -> list[str]:
     """Return the words that run compose on this project's file.
 
     Raises:
@@ -150,7 +150,7 @@ class ComposeCluster:
         command: see `compose_command`.
     """
 
-    def __init__(self, command: Sequence[str], shape: Shape = DEMO) -> None:
+    def __init__(self, command: Sequence[str], shape: ServiceSet = DEMO) -> None:
         self._command = list(command)
         self._shape = shape
         self._running: subprocess.Popen[bytes] | None = None

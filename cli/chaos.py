@@ -80,7 +80,7 @@ def _check(arguments: argparse.Namespace) -> int:
     """
     from contextlib import closing
 
-    from chaos.checkers.linear import Answer, check_queues
+    from chaos.checkers.linear import Linearity, check_queues
     from chaos.checkers.operations import PROMISES, Judge
 
     small: list[Operation] = []
@@ -104,10 +104,10 @@ def _check(arguments: argparse.Namespace) -> int:
     if len(small) > _LINEAR_MAX:
         return 0 if findings.is_sound else 1
     answers = list(check_queues(small).values())
-    word = "FAIL" if Answer.NO in answers else "ok  " if Answer.UNKNOWN not in answers else "?   "
-    yes = answers.count(Answer.YES)
+    word = "FAIL" if Linearity.NO in answers else "ok  " if Linearity.UNKNOWN not in answers else "?   "
+    yes = answers.count(Linearity.YES)
     print(f"{word} LIN  appends and reads of each queue are linearizable: {yes} of {len(answers)} queues")
-    return 0 if findings.is_sound and Answer.NO not in answers else 1
+    return 0 if findings.is_sound and Linearity.NO not in answers else 1
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from dledger.errors import EntryFormatError
 from dledger.log.commit_checkpoint import CommitCheckpoint, save_checkpoint
 from dledger.log.entry_log import EntryLog
-from dledger.log.recovery import Damage
+from dledger.log.recovery import DamagedEntry
 from dledger.peers.wire import CopyRequest, CopyResponse, PeerMessage
 from store.errors import DiskFailedError, DiskFullError, StoreError
 from store.files.mapped_file import MappedFile
@@ -159,7 +159,7 @@ class CopyFetcher:
         """Wait until the copies being written are durable."""
         await asyncio.gather(*self._tasks)
 
-    async def _make_durable(self, damage: Damage, file: MappedFile, peer_id: str) -> None:
+    async def _make_durable(self, damage: DamagedEntry, file: MappedFile, peer_id: str) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(None, file.sync)
         except OSError as error:

@@ -29,7 +29,7 @@ from dledger.log.identity import directory_of
 from dledger.log.membership import members_text
 from dledger.log.raft_files import RaftFiles
 from dledger.log.reader import is_sound, walk_records
-from dledger.log.recovery import Damage
+from dledger.log.recovery import DamagedEntry
 from dledger.log.store_clock import StoreClock
 from dledger.log.term_start import term_start_draft
 from dledger.log_events import LogEvents
@@ -40,7 +40,7 @@ from dledger.peers.busy_notices import BusyNotices
 from dledger.peers.hello import PROTOCOL_VERSION, Hello
 from dledger.peers.inbox import PeerInbox
 from dledger.peers.peer_book import PeerBook
-from dledger.peers.transport import Transport
+from dledger.peers.transport import TcpTransport
 from dledger.proposer import Proposer
 from dledger.refusals import no_quorum
 from ledgermq.message.draft import RecordDraft
@@ -114,7 +114,7 @@ class RaftLog:
         inbox = PeerInbox(log, self._peers, self._events, self._on_disk_failed)
         others = {peer.node_id: peer for peer in config.peers if peer.node_id != config.self_id}
         hello, queue_limit_bytes = _hello(config, files), 4 * config.peer_window_bytes
-        self._transport = Transport(hello, others, inbox, queue_limit_bytes, config.peer_secrets)
+        self._transport = TcpTransport(hello, others, inbox, queue_limit_bytes, config.peer_secrets)
         self._node = RaftNode(
             config.settings,
             log=log,
@@ -353,7 +353,7 @@ class RaftLog:
         return self._flusher.pending_since
 
     @property
-    def damages(self) -> list[Damage]:
+    def damages(self) -> list[DamagedEntry]:
         """Damaged entries that wait for a copy from a peer."""
         return self._entries.integrity.damages
 
@@ -388,7 +388,7 @@ class RaftLog:
     def _note_failure(self) -> None:
         self._loop.run_in_executor(None, self._files.marker.note_disk_failure)
 
-    def _on_damage(self, damage: Damage) -> None:
+    def _on_damage(self, damage: DamagedEntry) -> None:
         _log.error("a damaged entry waits for a copy from a peer: %s", damage)
 
     def _on_repaired(self) -> None:

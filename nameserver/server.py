@@ -25,7 +25,6 @@ from ledgermq.remoting.serving.live_settings import LiveSettings
 from ledgermq.remoting.serving.notices import Notices
 from nameserver.authority import GUARDED
 from nameserver.broker_requests import BrokerRequests
-from nameserver.client_requests import ClientRequests
 from nameserver.config import NameServerConfig
 from nameserver.config_requests import ConfigRequests
 from nameserver.core.model import BrokerMember
@@ -34,6 +33,7 @@ from nameserver.header_forms import FORMS
 from nameserver.kv_config import KvConfig
 from nameserver.leaving_brokers import LeavingBrokers
 from nameserver.metrics import NameserverMetrics
+from nameserver.route_requests import RouteRequests
 from nameserver.route_waiters import RouteWaiters
 from telemetry.collector import QuietCollector
 from telemetry.descriptors import DescriptorWatch
@@ -114,14 +114,14 @@ class NameServer:
             HealthListenError: the health port cannot be bound.
         """
         kv = KvConfig.load(self._config.kv_config_path)
-        self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters, self._is_led)
+        self._route_requests = RouteRequests(self.table, kv, self._present, self._age_s, self._waiters, self._is_led)
         self._config_requests = ConfigRequests(kv, self._settings)
         self._broker_requests = BrokerRequests(
             self.table, kv, self._present, self._now_ms, self._leaving, self._report_changes, self._figures.refusal
         )
         self._handlers = {
             **self._broker_requests.handlers,
-            **self._client_requests.handlers,
+            **self._route_requests.handlers,
             **self._config_requests.handlers,
         }
         self._notices = Notices(RemotingClient(tls=self._config.tls.outgoing()))
@@ -183,7 +183,7 @@ class NameServer:
         return not self.table.is_between_leaders(topic, self._now_ms())
 
     def _answer_held(self, connection: Connection, command: Command) -> None:
-        self._answer(connection, command, self._client_requests.answer_route)
+        self._answer(connection, command, self._route_requests.answer_route)
 
     def _answer(self, connection: Connection, command: Command, handler: Handler) -> None:
         try:

@@ -29,7 +29,7 @@ thread writes large tables."""
 _log = logging.getLogger(__name__)
 
 
-class Node(Protocol):
+class RunnableNode(Protocol):
     """A broker, a nameserver or a controller."""
 
     async def start(self) -> None:
@@ -100,7 +100,7 @@ def _path(conf: str | None) -> Path | None:
     return path
 
 
-def _run(make: Callable[[], Node], name: str, notices: Sequence[str]) -> int:
+def _run(make: Callable[[], RunnableNode], name: str, notices: Sequence[str]) -> int:
     _allow_all_descriptors()
     os.umask(0o077)  # messages and passwords are nobody else's on this machine
     sys.setswitchinterval(_SWITCH_S)
@@ -142,7 +142,7 @@ def _explain(error: Exception) -> str:
     return str(error)
 
 
-async def _serve(node: Node, name: str) -> None:
+async def _serve(node: RunnableNode, name: str) -> None:
     stopped = stop_signal()
     started = asyncio.ensure_future(node.start())
     await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +158,7 @@ async def _serve(node: Node, name: str) -> None:
         await _close(node)
 
 
-async def _close(node: Node) -> None:
+async def _close(node: RunnableNode) -> None:
     """Stop in order; after the limit print the stack of each task that still runs.
 
     Raises:

@@ -49,7 +49,7 @@ class Delivered(NamedTuple):
             deliveries.origins.add(self.origin)
 
 
-class Journal:
+class DeliveryJournal:
     """The file and its entries.
 
     Args:

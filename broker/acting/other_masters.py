@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.acting.journal import Delivered, Journal
+from broker.acting.journal import Delivered, DeliveryJournal
 from broker.acting.routes import MemberRoutes, OtherMaster
 from broker.counting.calls import STORED_CODES
 from broker.delay.deliveries import Delivered as Done
@@ -54,7 +54,7 @@ class OtherMasters:
         self,
         name: str,
         routes: MemberRoutes,
-        journal: Journal,
+        journal: DeliveryJournal,
         spawn: Spawn,
         clock_ms: Callable[[], int],
     ) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 import orjson
 
 from broker.acting.hand_back import ENTRIES_AT_ONCE, HandBack
-from broker.acting.journal import Journal
+from broker.acting.journal import DeliveryJournal
 from broker.acting.other_masters import OtherMasters
 from broker.acting.routes import MemberRoutes
 from broker.admin.master_tables import progress_of
@@ -74,7 +74,9 @@ class ActingSubsystem(Subsystem):
         self._has_stood_in = False  # since RocketMQ's master was last told what this slave did meanwhile
         self._address = self._ha_address = ""
         self._routes = MemberRoutes(context.nameservers, context.identity)
-        self._journal = Journal(config.store.folders.root / "standInDeliveries", lambda: context.store.log.min_offset)
+        self._journal = DeliveryJournal(
+            config.store.folders.root / "standInDeliveries", lambda: context.store.log.min_offset
+        )
         self.elsewhere = OtherMasters(
             context.identity.name, self._routes, self._journal, context.spawn, context.clock_ms
         )

@@ -24,7 +24,7 @@ Answer = tuple[Connection, Command, QueuedDraft, bytes]
 """The sender's connection and request, what is placed for it, and its UNIQ_KEY."""
 
 
-class Place(NamedTuple):
+class StoredPlace(NamedTuple):
     """Where a message is stored, and in which generation it was placed there."""
 
     physical_offset: int
@@ -95,7 +95,9 @@ class SendAnswers:
             self._refuse([answer], outcome)
         self._calls.sent(command, code_of(outcome), since)
 
-    def answer_stored(self, connection: Connection, command: Command, place: Place, key: bytes, since: float) -> None:
+    def answer_stored(
+        self, connection: Connection, command: Command, place: StoredPlace, key: bytes, since: float
+    ) -> None:
         """Answer the sender of a message that was found in the log, where it is confirmed; `since` as above.
 
         How many copies there were when it was confirmed is not known here, and not told.

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from broker.auth.policy import Access
+from broker.auth.policy import NeededAccess
 from broker.state import names
 from broker.state.settings import QUEUES_MAX
 from broker.state.users import CLUSTER, GROUP, TOPIC, Resource
@@ -104,7 +104,7 @@ reply topic is a send; one that strikes out a timer needs the right to the timer
 _REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2})
 
 
-def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
+def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[NeededAccess]:
     """All accesses of a request; each must be allowed.
 
     Raises:
@@ -113,7 +113,7 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
     code, fields = command.code, command.ext
     by_fields = _BY_FIELDS.get(code)
     if by_fields is not None:
-        return list(_of_fields(fields, *by_fields)) or [Access(Resource(CLUSTER, cluster), by_fields[0])]
+        return list(_of_fields(fields, *by_fields)) or [NeededAccess(Resource(CLUSTER, cluster), by_fields[0])]
     special = _SPECIAL.get(code)
     if special is not None:
         return list(special(command))
@@ -124,24 +124,24 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
     if of_record is not None:
         return list(of_record(fields, topic_at))
     actions = GET if code in _OF_CLUSTER_GET else UPDATE
-    return [] if code in FOR_EVERY_USER else [Access(Resource(CLUSTER, cluster), actions)]
+    return [] if code in FOR_EVERY_USER else [NeededAccess(Resource(CLUSTER, cluster), actions)]
 
 
-def of_topic(topic: str, actions: tuple[str, ...]) -> Access:
+def of_topic(topic: str, actions: tuple[str, ...]) -> NeededAccess:
     """The access to a topic; for a retry topic, to its group."""
     if topic.startswith(names.RETRY_PREFIX):
         return of_group(topic, actions)
-    return Access(Resource(TOPIC, topic), actions)
+    return NeededAccess(Resource(TOPIC, topic), actions)
 
 
-def of_group(group: str, actions: tuple[str, ...]) -> Access:
+def of_group(group: str, actions: tuple[str, ...]) -> NeededAccess:
     """The access to a group, or to the group of a retry topic."""
-    return Access(Resource(GROUP, group.removeprefix(names.RETRY_PREFIX)), actions)
+    return NeededAccess(Resource(GROUP, group.removeprefix(names.RETRY_PREFIX)), actions)
 
 
 def _of_fields(
     fields: Fields, actions: tuple[str, ...], topics: tuple[str, ...], groups: tuple[str, ...]
-) -> Iterator[Access]:
+) -> Iterator[NeededAccess]:
     for names_, make in ((topics, of_topic), (groups, of_group)):
         for name in names_:
             value = fields.get(name, "")
@@ -151,24 +151,24 @@ def _of_fields(
                     yield make(part, actions)
 
 
-def _view(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+def _view(fields: Fields, topic_at: TopicAt) -> Iterator[NeededAccess]:
     if topic := _topic_at(fields, "offset", topic_at):
         yield of_topic(topic, SUB_GET)
 
 
-def _send_back(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+def _send_back(fields: Fields, topic_at: TopicAt) -> Iterator[NeededAccess]:
     yield of_group(fields.get("group", ""), SUB)
     if topic := _topic_at(fields, "offset", topic_at):
         yield of_topic(topic, SUB)
 
 
-def _end_transaction(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+def _end_transaction(fields: Fields, topic_at: TopicAt) -> Iterator[NeededAccess]:
     for topic in {fields.get("topic", "").strip(), _topic_at(fields, "commitLogOffset", topic_at) or ""}:
         if topic:
-            yield Access(Resource(TOPIC, topic), PUB)
+            yield NeededAccess(Resource(TOPIC, topic), PUB)
 
 
-def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[NeededAccess]:
     yield of_group(fields.get("consumerGroup", ""), SUB)
     try:
         _, offset = parse_offset_message_id(fields.get("msgId", ""))
@@ -184,7 +184,7 @@ def _topic_at(fields: Fields, name: str, topic_at: TopicAt) -> str | None:
     return topic_at(offset) if offset >= 0 else None
 
 
-_OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] = {
+_OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[NeededAccess]]]] = {
     Code.VIEW_MESSAGE_BY_ID: _view,
     Code.CONSUMER_SEND_MSG_BACK: _send_back,
     Code.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
@@ -192,14 +192,14 @@ _OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] =
 }
 
 
-def _send(command: Command) -> Iterator[Access]:
+def _send(command: Command) -> Iterator[NeededAccess]:
     """The access to the topic that stores the send; for a retry topic, to the group in its name, not field `a`."""
     topic = _sent_topic(command)
     yield of_topic(topic, SUB if topic.startswith(names.RETRY_PREFIX) else PUB)
     yield from _deleted_timers(command)
 
 
-def _deleted_timers(command: Command) -> Iterator[Access]:
+def _deleted_timers(command: Command) -> Iterator[NeededAccess]:
     """The accesses to the topics whose timers a send strikes out."""
     properties = command.ext.get("i" if _is_short(command) else "properties", "")
     for name in _DELETED_TIMER.findall(properties.encode(errors="replace")):
@@ -219,12 +219,12 @@ def _is_short(command: Command) -> bool:
     return "b" in command.ext and command.code != Code.SEND_MESSAGE
 
 
-def _unregister(command: Command) -> Iterator[Access]:
+def _unregister(command: Command) -> Iterator[NeededAccess]:
     if group := command.ext.get("consumerGroup", "").strip():
         yield of_group(group, SUB)
 
 
-def _heartbeat(command: Command) -> Iterator[Access]:
+def _heartbeat(command: Command) -> Iterator[NeededAccess]:
     for consumer in _list(request_object(command), "consumerDataSet"):
         yield of_group(_name(consumer, "groupName"), SUB)
         for topic in _names(_list(consumer, "subscriptionDataSet"), "topic"):
@@ -232,7 +232,7 @@ def _heartbeat(command: Command) -> Iterator[Access]:
                 yield of_topic(topic, SUB)
 
 
-def _lock(command: Command) -> Iterator[Access]:
+def _lock(command: Command) -> Iterator[NeededAccess]:
     body = request_object(command)
     yield of_group(_name(body, "consumerGroup"), SUB)
     for topic in _names(_list(body, "mqSet"), "topic"):
@@ -240,33 +240,33 @@ def _lock(command: Command) -> Iterator[Access]:
             yield of_topic(topic, SUB)
 
 
-def _topic_list(command: Command) -> Iterator[Access]:
+def _topic_list(command: Command) -> Iterator[NeededAccess]:
     for topic in _list(request_object(command), "topicConfigList"):
         yield of_topic(_name(topic, "topicName"), CREATE)
 
 
-def _group(command: Command) -> Iterator[Access]:
+def _group(command: Command) -> Iterator[NeededAccess]:
     yield of_group(_name(request_object(command), "groupName"), CREATE)
 
 
-def _group_list(command: Command) -> Iterator[Access]:
+def _group_list(command: Command) -> Iterator[NeededAccess]:
     for group in _list(request_object(command), "groupConfigList"):
         yield of_group(_name(group, "groupName"), CREATE)
 
 
-def _batch_ack(command: Command) -> Iterator[Access]:
+def _batch_ack(command: Command) -> Iterator[NeededAccess]:
     for ack in _list(request_object(command), "acks"):
         yield of_group(_name(ack, "c"), SUB)
         yield of_topic(_name(ack, "t"), SUB)
 
 
-def _assignment(command: Command) -> Iterator[Access]:
+def _assignment(command: Command) -> Iterator[NeededAccess]:
     body = request_object(command)
     yield of_topic(_name(body, "topic"), SUB)
     yield of_group(_name(body, "consumerGroup"), SUB)
 
 
-_SPECIAL: Final[Mapping[int, Callable[[Command], Iterator[Access]]]] = {
+_SPECIAL: Final[Mapping[int, Callable[[Command], Iterator[NeededAccess]]]] = {
     Code.SEND_MESSAGE: _send,
     Code.SEND_MESSAGE_V2: _send,
     Code.SEND_BATCH_MESSAGE: _send,

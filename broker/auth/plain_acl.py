@@ -44,7 +44,7 @@ class PlainAclError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
+class PlainAclUsers:
     """Users of a broker of RocketMQ's, to be imported.
 
     Attributes:
@@ -56,7 +56,7 @@ class Accounts:
     left: tuple[str, ...] = field(default=())
 
 
-def convert(value: Any) -> Accounts:
+def convert(value: Any) -> PlainAclUsers:
     """Convert a parsed file, whose scalars are all texts.
 
     Raises:
@@ -79,7 +79,7 @@ def convert(value: Any) -> Accounts:
     names = [user.name for user, _ in users]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise PlainAclError(f"there are several accounts of {', '.join(repeated)}")
-    return Accounts(tuple(users), tuple(left))
+    return PlainAclUsers(tuple(users), tuple(left))
 
 
 def _user(account: Mapping[str, Any], place: str) -> User:

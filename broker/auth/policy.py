@@ -25,14 +25,14 @@ _COMPARED_MAX: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class NeededAccess:
     """A resource that a request uses; the request needs one of the actions on it."""
 
     resource: Resource
     actions: tuple[str, ...]
 
 
-def check(user: User, acl: Acl | None, accesses: Iterable[Access], source: str) -> None:
+def check(user: User, acl: Acl | None, accesses: Iterable[NeededAccess], source: str) -> None:
     """Check that all accesses are allowed.
 
     Args:
@@ -73,7 +73,7 @@ class Candidates:
             detail = f"{count} comparisons of names with the user's patterns, {_COMPARED_MAX} are the most"
             raise Refusal(Cause.INVALID_PARAMETER, f"{detail}: name fewer in one request")
 
-    def deciding_entry(self, access: Access, source: str) -> Entry | None:
+    def deciding_entry(self, access: NeededAccess, source: str) -> Entry | None:
         """The most specific matching entry; None when none matches."""
         for kind, scanned in self._scanned.items():
             candidates = itertools.chain(scanned, self._literal.get((kind, access.resource), ()))
@@ -88,7 +88,7 @@ def _is_literal(entry: Entry) -> bool:
     return resource.name is not None and not resource.is_prefix and resource.kind != ANY  # `Any:x` matches everything
 
 
-def _matches(entry: Entry, access: Access, source: str) -> bool:
+def _matches(entry: Entry, access: NeededAccess, source: str) -> bool:
     if not entry.resource.matches(access.resource):
         return False
     if "All" not in entry.actions and not any(action in entry.actions for action in access.actions):

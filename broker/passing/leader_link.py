@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.passing.claims import VERSION, Claims, read_nonce
 from broker.passing.member_requests import GREETING
-from broker.passing.runs import RUN_MAX_BYTES, Run, Waiting
+from broker.passing.runs import RUN_MAX_BYTES, SendRun, Waiting
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -35,7 +35,7 @@ _OTHERS_MAX_BYTES: Final = 2048
 """Most bytes of a header besides its texts, of `FIELDS_MAX` fields."""
 
 
-SettleRun = Callable[["LeaderLink", Run, Command | RemotingError | None], None]
+SettleRun = Callable[["LeaderLink", SendRun, Command | RemotingError | None], None]
 
 
 class UnknownGreetingError(ConnectError):
@@ -78,7 +78,7 @@ class LeaderLink:
         self._limits = limits
         self.takes_runs = takes_runs and limits.frame_bytes >= RUN_MAX_BYTES
         self._loop = asyncio.get_running_loop()
-        self._run: tuple[Run, SettleRun] | None = None
+        self._run: tuple[SendRun, SettleRun] | None = None
 
     def pass_on(self, command: Command, client: str, settle: Settle, held_s: float = 0.0) -> None:
         """Pass a client's request on; `settle` gets the answer, or the error if none comes.
@@ -97,7 +97,7 @@ class LeaderLink:
         """
         if self._run is None or not self._run[0].takes(waiting):
             self._end_run()
-            self._run = Run(waiting.connection), settle
+            self._run = SendRun(waiting.connection), settle
             self._loop.call_soon(self._end_run)
         self._run[0].add(waiting, send)
 

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from broker.append.answers import Place
+from broker.append.answers import StoredPlace
 from broker.passing.runs import Waiting
 from broker.timers import Spawn
 from ledgermq.message.errors import CorruptRecordError
@@ -95,7 +95,7 @@ class LostSends:
         store: MessageStore,
         loop: asyncio.AbstractEventLoop,
         spawn: Spawn,
-        answer: Callable[[Connection, Command, Place, bytes, float], None],
+        answer: Callable[[Connection, Command, StoredPlace, bytes, float], None],
         pass_on: Callable[[Waiting], None],
         tell: Callable[[Waiting, RemotingError], None],
     ) -> None:
@@ -178,7 +178,7 @@ class LostSends:
         for one in sends:
             wanted[one.identity].append(one)
         start = max(min(one.waiting.since for one in sends), log.min_offset)
-        places: dict[int, Place] = {}
+        places: dict[int, StoredPlace] = {}
         seen: set[bytes] = set()
         read = 0
         try:
@@ -192,7 +192,7 @@ class LostSends:
                     if (own := next((one for one in alike if one.made(found)), None)) is not None:
                         alike.remove(own)
                         offsets = found.physical_offset, found.queue_id, found.queue_offset
-                        places[own.waiting.number] = Place(*offsets, own.generation)
+                        places[own.waiting.number] = StoredPlace(*offsets, own.generation)
                 read += 1
                 if read >= _RECORDS_MAX or len(places) == len(sends):
                     break

@@ -23,7 +23,7 @@ from broker.passing.for_clients import ForClients
 from broker.passing.leader_link import LeaderLink, open_link
 from broker.passing.lost_sends import LostSends
 from broker.passing.member_requests import CLIENT_GONE, GROUP, not_leader
-from broker.passing.runs import Run, Waiting, goes_in_a_run
+from broker.passing.runs import SendRun, Waiting, goes_in_a_run
 from broker.role import Role
 from broker.send.oneway import RECORD_BYTES, Unsettled
 from broker.subsystem import Serve
@@ -371,7 +371,7 @@ class PassOn:
         if self._held:
             self._release_soon()
 
-    def _run_answered(self, link: LeaderLink, run: Run, outcome: Command | RemotingError | None) -> None:
+    def _run_answered(self, link: LeaderLink, run: SendRun, outcome: Command | RemotingError | None) -> None:
         self._in_flight -= len(run.sends)
         if isinstance(outcome, Command) and outcome.code == ResponseCode.SUCCESS and outcome.remark is None:
             run.connection.answer(outcome.body, len(run.sends))  # nobody watches the times of sends
@@ -386,7 +386,7 @@ class PassOn:
         if self._held:
             self._release_soon()
 
-    def _serve_answers(self, link: LeaderLink, run: Run, outcome: Command) -> None:
+    def _serve_answers(self, link: LeaderLink, run: SendRun, outcome: Command) -> None:
         """Answer the sends of a run one by one, since not all of them were accepted."""
         answers: dict[int, Command] = {}
         lost = RemotingError("the answers to its run lack its own")

@@ -56,7 +56,7 @@ class Waiting(NamedTuple):
         return len(self.command.body) + len("".join(ext)) + len("".join(ext.values()))
 
 
-class Run:
+class SendRun:
     """The sends that a member gathers for one frame.
 
     Attributes:

@@ -3,14 +3,14 @@
 import sys
 from pathlib import Path
 
-from chaos.appointed.judge import Seen
+from chaos.appointed.judge import AppointedSeen
 from chaos.appointed.plan import KINDS
 from chaos.appointed.simulation import AppointedSimulation
 from chaos.sim.nemesis import Script
 from chaos.sim.seeds import Campaign
 
 
-def simulate(seed: int, script: Script) -> Seen:
+def simulate(seed: int, script: Script) -> AppointedSeen:
     """Run a seed."""
     return AppointedSimulation(seed, script).run()
 

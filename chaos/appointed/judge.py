@@ -7,7 +7,7 @@ confirmed may have been read: no node ever confirms other bytes there, and each 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chaos.appointed.node import LogDisk, Node
+from chaos.appointed.node import AppointedNode, LogDisk
 from ha.core.copies import ALONE, CopyRules
 from ha.master import Master
 from store.files.mapped_file_queue import MappedFileQueue
@@ -15,7 +15,7 @@ from store.replicated_log import AppendReceipt
 
 
 @dataclass(slots=True)
-class Record:
+class PlacedRecord:
     """A record of a client: where it was placed, and its bytes in the log."""
 
     offset: int
@@ -23,7 +23,7 @@ class Record:
 
 
 @dataclass
-class Seen:
+class AppointedSeen:
     """What the run has shown so far.
 
     Attributes:
@@ -51,7 +51,7 @@ class Seen:
         return self.masters
 
 
-class Judge:
+class AppointedJudge:
     """Looks at what happens.
 
     Attributes:
@@ -60,7 +60,7 @@ class Judge:
     """
 
     def __init__(self, rules: CopyRules, disks: dict[str, list[LogDisk]]) -> None:
-        self.seen = Seen()
+        self.seen = AppointedSeen()
         self.disks = disks
         self.trimmed_to = 0
         self._rules = rules
@@ -70,7 +70,9 @@ class Judge:
         """A rule is broken."""
         self.seen.violations.append(f"{now_s:.3f}: {text}")
 
-    def acknowledged(self, node: Node, records: Sequence[Record], receipt: AppendReceipt, now_s: float) -> None:
+    def acknowledged(
+        self, node: AppointedNode, records: Sequence[PlacedRecord], receipt: AppendReceipt, now_s: float
+    ) -> None:
         """A master answers SEND_OK."""
         assert isinstance(node.part, Master)
         in_sync = node.part._copies.in_sync_count
@@ -87,13 +89,13 @@ class Judge:
             if self.seen.acked.setdefault(record.offset, record.content) != record.content:
                 self.broken(now_s, f"offset {record.offset} is acknowledged twice, with two records")
 
-    def _holds(self, disks: Sequence[LogDisk], record: Record, *, durable: bool) -> bool:
+    def _holds(self, disks: Sequence[LogDisk], record: PlacedRecord, *, durable: bool) -> bool:
         size = len(record.content)
         return any(
             (disk.durable_at if durable else disk.bytes_at)(record.offset, size) == record.content for disk in disks
         )
 
-    def begins(self, node: Node, now_s: float) -> None:
+    def begins(self, node: AppointedNode, now_s: float) -> None:
         """A master begins with what is on its disk."""
         self.seen.masters += 1
         disk = self.disks[node.name][-1]
@@ -107,7 +109,7 @@ class Judge:
         if node.log.max_offset < len(self._read):
             self.broken(now_s, f"{node.name} begins as master at {node.log.max_offset}, {len(self._read)} was read")
 
-    def look(self, node: Node, now_s: float) -> None:
+    def look(self, node: AppointedNode, now_s: float) -> None:
         """Compare what readers of a node see with what any reader saw before."""
         queue, end = node.log.local.queue, node.log.confirm_offset
         start = max(min(node.checked, end), queue.min_offset)
@@ -120,7 +122,7 @@ class Judge:
                 self._read[position : position + len(content)] = content
         node.checked = end
 
-    def differs(self, one: Node, other: Node) -> bool:
+    def differs(self, one: AppointedNode, other: AppointedNode) -> bool:
         """Whether two logs have different ends, or other bytes where both have some."""
         first, second = one.log.local.queue, other.log.local.queue
         start = max(first.min_offset, second.min_offset)

@@ -76,7 +76,7 @@ class _State:
         assert state == b"tables"
 
 
-class Node(Machinery):
+class AppointedNode(Machinery):
     """One life.
 
     Args:

@@ -14,7 +14,7 @@ KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AppointedPlan:
     """A group and its world.
 
     Attributes:
@@ -44,7 +44,7 @@ class Plan:
         return self.syncs and self.rules.counts_durable
 
 
-def draw(seed: int) -> Plan:
+def draw(seed: int) -> AppointedPlan:
     """The plan of a seed; the same for ever, for one version of this file."""
     rng = Random(f"appointed {seed}")
     slaves = rng.choice((1, 2, 2, 2))
@@ -58,7 +58,7 @@ def draw(seed: int) -> Plan:
         gap_max_bytes=rng.choice((2_000, 1 << 20)),
         catch_up_s=rng.choice((0.3, 1.0)),
     )
-    return Plan(
+    return AppointedPlan(
         seed=seed,
         names=tuple(f"n{number}" for number in range(1 + slaves)),
         rules=rules,

@@ -7,7 +7,7 @@ SEND_OK, each batch must be answered, and all logs must be the same bytes, confi
 from collections.abc import Callable
 from typing import Final
 
-from chaos.appointed.judge import Seen
+from chaos.appointed.judge import AppointedSeen
 from chaos.appointed.plan import draw
 from chaos.appointed.world import World
 from chaos.sim.nemesis import Script
@@ -35,7 +35,7 @@ class AppointedSimulation:
         self._is_over = self._is_quiet = False
         self._world: World
 
-    def run(self, seconds: float = RUN_S) -> Seen:
+    def run(self, seconds: float = RUN_S) -> AppointedSeen:
         """Run it."""
         self._world = world = World(self.plan)
         try:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from chaos.appointed.judge import Judge, Record
-from chaos.appointed.node import FILE_BYTES, LogDisk, Node, promised
-from chaos.appointed.plan import Plan
+from chaos.appointed.judge import AppointedJudge, PlacedRecord
+from chaos.appointed.node import FILE_BYTES, AppointedNode, LogDisk, promised
+from chaos.appointed.plan import AppointedPlan
 from chaos.sim.clock import SimClock
 from chaos.sim.network import Lines
 from chaos.sim.pool import new_folder
@@ -41,7 +41,7 @@ class World:
         open_puts: by number, when each batch that is not answered yet was sent.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: AppointedPlan) -> None:
         self.plan = plan
         self._streams: dict[str, Random] = {}
         self.clock = SimClock(self.chance("clock"))
@@ -49,7 +49,7 @@ class World:
         self.network.weather = plan.weather
         drift = self.chance("drift")
         self.rates = {name: 1.0 + plan.clock_drift * (2 * drift.random() - 1) for name in plan.names}
-        self.processes: dict[str, Node] = {}
+        self.processes: dict[str, AppointedNode] = {}
         self.sockets = Sockets(self, self.chance("sockets"), self.chance("doubles"))
         self.replaced = Replacements(self.chance("world"), lambda: self.clock.now_us, lambda _: 0)
         self.replaced.begin()
@@ -60,7 +60,7 @@ class World:
         self._replaced_us = dict.fromkeys(plan.names, -1)
         for name in plan.names:
             self._new_disk(name)
-        self.judge = Judge(plan.rules, self.disks)
+        self.judge = AppointedJudge(plan.rules, self.disks)
         self.master = plan.names[0]
         self.awaits = ""
         self._in_sync_count = 0
@@ -96,7 +96,7 @@ class World:
 
     # -- events
 
-    def run(self, node: Node, what: str, event: Callable[[], None]) -> None:
+    def run(self, node: AppointedNode, what: str, event: Callable[[], None]) -> None:
         """Let something happen in a process: now, after its pause, or never when it has ended."""
         if node.is_gone:
             return
@@ -121,7 +121,7 @@ class World:
             self.awaits = ""
             self.clock.call_in(1, self._promote_now)
 
-    def _died(self, node: Node) -> None:
+    def _died(self, node: AppointedNode) -> None:
         """It ended in the middle of something; its machine too, if the disk says so."""
         is_cut = self.disks[node.name][-1].is_cut
         (self.cut_power if is_cut else self.kill)(node.name)
@@ -139,7 +139,7 @@ class World:
             return
         disk = self.disks[name][-1]
         try:
-            node = Node(self, name, disk, self.master)
+            node = AppointedNode(self, name, disk, self.master)
         except ProcessDiesError:
             is_cut = disk.is_cut
             disk.process_died()
@@ -202,7 +202,7 @@ class World:
             node.paused_until_us = 0
             self._go_on(node)
 
-    def _go_on(self, node: Node) -> None:
+    def _go_on(self, node: AppointedNode) -> None:
         backlog, node.backlog = node.backlog, []
         for event in backlog:
             event()
@@ -234,7 +234,7 @@ class World:
     def _promote_now(self) -> None:
         self.promote()
 
-    def _able(self, master: Node) -> dict[str, Copy]:
+    def _able(self, master: AppointedNode) -> dict[str, Copy]:
         """The slaves in sync, by the master's word; the operator looks whether a new disk has what was reported."""
         assert isinstance(master.part, Master)
         copies = {f"n{int(copy.name.rpartition('/')[2]) - 1}": copy for copy in master.part._copies.slaves.values()}
@@ -260,7 +260,7 @@ class World:
                     self.judge.broken(self.now_s, f"{name} says that it has diverged, and is a beginning of the log")
             self.wipe(name)
 
-    def _is_beginning(self, node: Node, master: Node) -> bool:
+    def _is_beginning(self, node: AppointedNode, master: AppointedNode) -> bool:
         mine, theirs = node.log.local.queue, master.log.local.queue
         if mine.max_offset > theirs.max_offset or mine.max_offset <= theirs.min_offset:
             return False
@@ -301,8 +301,8 @@ class World:
         bodies = [b"%d.%d " % (number, one) + b"." * chance.choice((10, 100, 700)) for one in range(count)]
         self.run(node, "put", lambda: self._put(node, number, bodies))
 
-    def _put(self, node: Node, number: int, bodies: list[bytes]) -> None:
-        records: list[Record] = []
+    def _put(self, node: AppointedNode, number: int, bodies: list[bytes]) -> None:
+        records: list[PlacedRecord] = []
 
         def done(outcome: AppendReceipt | Refusal) -> None:
             if self.open_puts.pop(number, None) is None:
@@ -325,7 +325,8 @@ class World:
             return
         queue = node.log.local.queue
         records += [
-            Record(draft.physical_offset, bytes(queue.slice(draft.physical_offset, draft.size))) for draft in drafts
+            PlacedRecord(draft.physical_offset, bytes(queue.slice(draft.physical_offset, draft.size)))
+            for draft in drafts
         ]
 
     def _count(self, answer: str) -> None:

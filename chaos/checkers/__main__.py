@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from chaos.checkers.operations import PROMISES, Findings, Judge
+from chaos.checkers.operations import PROMISES, Judge, RunCounts
 from ledgermq.history import Op, Operation
 
 _QUEUES, _KEYS, _UNDER_WAY = 16, 64, 50
@@ -89,7 +89,7 @@ def planted(messages: int) -> Iterator[Operation]:
     yield Operation(Op.COMMIT, at_s + 3.0, queue="z/0", offset=3)  # passes what was delivered
 
 
-def check(operations: int, *, plant: bool) -> Findings:
+def check(operations: int, *, plant: bool) -> RunCounts:
     """Judge a made-up history of about so many operations."""
     messages = operations // 3
     judge = Judge()

@@ -19,7 +19,7 @@ STEPS_MAX: Final = 200_000
 _NEVER: Final = float("inf")
 
 
-class Answer(enum.Enum):
+class Linearity(enum.Enum):
     """Whether a history is linearizable; UNKNOWN: not found out within the steps allowed."""
 
     YES = "yes"
@@ -62,7 +62,7 @@ class _Done(NamedTuple):
         return _Done(first + ones, window >> ones)
 
 
-def linearizable(calls: Sequence[Call], model: Model, initial: Any, steps_max: int = STEPS_MAX) -> Answer:
+def linearizable(calls: Sequence[Call], model: Model, initial: Any, steps_max: int = STEPS_MAX) -> Linearity:
     """Search for an order of all calls that the model allows, and that keeps each within its interval.
 
     Memory: some 400 bytes a step, beside the states that the model makes.
@@ -75,7 +75,7 @@ def linearizable(calls: Sequence[Call], model: Model, initial: Any, steps_max: i
     at, limit_s = 0, _earliest_end(order, done)
     for _ in range(steps_max):
         if placed == must:
-            return Answer.YES
+            return Linearity.YES
         at = _next(order, done, at, limit_s)
         if at < len(order):
             after = model(state, order[at].what)
@@ -90,11 +90,11 @@ def linearizable(calls: Sequence[Call], model: Model, initial: Any, steps_max: i
             at += 1
             continue
         if not path:
-            return Answer.NO
+            return Linearity.NO
         last, done, state = path.pop()
         placed -= order[last].end_s < _NEVER
         at, limit_s = last + 1, _earliest_end(order, done)
-    return Answer.UNKNOWN
+    return Linearity.UNKNOWN
 
 
 def _earliest_end(order: Sequence[Call], done: _Done) -> float:
@@ -134,7 +134,7 @@ class Read:
     offset: int
 
 
-class Queue:
+class QueuePrefix:
     """A queue up to one of its messages: the message, and the queue before it, which longer ones share.
 
     Two queues with the same messages are one object: it is made once, by `with_last`. `_skip` is a shorter one, so
@@ -143,23 +143,23 @@ class Queue:
 
     __slots__ = ("_before", "_longer", "_number", "_skip", "length")
 
-    def __init__(self, before: "Queue | None" = None, number: int = -1) -> None:
+    def __init__(self, before: "QueuePrefix | None" = None, number: int = -1) -> None:
         self.length: int = 0 if before is None else before.length + 1
         self._number = number
         self._before = before
-        self._skip: Queue | None = before
-        self._longer: dict[int, Queue] | None = None
+        self._skip: QueuePrefix | None = before
+        self._longer: dict[int, QueuePrefix] | None = None
         skip = None if before is None else before._skip
         further = None if skip is None else skip._skip
         if before and skip and further and before.length - skip.length == skip.length - further.length:
             self._skip = further
 
-    def with_last(self, number: int) -> "Queue":
+    def with_last(self, number: int) -> "QueuePrefix":
         """Return the queue with one more message."""
         if self._longer is None:
             self._longer = {}
         if number not in self._longer:
-            self._longer[number] = Queue(self, number)
+            self._longer[number] = QueuePrefix(self, number)
         return self._longer[number]
 
     def number_at(self, offset: int) -> int | None:
@@ -174,7 +174,7 @@ class Queue:
         return queue._number
 
 
-def queue_model(state: Queue, what: Append | Read) -> Queue | None:
+def queue_model(state: QueuePrefix, what: Append | Read) -> QueuePrefix | None:
     """A queue whose messages are known by their numbers, from offset 0."""
     if isinstance(what, Append):
         return state.with_last(what.number) if what.offset in (None, state.length) else None
@@ -211,7 +211,7 @@ def calls_of(operations: Iterable[Operation]) -> dict[str, list[Call]]:
     return calls
 
 
-def check_queues(operations: Iterable[Operation]) -> dict[str, Answer]:
+def check_queues(operations: Iterable[Operation]) -> dict[str, Linearity]:
     """Return for each queue whether its appends and reads are linearizable."""
     found = calls_of(operations)
-    return {queue: linearizable(calls, queue_model, Queue()) for queue, calls in sorted(found.items())}
+    return {queue: linearizable(calls, queue_model, QueuePrefix()) for queue, calls in sorted(found.items())}

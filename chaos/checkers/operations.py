@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chaos.checkers.queues import Queue
-from chaos.checkers.slots import Slots
+from chaos.checkers.slots import GrowingArray
 from ledgermq.history import HistoryError, Op, Operation, Outcome
 
 _EXAMPLES_MAX = 5
@@ -26,7 +26,7 @@ _LATE_IN_KEY, _CONFIRMED = 1, 2
 
 
 @dataclass(slots=True)
-class Send:
+class CheckedSend:
     """One message that was given to a producer.
 
     Attributes:
@@ -60,7 +60,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class RunCounts:
     """Counts of a finished run; `examples` names the first few of each anomaly.
 
     Attributes:
@@ -134,7 +134,7 @@ PROMISES = (
     ("L16", "late_in_key", "messages of one key were delivered in their order"),
     ("L17", "undelivered", "the consumer has caught up"),
 )
-"""Code of `docs/chaos.md`, name of the count of broken ones in `Findings`, and words for people."""
+"""Code of `docs/chaos.md`, name of the count of broken ones in `RunCounts`, and words for people."""
 
 
 @dataclass(slots=True)
@@ -151,18 +151,18 @@ class _Tally:
             examples.append(example)
 
 
-def missing(sends: Iterable[Send], deliveries: Iterable[Delivery]) -> list[Send]:
+def missing(sends: Iterable[CheckedSend], deliveries: Iterable[Delivery]) -> list[CheckedSend]:
     """Return the acknowledged sends that were never delivered."""
     seen = {delivery.number for delivery in deliveries}
     return [send for send in sends if send.outcome is Outcome.OK and send.number not in seen]
 
 
 def judge(
-    sends: Sequence[Send],
+    sends: Sequence[CheckedSend],
     deliveries: Sequence[Delivery],
     still_in_log: frozenset[int],
     gone: frozenset[int] = frozenset(),
-) -> Findings:
+) -> RunCounts:
     """Judge a finished run; `sends` by number, from 0, `deliveries` as they came. See `Judge.findings`."""
     operations = [Operation(Op.INVOKE, send.invoked_s, send.number) for send in sends]
     operations += [completion(send) for send in sends]
@@ -176,7 +176,7 @@ def judge(
         judge.close()
 
 
-def completion(send: Send) -> Operation:
+def completion(send: CheckedSend) -> Operation:
     """Return the operation of a send's end."""
     op = Op(send.outcome.value)
     at_s = send.completed_s or send.invoked_s
@@ -196,7 +196,7 @@ class Judge:
     """
 
     def __init__(self) -> None:
-        self._messages = Slots("<BBBBHqdd")  # outcome, tries, copies, marks, queue, offset, due, first delivery
+        self._messages = GrowingArray("<BBBBHqdd")  # outcome, tries, copies, marks, queue, offset, due, first delivery
         self._queues: dict[str, Queue] = {}
         self._names: list[str] = []
         self._under_way: dict[int, tuple[float, str]] = {}
@@ -227,7 +227,7 @@ class Judge:
         for queue in self._queues.values():
             queue.numbers.close()
 
-    def findings(self, still_in_log: frozenset[int] = frozenset(), gone: frozenset[int] = frozenset()) -> Findings:
+    def findings(self, still_in_log: frozenset[int] = frozenset(), gone: frozenset[int] = frozenset()) -> RunCounts:
         """Judge what is known when all has come, in one walk over all messages. Call it once.
 
         Args:
@@ -245,7 +245,7 @@ class Judge:
         for name, queue in self._queues.items():
             for begin, end in queue.gaps:
                 self._tally.note("holes", f"{name}: offsets {begin} to {end - 1}", end - begin)
-        return Findings(
+        return RunCounts(
             sent=self._sent, acked=outcomes[_OK], failed=outcomes[_FAIL], unknown=outcomes[_INFO] + outcomes[0],
             delivered=self._delivered, examples=self._tally.examples, **self._tally.counts,
         )  # fmt: skip

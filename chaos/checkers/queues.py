@@ -2,7 +2,7 @@
 
 import bisect
 
-from chaos.checkers.slots import Slots
+from chaos.checkers.slots import GrowingArray
 
 
 class Queue:
@@ -18,7 +18,7 @@ class Queue:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.numbers = Slots("<q")
+        self.numbers = GrowingArray("<q")
         self.highest = -1
         self.gaps: list[tuple[int, int]] = []
         self.committed = 0

@@ -9,7 +9,7 @@ from typing import Any
 _LEAST = 1 << 12
 
 
-class Slots:
+class GrowingArray:
     """An array that grows; elements that were never set are zero bytes. The kernel keeps in memory what is in use.
 
     Args:

@@ -39,7 +39,7 @@ _AGAIN_EVERY = 7
 _EXHAUSTIVE_SECTORS = 8
 
 
-class Workload(Protocol):
+class StoreWorkload(Protocol):
     """A kind of store: how it is run, and how an image of it is judged."""
 
     async def run(self, recorder: Recorder, dice: Random, number: int) -> None:
@@ -54,7 +54,7 @@ class Workload(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ImageVerdict:
     """A finding, and where to find it again; `number` is -1 for one that needed no image."""
 
     seed: int
@@ -75,7 +75,7 @@ class Tally:
     moments: int = 0
     images: int = 0
     per_chooser: dict[str, int] = field(default_factory=dict)
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[ImageVerdict] = field(default_factory=list)
 
     def count(self, chooser: str) -> None:
         """Count one more image."""
@@ -116,7 +116,7 @@ class Mode(Protocol):
         """Run one seed; what is found goes into `tally`. `only` judges one image, by its number."""
 
 
-def run_seed(workload: Workload, seed: int, effort: Effort, tally: Tally, only: int | None = None) -> None:
+def run_seed(workload: StoreWorkload, seed: int, effort: Effort, tally: Tally, only: int | None = None) -> None:
     """Run one seed on a single store, as `Mode`."""
     with tempfile.TemporaryDirectory(dir=memory_directory()) as name, inline_executors():
         asyncio.run(_Seed(workload, seed, effort, tally, Path(name), only).run())
@@ -124,7 +124,7 @@ def run_seed(workload: Workload, seed: int, effort: Effort, tally: Tally, only: 
 
 class _Seed:
     def __init__(
-        self, workload: Workload, seed: int, effort: Effort, tally: Tally, directory: Path, only: int | None
+        self, workload: StoreWorkload, seed: int, effort: Effort, tally: Tally, directory: Path, only: int | None
     ) -> None:
         self._workload = workload
         self._seed = seed
@@ -190,7 +190,7 @@ class _Seed:
                 again = number % _AGAIN_EVERY == 0
                 await self._workload.judge(root, ledger, killed=chooser.name == "killed", again=again)
             except Finding as finding:
-                self._tally.verdicts.append(Verdict(self._seed, number, moment.label, chooser.name, finding))
+                self._tally.verdicts.append(ImageVerdict(self._seed, number, moment.label, chooser.name, finding))
             finally:
                 shutil.rmtree(root)
 

@@ -19,7 +19,7 @@ from unittest import mock
 
 from broker.state.files import write_files
 from chaos.crash.errors import DisagreeError, ImageRefusedError, InventedError, LostError
-from chaos.crash.ledger import Appended, Cut, Durable, Found, Item, Ledger, Replaced, Replacing, Trimming
+from chaos.crash.ledger import Appended, Cut, Durable, FoundAtStart, Item, Ledger, Replaced, Replacing, Trimming
 from chaos.crash.recorder import Recorder
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
@@ -142,7 +142,7 @@ class ClassicRun:
         self._store = await open_small(self._recorder.root, self._settings)
         self._recorder.note(Cut(self._log.max_offset))
         self._recorder.note(
-            Found({at: bytes(data) for at, data in self._log.walk(self._log.min_offset, self._log.max_offset)})
+            FoundAtStart({at: bytes(data) for at, data in self._log.walk(self._log.min_offset, self._log.max_offset)})
         )
         self._recorder.note(Durable(self._log.flushed_offset))
 
@@ -353,7 +353,7 @@ def _judge_small_files(root: Path, ledger: Ledger) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClassicWorkload:
-    """`chaos.crash.campaign.Workload` on the classic store."""
+    """`chaos.crash.campaign.StoreWorkload` on the classic store."""
 
     settings: ClassicSettings
 

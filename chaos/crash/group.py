@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import cast
 
-from chaos.crash.campaign import Effort, Tally, Verdict
+from chaos.crash.campaign import Effort, ImageVerdict, Tally
 from chaos.crash.disk import Chooser, OnlyNames, OnlySynced, TornSectors, WholeFiles
 from chaos.crash.pace import Pace
-from chaos.sim.cluster import Cluster
+from chaos.sim.cluster import SimCluster
 from chaos.sim.errors import Violation
 from chaos.sim.observer import Observer
 from chaos.sim.plan import RunPlan, draw_stack_plan
-from chaos.sim.run import Run, stack_run
+from chaos.sim.run import SeedRun, stack_run
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.disk import DiskPast, StoreDisk
 from chaos.sim.stack.kit import StackKit
@@ -54,7 +54,7 @@ class _Recording:
         self._dice = dice
         self._moments = moments
         self._changes_left = dice.randrange(_CHANGES_BETWEEN)
-        self.run: Run
+        self.run: SeedRun
         self.pasts: list[Past] = []
 
     def is_complete(self) -> bool:
@@ -92,7 +92,7 @@ def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = N
     try:
         pasts = _record(plan, moments if only is None else min(moments, only // len(names) + 1))
     except Violation as violation:
-        tally.verdicts.append(Verdict(seed, -1, "the recorded run", "no cut", violation))
+        tally.verdicts.append(ImageVerdict(seed, -1, "the recorded run", "no cut", violation))
         return
     tally.moments += len(pasts)
     images = [(past, name) for past in pasts for name in names]
@@ -108,7 +108,7 @@ def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = N
                 _judge(plan, past, {node: _chooser(name, dice) for node in NAMES}, is_cut=name != "killed")
         except Violation as violation:
             label = f"{past.now_us / 1000:.3f} ms"
-            tally.verdicts.append(Verdict(seed, number, label, name, violation))
+            tally.verdicts.append(ImageVerdict(seed, number, label, name, violation))
             if len(tally.verdicts) >= effort.findings_max:
                 return
 
@@ -159,5 +159,5 @@ def _judge(plan: RunPlan, past: Past, choosers: dict[str, Chooser], *, is_cut: b
         run.check_end()
 
 
-def _disk(cluster: Cluster, name: str) -> StoreDisk:
+def _disk(cluster: SimCluster, name: str) -> StoreDisk:
     return cast(StoreDisk, cluster.disks[name])

@@ -34,7 +34,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundAtStart:
     """A start found these records, by offset; items that need not have been durable by then may stay as they are."""
 
     records: dict[int, bytes]
@@ -127,7 +127,7 @@ class Ledger:
                 self.items += items
             case Durable(offset):
                 self.floor = max(self.floor, offset)
-            case Found(records):
+            case FoundAtStart(records):
                 undecided = [item for item in self.items if item.end > self.floor and item.start in records]
                 self.torn |= {item.start for item in undecided if records[item.start] != item.data}
             case Cutting(offset):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from chaos.crash.campaign import Mode, Workload, run_seed
+from chaos.crash.campaign import Mode, StoreWorkload, run_seed
 from chaos.crash.classic import ClassicSettings, ClassicWorkload
 from chaos.crash.group import run_group_seed
 from chaos.crash.raft import RaftCrashSettings, RaftWorkload
@@ -14,7 +14,7 @@ _LONG_QUEUE = ClassicSettings(
     queue_file_size_bytes=1600, body_size_max=60, long_property=0, topics=1, batch_max=12, steps=20
 )
 
-_STORES: dict[str, Workload] = {
+_STORES: dict[str, StoreWorkload] = {
     "classic-sync": ClassicWorkload(ClassicSettings()),
     "classic-async": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC)),
     "classic-queue": ClassicWorkload(_LONG_QUEUE),
@@ -26,7 +26,7 @@ _STORES: dict[str, Workload] = {
     "tables": TablesWorkload(),
 }
 
-_SMALL: dict[str, Workload] = {
+_SMALL: dict[str, StoreWorkload] = {
     "classic-small": ClassicWorkload(ClassicSettings(steps=3, batch_max=2, body_size_max=300, file_size_bytes=4096)),
     "raft-small": RaftWorkload(RaftCrashSettings(steps=4, batch_max=2, body_size_max=300, data_file_size_bytes=4096)),
 }

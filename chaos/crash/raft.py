@@ -267,7 +267,7 @@ def _as_bytes(state: HardState) -> bytes:
 
 @dataclass(slots=True)
 class RaftWorkload:
-    """`chaos.crash.campaign.Workload` on one node's Raft files. Each run has a boot of its own."""
+    """`chaos.crash.campaign.StoreWorkload` on one node's Raft files. Each run has a boot of its own."""
 
     settings: RaftCrashSettings
     _boot: str = ""

@@ -136,7 +136,7 @@ async def _done(begin: Callable[[ChangeDone], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TablesWorkload:
-    """`chaos.crash.campaign.Workload` on a broker's tables: `steps` changes, with flushes and saves between them."""
+    """`chaos.crash.campaign.StoreWorkload` on a broker's tables: `steps` changes, flushes and saves between them."""
 
     steps: int = 4
 

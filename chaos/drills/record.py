@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from chaos.checkers.operations import Delivery, Send, completion, delivered
+from chaos.checkers.operations import CheckedSend, Delivery, completion, delivered
 from chaos.checkers.timing import percentile
 from chaos.drills.catalogue import Drill, Step
 from chaos.fabric.contract import ClusterView, Verb
@@ -97,27 +97,27 @@ class DrillRecord:
     def __init__(self, began_s: float, tell: Callable[[Operation], None] = lambda _: None) -> None:
         self.began_s = self.steady_s = began_s
         self.tell = tell
-        self.sends: list[Send] = []
+        self.sends: list[CheckedSend] = []
         self.deliveries: list[Delivery] = []
         self.samples: list[Sample] = []
         self.injections: list[Injection] = []
-        self.acks: list[Send] = []
+        self.acks: list[CheckedSend] = []
         self.term: int | None = None
         self.troubles: list[str] = []
         self.unread_count = 0
-        self._undelivered: dict[int, Send] = {}
+        self._undelivered: dict[int, CheckedSend] = {}
         self._delivered: set[int] = set()
         self._highest: dict[str, int] = {}
         self._ended = 0
 
-    def invoked(self, now_s: float, key: str = "") -> Send:
+    def invoked(self, now_s: float, key: str = "") -> CheckedSend:
         """A new message is given to the producer; `key` is that of its order."""
-        send = Send(len(self.sends), now_s)
+        send = CheckedSend(len(self.sends), now_s)
         self.sends.append(send)
         self.tell(Operation(Op.INVOKE, now_s, send.number, name=key))
         return send
 
-    def acknowledged(self, send: Send, now_s: float, queue: str, offset: int, attempts: int) -> None:
+    def acknowledged(self, send: CheckedSend, now_s: float, queue: str, offset: int, attempts: int) -> None:
         """The producer has the acknowledgement."""
         send.completed_s, send.outcome = now_s, Outcome.OK
         send.queue, send.offset, send.attempts = queue, offset, attempts
@@ -127,7 +127,7 @@ class DrillRecord:
         if send.number not in self._delivered:
             self._undelivered[send.number] = send
 
-    def failed(self, send: Send, now_s: float, outcome: Outcome) -> None:
+    def failed(self, send: CheckedSend, now_s: float, outcome: Outcome) -> None:
         """The producer gave up; `outcome` is `fail` or `info`."""
         send.completed_s, send.outcome = now_s, outcome
         self._ended += 1

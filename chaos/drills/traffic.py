@@ -11,7 +11,7 @@ import zlib
 from collections.abc import AsyncIterator
 from random import Random
 
-from chaos.checkers.operations import Send, missing
+from chaos.checkers.operations import CheckedSend, missing
 from chaos.drills.java_client import JavaProducer, java_producer
 from chaos.drills.record import DrillRecord
 from chaos.drills.workloads import STEADY, Workload, delay_of, is_committed, is_left_to_check, key_of
@@ -139,7 +139,7 @@ class Traffic:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: CheckedSend) -> None:
         try:
             if self._workload.name == "transactional":
                 await self._transact(send)
@@ -156,7 +156,7 @@ class Traffic:
         queue, offset = ("", -1) if send.due_s else (place_of(result.queue), result.queue_offset)
         self._record.acknowledged(send, time.monotonic(), queue, offset, result.attempts)
 
-    async def _result(self, send: Send) -> SendResult:
+    async def _result(self, send: CheckedSend) -> SendResult:
         body = body_of(send.number)
         if isinstance(self._producer, JavaProducer):
             return await self._producer.send(self._topic, body)
@@ -168,7 +168,7 @@ class Traffic:
             return await self._producer.send(self._topic, body, delay=delay_s)
         return await self._producer.send(self._topic, body)
 
-    async def _transact(self, send: Send) -> None:
+    async def _transact(self, send: CheckedSend) -> None:
         """A transaction that is not committed must never be seen: its send counts as refused."""
         assert isinstance(self._producer, Producer), "transactions are sent by our client"
         commits = is_committed(send.number)
@@ -243,7 +243,7 @@ async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozens
     looked for within a minute are returned too, since they are not known to be lost: `record.unread_count` is their
     number, and `record.troubles` says why.
     """
-    by_queue: dict[str, list[Send]] = {}
+    by_queue: dict[str, list[CheckedSend]] = {}
     for send in missing(record.sends, record.deliveries):
         by_queue.setdefault(send.queue, []).append(send)
     found: set[int] = set()
@@ -267,8 +267,8 @@ async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozens
 
 
 async def _look_for(
-    admin: Admin, queue: MessageQueue, sends: list[Send], found: set[int], deadline: float
-) -> list[Send]:
+    admin: Admin, queue: MessageQueue, sends: list[CheckedSend], found: set[int], deadline: float
+) -> list[CheckedSend]:
     """Read one batch from the offset of the first of `sends`; return those whose offsets are behind the batch.
 
     Raises:
@@ -292,7 +292,7 @@ async def gone_from_log(namesrv: str, topic: str, record: DrillRecord) -> frozen
     Raises:
         CommandError: the cluster does not answer, or has no route to a queue.
     """
-    last: dict[str, Send] = {}
+    last: dict[str, CheckedSend] = {}
     for send in record.acks:
         if send.offset >= 0 and send.offset > last.setdefault(send.queue, send).offset:
             last[send.queue] = send
@@ -306,6 +306,6 @@ async def gone_from_log(namesrv: str, topic: str, record: DrillRecord) -> frozen
         raise CommandError(f"the log could not be read at the end: {error}") from error
 
 
-async def _reads(admin: Admin, queue: MessageQueue, send: Send) -> bool:
+async def _reads(admin: Admin, queue: MessageQueue, send: CheckedSend) -> bool:
     messages = await admin.read(queue, send.offset, 1)
     return any(message.queue_offset == send.offset and number_of(message.body) == send.number for message in messages)

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chaos.checkers.operations import PROMISES, Findings
+from chaos.checkers.operations import PROMISES, RunCounts
 from chaos.checkers.timing import longest_gap_ms, percentile
 from chaos.drills.brownout import brownout_s
 from chaos.drills.record import DrillRecord, Injection
@@ -78,7 +78,7 @@ class DrillResult:
     mode: str
     repeat: str
     record: DrillRecord
-    findings: Findings
+    findings: RunCounts
     digests: Sequence[NodeDigest] | None
     seconds: float
     workload: str = "steady"

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from chaos.elections.controllers import LEASE_S, SimControllers
-from chaos.elections.network import Faults, Network
+from chaos.elections.network import BrokenRules, Network
 from ha.controller.core.model import Candidate
 from ha.controller.core.outcome import CommandOutcome
 from ha.core.copies import Copy, CopyRules
@@ -29,9 +29,9 @@ _RULES: Final = CopyRules(catch_up_s=0.5, gap_max_bytes=1000)
 
 
 class _Copies(ElectedCopies):
-    """The copies of a master that breaks the rules which a test has chosen, see `Faults`."""
+    """The copies of a master that breaks the rules which a test has chosen, see `BrokenRules`."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: BrokenRules) -> None:
         super().__init__(_RULES)
         self._faults = faults
 

@@ -42,7 +42,7 @@ class Registrant(Protocol):
         """Whether it does anything now."""
 
 
-class SimNameservers:
+class ElectionNameservers:
     """Both of them. Their chance is their own, so that the seeds mean what they meant without them."""
 
     def __init__(self, network: Network) -> None:

@@ -17,7 +17,7 @@ _DELAY_S: Final = (0.0005, 0.02)
 
 
 @dataclass(frozen=True)
-class Faults:
+class BrokenRules:
     """Rules that a test breaks on purpose; each must be found.
 
     Attributes:
@@ -125,7 +125,7 @@ class Network:
         names: of all who send and receive.
     """
 
-    def __init__(self, seed: int, faults: Faults, names: Sequence[str]) -> None:
+    def __init__(self, seed: int, faults: BrokenRules, names: Sequence[str]) -> None:
         self._seed = seed
         self._streams: dict[str, random.Random] = {}
         self.faults = faults

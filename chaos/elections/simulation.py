@@ -18,8 +18,8 @@ from typing import Final
 
 from chaos.elections.broker import SimBroker
 from chaos.elections.controllers import CONTROLLERS, SimControllers
-from chaos.elections.nameservers import SimNameservers, address_of
-from chaos.elections.network import Faults, Network, Seen
+from chaos.elections.nameservers import ElectionNameservers, address_of
+from chaos.elections.network import BrokenRules, Network, Seen
 from chaos.sim.nemesis import Script
 
 BROKERS: Final = (1, 2, 3)
@@ -42,19 +42,19 @@ class ElectionSimulation:
         script: which of the faults of a run before are left out; None: none.
     """
 
-    def __init__(self, seed: int, faults: Faults | None = None, script: Script | None = None) -> None:
+    def __init__(self, seed: int, faults: BrokenRules | None = None, script: Script | None = None) -> None:
         self._script = script or Script()
         self._fault_count = 0
         self._is_over = False
         self._until_s = 0.0
         names = [*(f"b{broker_id}" for broker_id in BROKERS), *CONTROLLERS]
-        self._network = network = Network(seed, faults or Faults(), names)
+        self._network = network = Network(seed, faults or BrokenRules(), names)
         self._chance = network.chance("faults")
         self._controllers = SimControllers(network)
         self._brokers: dict[int, SimBroker] = {}
         for broker_id in BROKERS:
             self._brokers[broker_id] = SimBroker(network, self._controllers, self._brokers, broker_id)
-        self._nameservers = SimNameservers(network)
+        self._nameservers = ElectionNameservers(network)
 
     def run(self, seconds: float) -> Seen:
         """Start everything, let faults happen, end with a quiet time in which all may recover.

@@ -10,7 +10,7 @@ from chaos.sim.machine import Machine
 from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Accounts, Observer
 from chaos.sim.plan import CLOCK_JUMP, ClockJump, GroupPlan
-from chaos.sim.process import ClusterContext, Process, ProcessDiesError
+from chaos.sim.process import ClusterContext, ProcessDiesError, SimProcess
 from dledger.core.busy import is_due
 from dledger.core.messages import BusyNotice
 from dledger.core.raft import Raft
@@ -39,7 +39,7 @@ class Kit(Protocol):
     def fail_over(self, cluster: ClusterContext, leader_dies: Callable[[], None]) -> Callable[[], str]:
         """End the leader, perhaps with nameservers; return a function that names the programs that have not gone on."""
 
-    def process(self, cluster: ClusterContext, name: str, number: int, disk: Any) -> Process:
+    def process(self, cluster: ClusterContext, name: str, number: int, disk: Any) -> SimProcess:
         """A start on a disk.
 
         Raises:
@@ -51,7 +51,7 @@ class Kit(Protocol):
         """End the run."""
 
 
-class Cluster:
+class SimCluster:
     """The group. Every effect on a process goes through `run`, after which the invariants are checked.
 
     Attributes:
@@ -81,7 +81,7 @@ class Cluster:
         self.network = SimNetwork(
             self.clock, self.rng, self._deliver, self._tell_lost, self._tell_joined, lambda name: name in self.processes
         )
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, SimProcess] = {}
         self.marks: dict[str, int] = {}
         self.trace_hash = 0
         self.on_event: Callable[[str, str], None] | None = None
@@ -123,7 +123,7 @@ class Cluster:
         """The cores of all living processes."""
         return {name: process.raft for name, process in self.processes.items()}
 
-    def run(self, process: Process, what: str, event: Callable[[], None]) -> None:
+    def run(self, process: SimProcess, what: str, event: Callable[[], None]) -> None:
         """Let something happen to a process: now, after its pause, or never when it is dead."""
         if process.is_dead:
             return
@@ -161,7 +161,7 @@ class Cluster:
         process = self.processes[name]
         self.clock.call_in(250, lambda: self.run(process, f"joined {peer}", lambda: process.join(peer)))
 
-    def check_early_grant(self, process: Process, candidate: str) -> None:
+    def check_early_grant(self, process: SimProcess, candidate: str) -> None:
         """R15: a member that heard its leader within the lease, over a link that is up, agrees to no other one."""
         state, leader = process.raft.state, process.heard_from
         is_led = leader != "" and self.observer.leaders.get(state.term) == leader and leader not in state.lost_links
@@ -236,7 +236,7 @@ class Cluster:
         if process.raft.member.leader is not None:
             self._say_busy(process, BusyNotice(process.raft.state.term), self.clock.now_us)
 
-    def _say_busy(self, process: Process, notice: BusyNotice, since_us: int) -> None:
+    def _say_busy(self, process: SimProcess, notice: BusyNotice, since_us: int) -> None:
         if process.is_dead or process.paused_until_us <= self.clock.now_us:
             return
         settings = process.raft.settings
@@ -253,7 +253,7 @@ class Cluster:
             process.paused_until_us = self.clock.now_us
             self._go_on(process)
 
-    def _go_on(self, process: Process) -> None:
+    def _go_on(self, process: SimProcess) -> None:
         backlog, process.backlog = process.backlog, []
         for event in backlog:
             event()
@@ -287,7 +287,7 @@ class Cluster:
 
     # -- what a living process does by itself
 
-    def _connect(self, process: Process) -> None:
+    def _connect(self, process: SimProcess) -> None:
         if process.is_dead:
             return
         for peer in self.plan.names:
@@ -300,12 +300,12 @@ class Cluster:
 
     # -- clients
 
-    def leader(self) -> Process | None:
+    def leader(self) -> SimProcess | None:
         """The writable leader of the greatest term, as far as a client could know."""
         writable = [process for process in self.processes.values() if process.is_writable]
         return max(writable, key=lambda process: process.raft.state.term, default=None)
 
-    def propose(self, process: Process, count: int) -> None:
+    def propose(self, process: SimProcess, count: int) -> None:
         """A client's batch reaches a node; refused unless it leads."""
         self.run(process, f"propose {count}", lambda: process.propose(count))
 
@@ -321,18 +321,18 @@ class Cluster:
         """As `Kit.repaired`."""
         self._kit.repaired(self)
 
-    def fail_over(self, leader: Process) -> Callable[[], str]:
+    def fail_over(self, leader: SimProcess) -> Callable[[], str]:
         """As `Kit.fail_over`."""
         return self._kit.fail_over(self, lambda: self.kill(leader.name))
 
-    def read(self, process: Process) -> None:
+    def read(self, process: SimProcess) -> None:
         """A client's linearizable read reaches a node."""
         self.run(process, "read", process.read)
 
-    def transfer(self, process: Process, target: str | None) -> None:
+    def transfer(self, process: SimProcess, target: str | None) -> None:
         """An operator asks for a hand-over."""
         self.run(process, "transfer", lambda: process.transfer(target))
 
-    def trim(self, process: Process) -> None:
+    def trim(self, process: SimProcess) -> None:
         """Retention deletes the oldest file, if it is committed."""
         self.run(process, "trim", process.trim)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from chaos.sim.cluster import Cluster
+from chaos.sim.cluster import SimCluster
 from chaos.sim.machine import Where
 from chaos.sim.plan import RunPlan
 
@@ -66,7 +66,7 @@ class Nemesis:
         strikes: the faults so far.
     """
 
-    def __init__(self, cluster: Cluster, plan: RunPlan, script: Script | None = None) -> None:
+    def __init__(self, cluster: SimCluster, plan: RunPlan, script: Script | None = None) -> None:
         self._cluster = cluster
         self._plan = plan
         self._script = script

@@ -61,14 +61,14 @@ class ClusterContext(Protocol):
     def rafts(self) -> dict[str, Raft]:
         """The cores of all living processes."""
 
-    def run(self, process: "Process", what: str, event: Callable[[], None]) -> None:
+    def run(self, process: "SimProcess", what: str, event: Callable[[], None]) -> None:
         """Let something happen to a process."""
 
-    def check_early_grant(self, process: "Process", peer: str) -> None:
+    def check_early_grant(self, process: "SimProcess", peer: str) -> None:
         """A process grants a pre-vote to `peer`."""
 
 
-class Process:
+class SimProcess:
     """One life of one node.
 
     Attributes:
@@ -178,7 +178,7 @@ class Process:
         """What is missing though all faults are repaired; empty when nothing is."""
         return ""
 
-    def meets(self, other: "Process") -> bool:
+    def meets(self, other: "SimProcess") -> bool:
         """Whether the two would take each other for members of their group."""
         return True
 
@@ -269,7 +269,7 @@ class Process:
         self._cluster.mark("member left the group")
 
 
-class CoreProcess(Process):
+class CoreProcess(SimProcess):
     """A `RaftNode` on a `SimDisk`. Implements its transport, state machine and listener."""
 
     def __init__(self, cluster: ClusterContext, accounts: "OneQueue", name: str, number: int, disk: SimDisk) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from chaos.sim.cluster import Cluster, Kit
+from chaos.sim.cluster import Kit, SimCluster
 from chaos.sim.errors import LivenessViolation, SafetyViolation
 from chaos.sim.nemesis import Nemesis, Script, Strike
 from chaos.sim.plan import RunPlan, draw_plan, draw_stack_plan
-from chaos.sim.process import CoreKit, Process
+from chaos.sim.process import CoreKit, SimProcess
 from chaos.sim.stack.kit import StackKit
 
 _SERVICE_US = 5_000_000
@@ -45,12 +45,12 @@ class RunResult:
     marks: dict[str, int]
 
 
-class Run:
+class SeedRun:
     """One seed at work."""
 
     def __init__(self, plan: RunPlan, kit: Kit, trace: Trace | None = None, script: Script | None = None) -> None:
         self.plan = plan
-        self.cluster = Cluster(plan.group, plan.seed, kit)
+        self.cluster = SimCluster(plan.group, plan.seed, kit)
         self._nemesis = Nemesis(self.cluster, plan, script)
         self._is_healing = False
         if trace is not None:
@@ -212,7 +212,7 @@ class Run:
                 return f"{process.name} {why}: {self._states()}"
         return ""
 
-    def _differs(self, process: Process, leader: Process) -> str:
+    def _differs(self, process: SimProcess, leader: SimProcess) -> str:
         if process.failure is not None:
             raise SafetyViolation("R10", f"{process.name} left the group: {process.failure}")
         if process.raft.member.leader_id != leader.name:
@@ -236,7 +236,7 @@ class Run:
         return f"{cluster.clock.now_us / 1000:10.3f} {name} {what:28.28} | {columns}"
 
 
-def _column(process: Process) -> str:
+def _column(process: SimProcess) -> str:
     state, raft = process.raft.state, process.raft
     role = {"follower": "F", "pre_candidate": "P", "candidate": "C", "leader": "L"}[raft.member.role]
     mark = "?" if state.recovering else ""
@@ -246,7 +246,7 @@ def _column(process: Process) -> str:
 
 def run_seed(seed: int, trace: Trace | None = None) -> RunResult:
     """Draw the plan of `seed` and run it on Raft nodes alone."""
-    return Run(draw_plan(seed), CoreKit(), trace).execute()
+    return SeedRun(draw_plan(seed), CoreKit(), trace).execute()
 
 
 def run_stack_seed(seed: int, trace: Trace | None = None) -> RunResult:
@@ -256,11 +256,13 @@ def run_stack_seed(seed: int, trace: Trace | None = None) -> RunResult:
 
 
 @contextmanager
-def stack_run(plan: RunPlan, kit: StackKit, trace: Trace | None = None, script: Script | None = None) -> Iterator[Run]:
+def stack_run(
+    plan: RunPlan, kit: StackKit, trace: Trace | None = None, script: Script | None = None
+) -> Iterator[SeedRun]:
     """A run of whole brokers, which end with the block; then what they wrote is removed."""
-    run: Run | None = None
+    run: SeedRun | None = None
     try:
-        run = Run(plan, kit, trace, script)
+        run = SeedRun(plan, kit, trace, script)
         yield run
     finally:
         for process in run.cluster.processes.values() if run is not None else ():

@@ -26,7 +26,7 @@ from chaos.sim.shrink import fewest
 _CHUNK = 10
 
 
-class Outcome(Protocol):
+class SeedOutcome(Protocol):
     """What one run has shown.
 
     Attributes:
@@ -46,10 +46,10 @@ class Outcome(Protocol):
         """How often a broker began as master."""
 
 
-Simulate = Callable[[int, Script], Outcome]
+Simulate = Callable[[int, Script], SeedOutcome]
 
 
-class Part(NamedTuple):
+class SeedSums(NamedTuple):
     """The sums over some seeds; `broken` names each broken rule with its seed."""
 
     seeds: int
@@ -110,7 +110,7 @@ class Campaign:
         print("\n".join(last.violations))
         return 1
 
-    def tell(self, parts: Sequence[Part], wanted: int) -> int:
+    def tell(self, parts: Sequence[SeedSums], wanted: int) -> int:
         """Print what all have shown; return the exit code."""
         seeds, counting = sum(part.seeds for part in parts), sum(part.counting for part in parts)
         acked, leaders = sum(part.acked for part in parts), sum(part.leaders for part in parts)
@@ -126,7 +126,7 @@ class Campaign:
             return 1
         return GAP_EXIT_CODE if seeds >= JUDGED_SEEDS and (missing or 4 * counting < seeds) else 0
 
-    def _run(self, chunk: Sequence[int], *, first: int | None, budget_s: float) -> Part:
+    def _run(self, chunk: Sequence[int], *, first: int | None, budget_s: float) -> SeedSums:
         """Run these seeds; none but the first one of all when this process has spent `budget_s`."""
         seeds = counting = acked = leaders = 0
         struck: Counter[str] = Counter()
@@ -141,7 +141,7 @@ class Campaign:
             broken += [f"seed {seed}: {violation}" for violation in seen.violations]
             if seen.violations:
                 broken.append(f"shrink: python -m {self.module} --shrink {seed}; keep it in {self.corpus_name}")
-        return Part(seeds, counting, acked, leaders, struck, broken)
+        return SeedSums(seeds, counting, acked, leaders, struck, broken)
 
     @property
     def corpus_name(self) -> str:
@@ -149,7 +149,7 @@ class Campaign:
         return "/".join(self.corpus.parts[-3:])
 
 
-def _counts(seen: Outcome) -> bool:
+def _counts(seen: SeedOutcome) -> bool:
     """Whether a run proves something: records were acknowledged, a fault struck, and a second master began."""
     return bool(seen.acked_count and seen.strikes and seen.leader_count > 1)
 
@@ -160,7 +160,7 @@ def corpus_seeds(corpus: Path) -> list[int]:
     return [int(seed) for seed, _ in lines]
 
 
-def shrink(simulate: Simulate, seed: int) -> tuple[Outcome, Outcome] | None:
+def shrink(simulate: Simulate, seed: int) -> tuple[SeedOutcome, SeedOutcome] | None:
     """How a seed fails, and how it fails with the fewest faults; None when it passes."""
     script = Script()
     first = last = simulate(seed, script)

@@ -13,7 +13,7 @@ from chaos.sim.errors import Violation
 from chaos.sim.nemesis import Script, Strike
 from chaos.sim.plan import RunPlan
 from chaos.sim.process import CoreKit
-from chaos.sim.run import Run, Trace, stack_run
+from chaos.sim.run import SeedRun, Trace, stack_run
 from chaos.sim.stack.kit import StackKit
 
 RUN_LIMIT = 400
@@ -96,7 +96,7 @@ class Shrinker:
     def _fails(self, plan: RunPlan, script: Script, trace: Trace | None = None) -> Failure | None:
         self.run_count += 1
         if not self._is_stack:
-            return _failure(Run(plan, CoreKit(), trace, script))
+            return _failure(SeedRun(plan, CoreKit(), trace, script))
         with stack_run(plan, StackKit(plan.seed), trace, script) as run:
             return _failure(run)
 
@@ -122,7 +122,7 @@ def fewest(items: Sequence[int], failing: Callable[[Sequence[int]], Sequence[int
     return items
 
 
-def _failure(run: Run) -> Failure | None:
+def _failure(run: SeedRun) -> Failure | None:
     try:
         run.execute()
     except Exception as error:  # whatever a run raises is its failure

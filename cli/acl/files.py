@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import yaml
 
-from broker.auth.plain_acl import Accounts, PlainAclError, convert
+from broker.auth.plain_acl import PlainAclError, PlainAclUsers, convert
 from ledgermq.remoting.signature import Credentials
 from node.errors import UsageError
 
 _SIZE_MAX: Final = 4 << 20
 
 
-def read_plain_acl(path: Path) -> Accounts:
+def read_plain_acl(path: Path) -> PlainAclUsers:
     """Read a `plain_acl.yml`.
 
     Raises:

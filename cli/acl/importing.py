@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from broker.auth.plain_acl import Accounts
+from broker.auth.plain_acl import PlainAclUsers
 from broker.state.users import Acl, User
 from cli.cluster.roles import ask_brokers, request
 from ledgermq.remoting.client import RemotingClient
@@ -15,7 +15,7 @@ from node.errors import CommandError
 
 
 async def import_users(
-    accounts: Accounts,
+    accounts: PlainAclUsers,
     namesrv: str,
     say: Callable[[str], None],
     credentials: Credentials | None = None,

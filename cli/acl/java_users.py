@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from broker.auth.plain_acl import Accounts
+from broker.auth.plain_acl import PlainAclUsers
 from broker.state.users import Acl, User, subject_of
 from ledgermq.remoting.refusal import Refusal
 from node.errors import UsageError
@@ -30,7 +30,7 @@ _RESOURCES: Final = {1: "Any", 2: "Cluster", 3: "Namespace", 4: "Topic", 5: "Gro
 _PATTERNS: Final = {1: "ANY", 2: "LITERAL", 3: "PREFIXED"}
 
 
-def read_java_users(store: Path) -> Accounts:
+def read_java_users(store: Path) -> PlainAclUsers:
     """Read the users, each with its policies, in a store's root.
 
     Raises:
@@ -44,7 +44,7 @@ def read_java_users(store: Path) -> Accounts:
     if (config / "acls" / "CURRENT").exists():
         acls = {subject: _read(config / "acls", subject, value, _acl) for subject, value in _rows(config / "acls")}
     accounts = tuple((user, acls.pop(subject_of(name), None)) for name, user in sorted(users.items()))
-    return Accounts(accounts, tuple(f"policies of {subject}, who is no user" for subject in sorted(acls)))
+    return PlainAclUsers(accounts, tuple(f"policies of {subject}, who is no user" for subject in sorted(acls)))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chaos.checkers.operations import Findings
+from chaos.checkers.operations import RunCounts
 from chaos.checkers.timing import percentile
 from chaos.fabric.contract import NodeDigest, are_identical
 
@@ -29,7 +29,7 @@ class DemoResult:
     """The result of a finished run."""
 
     lines: int
-    findings: Findings
+    findings: RunCounts
     timing: Timing
     digests: Sequence[NodeDigest]
     input_sha256: str
@@ -123,6 +123,6 @@ class DemoResult:
         return "\n".join(lines)
 
 
-def _example(findings: Findings, anomaly: str) -> str:
+def _example(findings: RunCounts, anomaly: str) -> str:
     examples = findings.examples.get(anomaly)
     return f" ({'; '.join(examples)})" if examples else ""

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from chaos.checkers.operations import Delivery, Findings, Judge, Send
+from chaos.checkers.operations import CheckedSend, Delivery, Judge, RunCounts
 from chaos.drills.record import DrillRecord
 from chaos.drills.traffic import place_of
 from ledgermq.client import Consumer, LedgerMQError, Message, MessageQueue, Producer, SendResult
@@ -38,7 +38,7 @@ class LineStream:
     ) -> None:
         self.record = DrillRecord(time.monotonic(), judge.feed)
         self._judge = judge
-        self._sends: dict[int, Send] = {}  # by line
+        self._sends: dict[int, CheckedSend] = {}  # by line
         self._line_of: list[int] = []  # by number of the send
         self.received: set[int] = set()
         self.latencies_ms: list[float] = []
@@ -52,7 +52,7 @@ class LineStream:
         """Seconds from the first send to the last acknowledgement so far."""
         return self.record.acks[-1].completed_s - self.began_s if self.record.acks else 0.0
 
-    def findings(self) -> Findings:
+    def findings(self) -> RunCounts:
         """Judge the run; call it once, at its end."""
         return self._judge.findings()
 
@@ -133,7 +133,7 @@ class LineStream:
         self._acknowledged(send, result, begin_s)
         return True
 
-    def _acknowledged(self, send: Send, result: SendResult, begin_s: float) -> None:
+    def _acknowledged(self, send: CheckedSend, result: SendResult, begin_s: float) -> None:
         now_s = time.monotonic()
         self.latencies_ms.append(1000 * (now_s - begin_s))
         self.record.acknowledged(send, now_s, place_of(result.queue), result.queue_offset, send.attempts)

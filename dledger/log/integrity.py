@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from dledger.errors import EntryFormatError
 from dledger.log.entry import HEADER_SIZE, body_fault, header_fault, read_header
-from dledger.log.recovery import Damage
+from dledger.log.recovery import DamagedEntry
 from dledger.log.unit_index import UnitIndex
 from store.errors import DiskReadError
 from store.files.mapped_file import MappedFile
@@ -41,7 +41,7 @@ class LogIntegrity:
         self,
         data: MappedFileQueue,
         units: UnitIndex,
-        damages: list[Damage],
+        damages: list[DamagedEntry],
         *,
         records: bool,
         verified_from: int,
@@ -58,10 +58,10 @@ class LogIntegrity:
         self._checked_position = self._position_of(verified_from)
         self.verified_position = self._checked_position
         self._find_verified()
-        self.on_damage: Callable[[Damage], None] | None = None
+        self.on_damage: Callable[[DamagedEntry], None] | None = None
 
     @property
-    def damages(self) -> list[Damage]:
+    def damages(self) -> list[DamagedEntry]:
         """Damaged entries that wait for a peer's copy, in rising order."""
         return [self._damages[index] for index in sorted(self._damages)]
 
@@ -79,7 +79,7 @@ class LogIntegrity:
         index = self.first_blocking
         return None if index is None else self._damages[index].position
 
-    def damage_at(self, position: int) -> Damage | None:
+    def damage_at(self, position: int) -> DamagedEntry | None:
         """Return the damaged entry that begins there and waits for a copy; None if there is none."""
         return next((damage for damage in self._damages.values() if damage.position == position), None)
 
@@ -226,7 +226,7 @@ class LogIntegrity:
         if fault is None:
             self._units.put(index, term, position, size)
         elif file is not None:
-            damage = Damage(index, term, position, size, file.path, position - file.start_offset, fault)
+            damage = DamagedEntry(index, term, position, size, file.path, position - file.start_offset, fault)
             self._damages[index] = damage
             self._find_verified()
             if self.on_damage is not None:

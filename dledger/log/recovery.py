@@ -7,8 +7,8 @@
                                    to be fetched from a peer
 
 A bad entry that is known to be committed is never cut if its index, term and size can be found out: it stays as a
-`Damage`. Any other one is cut, with everything after it. If it is torn, a sector of it was never written, so no sync
-returned, and nobody counted it. If it is not, or was committed, this node may have acknowledged it:
+`DamagedEntry`. Any other one is cut, with everything after it. If it is torn, a sector of it was never written, so no
+sync returned, and nobody counted it. If it is not, or was committed, this node may have acknowledged it:
 `RecoveredEntries.lost` says so, and the node must neither vote nor count until a leader has brought it up to date.
 
 Source: openmessaging/dledger 0.3.1.2 `DLedgerMmapFileStore.java` (recover), which checks no body and cuts everything.
@@ -49,7 +49,7 @@ _TYPE_PLACE = HEADER_SIZE + 39
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedEntry:
     """A bad entry whose place and term are known, so that a peer's copy can be put there.
 
     `file` and `file_offset` are for operators; `position` is absolute. `size_bytes` includes the header.
@@ -83,8 +83,8 @@ class RecoveredEntries:
     last_index: int
     end_position: int
     term_runs: list[TermRun] = field(default_factory=list)
-    damages: list[Damage] = field(default_factory=list)
-    cut: Damage | None = None
+    damages: list[DamagedEntry] = field(default_factory=list)
+    cut: DamagedEntry | None = None
     lost: tuple[int, int] | None = None
 
 
@@ -273,11 +273,11 @@ class EntryScan:
         )
         if keep and guess is not None:
             term, size = guess
-            found.damages.append(Damage(index, term, position, size, file.path, offset, fault))
+            found.damages.append(DamagedEntry(index, term, position, size, file.path, offset, fault))
             self._take(found, term, position, size)
             return size
         if header.magic or header.size:
-            found.cut = Damage(index, max(header.term, 0), position, 0, file.path, offset, fault)
+            found.cut = DamagedEntry(index, max(header.term, 0), position, 0, file.path, offset, fault)
             if not self._is_torn(file, offset, header):
                 found.lost = (index, max(index, self._committed_index))
         return 0

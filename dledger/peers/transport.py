@@ -45,7 +45,7 @@ class PeerListener(Protocol):
         """Handle that one of them has closed."""
 
 
-class Transport:
+class TcpTransport:
     """`dledger.ports.Transport` over TCP.
 
     Args:

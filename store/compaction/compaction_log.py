@@ -22,7 +22,7 @@ from ledgermq.message.record import dispatch_fields
 from store.compaction.compactor import Compacted, CompactionStoppedError, compact, key_of
 from store.compaction.config import CompactionConfig
 from store.compaction.segment import Segment
-from store.compaction.segment_replacement import Place, begin, recover, replace
+from store.compaction.segment_replacement import QueueFolders, begin, recover, replace
 from store.errors import RecordTooLargeError, RecordUnavailableError, StoreFormatError
 from store.files.mapped_file import file_name
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
@@ -68,7 +68,7 @@ class CompactionLog:
         fault: why copying has stopped; None while it runs.
     """
 
-    def __init__(self, topic: str, queue_id: int, place: Place, config: CompactionConfig) -> None:
+    def __init__(self, topic: str, queue_id: int, place: QueueFolders, config: CompactionConfig) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.end_offset = self.durable_offset = 0
@@ -278,6 +278,6 @@ class CompactionLog:
         self._segments.append(self._open(self._place, file_name(start)))
         return self._segments[-1]
 
-    def _open(self, place: Place, name: str) -> Segment:
+    def _open(self, place: QueueFolders, name: str) -> Segment:
         config = self._config
         return Segment(place.log / name, place.units / name, config.log_file_bytes, config.unit_file_bytes)

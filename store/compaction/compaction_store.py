@@ -33,7 +33,7 @@ from store.compaction.copier import Copier
 from store.compaction.missing_history import MissingHistory, QueueKey
 from store.compaction.position_checkpoint import PositionCheckpoint
 from store.compaction.segment import Segment
-from store.compaction.segment_replacement import Place
+from store.compaction.segment_replacement import QueueFolders
 from store.errors import DiskFullError, StoreError
 from store.files.disk import sync_directory
 from store.files.folders import make_folder
@@ -418,7 +418,7 @@ class CompactionStore:
         return found
 
     def _open(self, topic: str, queue_id: int, *, clean: bool) -> CompactionLog | None:
-        place = Place(
+        place = QueueFolders(
             self._directory / _FOLDERS[0] / topic / str(queue_id), self._directory / _FOLDERS[1] / topic / str(queue_id)
         )
         opened = CompactionLog(topic, queue_id, place, self.config)

@@ -21,7 +21,7 @@ from ledgermq.message.properties import find_property
 from ledgermq.message.record import dispatch_fields
 from store.compaction.config import CompactionConfig
 from store.compaction.segment import Segment
-from store.compaction.segment_replacement import Place
+from store.compaction.segment_replacement import QueueFolders
 from store.compaction.unit import Unit
 from store.errors import RecordTooLargeError
 from store.files.mapped_file import file_name
@@ -51,7 +51,7 @@ class LastOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """New segments, in `Place.compacting`, durable; `until` as in `LastOffsets`."""
+    """New segments, in `QueueFolders.compacting`, durable; `until` as in `LastOffsets`."""
 
     segments: list[Segment]
     until: int
@@ -85,7 +85,7 @@ def last_offsets(segments: Sequence[Segment], position: int, bytes_max: int, sto
 
 
 def compact(
-    segments: Sequence[Segment], place: Place, config: CompactionConfig, position: int, stop: Callable[[], bool]
+    segments: Sequence[Segment], place: QueueFolders, config: CompactionConfig, position: int, stop: Callable[[], bool]
 ) -> Compacted:
     """Write what stays of `segments` (sealed, in order) into new ones in `place`, which is empty.
 
@@ -141,7 +141,7 @@ def _walk(
             yield unit, segment.record(unit)
 
 
-def _append(made: list[Segment], place: Place, config: CompactionConfig, unit: Unit, record: memoryview) -> None:
+def _append(made: list[Segment], place: QueueFolders, config: CompactionConfig, unit: Unit, record: memoryview) -> None:
     _, size, code, timestamp, queue_offset = unit
     if made and made[-1].append(record, code, timestamp, queue_offset):
         return

@@ -34,16 +34,16 @@ _DELETED: Final = ".delete"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueFolders:
     """The two folders of one queue."""
 
     log: Path
     units: Path
 
     @property
-    def compacting(self) -> "Place":
+    def compacting(self) -> "QueueFolders":
         """Where new segments are made."""
-        return Place(self.log / COMPACTING, self.units / COMPACTING)
+        return QueueFolders(self.log / COMPACTING, self.units / COMPACTING)
 
     def make(self) -> None:
         """Make both, durably."""
@@ -63,7 +63,7 @@ class Place:
         return [path.name for path in paths]
 
 
-def begin(place: Place) -> Place:
+def begin(place: QueueFolders) -> QueueFolders:
     """An empty place for new segments."""
     for directory in (place.compacting.log, place.compacting.units):
         shutil.rmtree(directory, ignore_errors=True)
@@ -71,7 +71,7 @@ def begin(place: Place) -> Place:
     return place.compacting
 
 
-def replace(place: Place, names: list[str], kept_from: int) -> None:
+def replace(place: QueueFolders, names: list[str], kept_from: int) -> None:
     """Put the compacted segments `names` in the place of those that start below `kept_from`.
 
     The files of `place.compacting` are durable already.
@@ -91,7 +91,7 @@ def replace(place: Place, names: list[str], kept_from: int) -> None:
     _finish(place)
 
 
-def recover(place: Place) -> None:
+def recover(place: QueueFolders) -> None:
     """Finish a replacement that had begun; delete new segments whose replacement had not.
 
     Raises:
@@ -109,7 +109,7 @@ def recover(place: Place) -> None:
         path.unlink()
 
 
-def _finish(place: Place) -> None:
+def _finish(place: QueueFolders) -> None:
     source = place.log / REPLACING
     manifest = source / _MANIFEST
     if manifest.exists():  # else the crash came in the last step
@@ -145,7 +145,7 @@ def _read_manifest(path: Path) -> tuple[list[str], int]:
     return names, kept_from
 
 
-def _undo_java(place: Place) -> None:
+def _undo_java(place: QueueFolders) -> None:
     """Undo a replacement that a Java broker did not finish, in which all old files exist under new names."""
     for directory in (place.log, place.units):
         renamed = sorted(directory.glob(f"*{_DELETED}"))

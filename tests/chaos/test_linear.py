@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from chaos.checkers.linear import Answer, Append, Call, Queue, Read, check_queues, linearizable, queue_model
+from chaos.checkers.linear import Append, Call, Linearity, QueuePrefix, Read, check_queues, linearizable, queue_model
 from chaos.checkers.operations import Judge
 from cli.main import main
 from ledgermq.history import Op, Operation
@@ -23,24 +23,24 @@ def register(state: int, what: tuple[str, int]) -> int | None:
 @pytest.mark.parametrize(
     ("calls", "answer"),
     [
-        ([], Answer.YES),
-        ([(0, 9, "write", 1), (1, 2, "read", 0), (3, 4, "read", 1)], Answer.YES),
-        ([(0, 9, "write", 1), (1, 2, "read", 1), (3, 4, "read", 0)], Answer.NO),
-        ([(0, 1, "write", 1), (2, 3, "read", 0)], Answer.NO),
-        ([(0, NEVER, "write", 1), (2, 3, "read", 0), (4, 5, "read", 1)], Answer.YES),
-        ([(0, NEVER, "write", 1), (2, 3, "read", 0)], Answer.YES),
-        ([(0, NEVER, "write", 1), (2, 3, "read", 1), (4, 5, "read", 0)], Answer.NO),
-        ([(0, 2, "write", 1), (1, 3, "write", 2), (4, 5, "read", 1), (6, 7, "read", 2)], Answer.NO),
-        ([(0, 2, "write", 1), (2, 3, "read", 0)], Answer.YES),  # equal moments overlap
+        ([], Linearity.YES),
+        ([(0, 9, "write", 1), (1, 2, "read", 0), (3, 4, "read", 1)], Linearity.YES),
+        ([(0, 9, "write", 1), (1, 2, "read", 1), (3, 4, "read", 0)], Linearity.NO),
+        ([(0, 1, "write", 1), (2, 3, "read", 0)], Linearity.NO),
+        ([(0, NEVER, "write", 1), (2, 3, "read", 0), (4, 5, "read", 1)], Linearity.YES),
+        ([(0, NEVER, "write", 1), (2, 3, "read", 0)], Linearity.YES),
+        ([(0, NEVER, "write", 1), (2, 3, "read", 1), (4, 5, "read", 0)], Linearity.NO),
+        ([(0, 2, "write", 1), (1, 3, "write", 2), (4, 5, "read", 1), (6, 7, "read", 2)], Linearity.NO),
+        ([(0, 2, "write", 1), (2, 3, "read", 0)], Linearity.YES),  # equal moments overlap
     ],
 )
-def test_known_histories_of_a_register(calls: list[tuple[float, float, str, int]], answer: Answer) -> None:
+def test_known_histories_of_a_register(calls: list[tuple[float, float, str, int]], answer: Linearity) -> None:
     assert linearizable([Call(begin, end, (kind, value)) for begin, end, kind, value in calls], register, 0) is answer
 
 
 def test_a_search_that_takes_too_long_says_that_it_does_not_know() -> None:
     calls = [Call(0.0, 100.0, ("write", number)) for number in range(12)] + [Call(101.0, 102.0, ("read", 99))]
-    assert linearizable(calls, register, 0, steps_max=500) is Answer.UNKNOWN
+    assert linearizable(calls, register, 0, steps_max=500) is Linearity.UNKNOWN
 
 
 def a_run(rng: Random) -> list[Operation]:
@@ -82,7 +82,7 @@ def sound_by_judge(operations: list[Operation]) -> bool:
 def test_the_search_and_the_judge_agree_on_clean_and_on_spoiled_histories(seed: int) -> None:
     rng = Random(seed)
     operations = a_run(rng)
-    assert sound_by_judge(operations) and set(check_queues(operations).values()) <= {Answer.YES}
+    assert sound_by_judge(operations) and set(check_queues(operations).values()) <= {Linearity.YES}
     read = [number for number, one in enumerate(operations) if one.op is Op.DELIVER]
     if len(read) < 2:
         return
@@ -93,18 +93,18 @@ def test_the_search_and_the_judge_agree_on_clean_and_on_spoiled_histories(seed: 
     told = {one.number for one in operations if one.op is Op.OK}
     assert not sound_by_judge(operations) or not {one.number, other.number} & told
     if not sound_by_judge(operations):
-        assert check_queues(operations)["q"] is Answer.NO
+        assert check_queues(operations)["q"] is Linearity.NO
 
 
 def test_a_queue_gives_its_messages_and_is_one_object_however_it_was_made() -> None:
-    queue, rng = Queue(), Random(3)
+    queue, rng = QueuePrefix(), Random(3)
     for number in range(300):
         queue = queue.with_last(1000 + number)
     assert [queue.number_at(offset) for offset in (0, 299, 300)] == [1000, 1299, None]
     for offset in rng.sample(range(300), 50):
         assert queue.number_at(offset) == 1000 + offset
-    assert Queue().with_last(1) is not Queue().with_last(1)
-    empty = Queue()
+    assert QueuePrefix().with_last(1) is not QueuePrefix().with_last(1)
+    empty = QueuePrefix()
     assert empty.with_last(1).with_last(2) is empty.with_last(1).with_last(2)
     assert empty.with_last(2).with_last(1) is not empty.with_last(1).with_last(2)
 
@@ -117,7 +117,7 @@ def test_memory_of_a_long_search_grows_with_its_steps_only() -> None:
     steps = 20_000
     tracemalloc.start()
     try:
-        assert linearizable(calls, queue_model, Queue(), steps) is Answer.UNKNOWN
+        assert linearizable(calls, queue_model, QueuePrefix(), steps) is Linearity.UNKNOWN
         assert tracemalloc.get_traced_memory()[1] < steps * 1000
     finally:
         tracemalloc.stop()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chaos.checkers.__main__ import check, made_up, planted
-from chaos.checkers.operations import PROMISES, Delivery, Findings, Judge, Send, judge
+from chaos.checkers.operations import PROMISES, CheckedSend, Delivery, Judge, RunCounts, judge
 from cli.main import main
 from ledgermq.history import HistoryError, Op, Operation, Outcome, parse_operation
 
@@ -15,19 +15,24 @@ Q = "broker-a/0"
 ANOMALIES = (*(name for _, name, _ in PROMISES), "stored_twice", "redelivered")
 
 
-def acked(number: int, offset: int, begin_s: float, end_s: float, attempts: int = 1) -> Send:
-    return Send(number, begin_s, end_s, Outcome.OK, Q, offset, attempts)
+def acked(number: int, offset: int, begin_s: float, end_s: float, attempts: int = 1) -> CheckedSend:
+    return CheckedSend(number, begin_s, end_s, Outcome.OK, Q, offset, attempts)
 
 
 def delivery(number: int | None, offset: int) -> Delivery:
     return Delivery(number, 9.0, Q, offset)
 
 
-CLEAN_SENDS = (acked(0, 0, 0.0, 1.0), acked(1, 2, 0.5, 2.0), acked(2, 1, 0.6, 1.9), Send(3, 1.0, 2.0, Outcome.INFO))
+CLEAN_SENDS = (
+    acked(0, 0, 0.0, 1.0),
+    acked(1, 2, 0.5, 2.0),
+    acked(2, 1, 0.6, 1.9),
+    CheckedSend(3, 1.0, 2.0, Outcome.INFO),
+)
 CLEAN_DELIVERIES = (delivery(0, 0), delivery(2, 1), delivery(1, 2))
 
 
-def found(findings: Findings) -> dict[str, int]:
+def found(findings: RunCounts) -> dict[str, int]:
     return {name: getattr(findings, name) for name in ANOMALIES if getattr(findings, name)}
 
 
@@ -58,7 +63,7 @@ def test_a_clean_run_has_no_anomaly_and_an_unknown_send_may_be_absent_or_there()
     ],
 )
 def test_each_anomaly_is_flagged_and_no_other(
-    sends: tuple[Send, ...], deliveries: tuple[Delivery, ...], anomaly: str
+    sends: tuple[CheckedSend, ...], deliveries: tuple[Delivery, ...], anomaly: str
 ) -> None:
     findings = judge(sends, deliveries, frozenset())
     assert found(findings) == {anomaly: 1}
@@ -79,7 +84,7 @@ def test_sends_that_overlap_may_be_stored_in_any_order() -> None:
     assert found(judge(sends, (delivery(1, 0), delivery(0, 1)), frozenset())) == {}
 
 
-def judged(*operations: Operation) -> Findings:
+def judged(*operations: Operation) -> RunCounts:
     with contextlib.closing(Judge()) as judge:
         for operation in operations:
             judge.feed(operation)

@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from chaos.checkers.operations import Findings
+from chaos.checkers.operations import RunCounts
 from chaos.checkers.timing import longest_gap_ms, percentile
 from chaos.fabric.contract import NodeDigest
 from cli.demo.result import DemoResult, Timing
 
-SOUND = Findings(sent=4, acked=4, delivered=4, stored_twice=1)
+SOUND = RunCounts(sent=4, acked=4, delivered=4, stored_twice=1)
 RESULT = DemoResult(
     lines=4,
     findings=SOUND,

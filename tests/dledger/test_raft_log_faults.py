@@ -18,7 +18,7 @@ from dledger.errors import RaftConfigError, WrongDirectoryError
 from dledger.log.entry import HEADER_SIZE
 from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.raft_files import open_files
-from dledger.log.recovery import Damage
+from dledger.log.recovery import DamagedEntry
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError, StoreLockedError
@@ -103,7 +103,7 @@ async def test_a_preferred_leader_that_handed_over_without_a_copy_does_not_take_
     log = cluster.logs["n0"]
     monkeypatch.setattr(log._timers._copies, "ask", lambda peer_id: None)
     monkeypatch.setattr(log._node, "needed_index", lambda: 0)
-    found = Damage(0, 1, 0, 100, data_file(cluster, "n0"), 0, "no other member has it any more")
+    found = DamagedEntry(0, 1, 0, 100, data_file(cluster, "n0"), 0, "no other member has it any more")
     log._timers._log.integrity._damages[0] = found
     await until(lambda: cluster.leader() in ("n1", "n2"), "another one leads")
 

@@ -17,7 +17,7 @@ from ledgermq.message.hosts import Host
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.tls_listener import TlsListener
-from nameserver.client_requests import ClientRequests
+from nameserver.route_requests import RouteRequests
 
 Serve = Callable[[OffsetRequests, Connection, Command], None]
 _min_offset: Serve = OffsetRequests.min_offset
@@ -60,7 +60,7 @@ def growth(connection: Connection, command: Command, *arguments: Any, **named: A
     _respond(connection, command, *arguments, **named)
 
 
-def route_error(requests: ClientRequests, connection: Connection, command: Command) -> Any:
+def route_error(requests: RouteRequests, connection: Connection, command: Command) -> Any:
     """The nameserver fails on a topic's name."""
     return command.ext["topic"].encode("ascii")
 
@@ -99,7 +99,7 @@ FAULTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "two-answers": (OffsetRequests, "min_offset", two_answers),
     "hang": (OffsetRequests, "min_offset", hang),
     "growth": (Connection, "respond", growth),
-    "route-error": (ClientRequests, "answer_route", route_error),
+    "route-error": (RouteRequests, "answer_route", route_error),
     "tls-error": (TlsListener, "_let_in", tls_error),
     "every-right": (guard, "check", every_right),
 }

@@ -11,7 +11,7 @@ from unittest.mock import Mock, patch
 import orjson
 import pytest
 
-from broker.acting.journal import Delivered, Journal
+from broker.acting.journal import Delivered, DeliveryJournal
 from broker.acting.subsystem import ActingSubsystem
 from broker.delay.deliveries import DeliveryKind
 from ledgermq.message.record import decode_records
@@ -485,17 +485,17 @@ async def test_where_users_are_checked_a_slave_signs_what_it_sends(open_street: 
 
 def test_the_journal_outlives_a_torn_line_a_trim_and_a_cut(tmp_path: Path) -> None:
     path, entries = tmp_path / "standInDeliveries", [Delivered(1, at, 5, 6, "T") for at in (100, 200, 300)]
-    journal = Journal(path, lambda: 0)
+    journal = DeliveryJournal(path, lambda: 0)
     journal.load()
     for entry in entries:
         journal.add(entry)
     with path.open("ab") as file:
         file.write(b"[1,400,")
-    reader = Journal(path, lambda: 150)
+    reader = DeliveryJournal(path, lambda: 150)
     reader.load()
     assert reader.entries == entries[1:], "what the log has dropped is forgotten"
     reader.cut(300)
-    again = Journal(path, lambda: 0)
+    again = DeliveryJournal(path, lambda: 0)
     again.load()
     assert again.entries == [entries[1]]
 
@@ -505,7 +505,7 @@ def test_a_full_journal_takes_entries_again_when_the_log_has_dropped_some(
 ) -> None:
     monkeypatch.setattr("broker.acting.journal.ENTRIES_MAX", 3)
     first = 0
-    journal = Journal(tmp_path / "standInDeliveries", lambda: first)
+    journal = DeliveryJournal(tmp_path / "standInDeliveries", lambda: first)
     journal.load()
     entries = [Delivered(1, at, 5, 6, "T") for at in (100, 200, 300)]
     for entry in entries:
@@ -516,7 +516,7 @@ def test_a_full_journal_takes_entries_again_when_the_log_has_dropped_some(
     assert journal.make_room()
     journal.add(entries[0]._replace(origin=400))
     assert not journal.make_room()
-    again = Journal(tmp_path / "standInDeliveries", lambda: 0)
+    again = DeliveryJournal(tmp_path / "standInDeliveries", lambda: 0)
     again.load()
     assert [entry.origin for entry in again.entries] == [200, 300, 400]
 

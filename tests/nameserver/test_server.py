@@ -502,7 +502,7 @@ async def test_producers_know_only_the_leader_without_spread_sends(serve: Serve)
 async def test_a_plain_route_request_waits_no_longer_than_java_does(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nameserver.client_requests.LEADER_WAIT_MS", 20)
+    monkeypatch.setattr("nameserver.route_requests.LEADER_WAIT_MS", 20)
     served = await serve()
     follower = await served.peer()
     await follower.register("127.0.0.1:2", 2, term="1")

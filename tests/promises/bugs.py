@@ -37,7 +37,7 @@ from dledger.raft_log import RaftLog
 from ha.controller.answers import master_fields
 from ha.controller.core.commands import AlterSet, Elect
 from ha.controller.core.model import Group
-from ha.controller.quorum.journal import Journal
+from ha.controller.quorum.journal import QuorumJournal
 from ha.core.copies import Copies
 from ha.core.lease import Grants
 from ledgermq.client.consumer.sending_back import SendingBack
@@ -193,7 +193,7 @@ def never_complain() -> Iterator[None]:
 
 # -- masters, slaves and controllers
 
-elect, alter, add_entry = Elect.apply, AlterSet.apply, Journal.add
+elect, alter, add_entry = Elect.apply, AlterSet.apply, QuorumJournal.add
 
 
 def keep_the_epoch(command: Elect, group: Any) -> Any:
@@ -207,7 +207,7 @@ def take_any_proposal(command: AlterSet, group: Any) -> Any:
     return alter(replace(command, set_epoch=group.set_epoch), group)
 
 
-def add_without_a_sync(journal: Journal, command: bytes, index: int, term: int) -> None:
+def add_without_a_sync(journal: QuorumJournal, command: bytes, index: int, term: int) -> None:
     with patch("os.fdatasync"):
         add_entry(journal, command, index, term)
 
@@ -251,7 +251,7 @@ def end_the_connection(connection: Connection, _command: Any, error: Exception) 
     connection.abort(repr(error))
 
 
-def serve_all_at_once(connection: line.Waiting) -> bool:
+def serve_all_at_once(connection: line.WaitingConnection) -> bool:
     while connection.serve_some():
         pass
     return False
@@ -404,7 +404,7 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "a controller does not sync its journal": Bug(
         "tests/ha/controller/test_journal.py::test_an_entry_is_on_the_disk_before_it_is_in_the_journal",
-        put(Journal, "add", add_without_a_sync),
+        put(QuorumJournal, "add", add_without_a_sync),
     ),
     "answers of a controller lack the master's epoch": Bug(
         "tests/ha/controller/test_golden.py::test_each_answer_is_rocketmqs_but_for_what_is_listed",

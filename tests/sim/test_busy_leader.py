@@ -2,7 +2,7 @@
 
 import pytest
 
-from chaos.sim.cluster import Cluster
+from chaos.sim.cluster import SimCluster
 from chaos.sim.plan import GroupPlan
 from chaos.sim.process import CoreKit
 from dledger.core.busy import patience_ms
@@ -10,7 +10,7 @@ from dledger.core.busy import patience_ms
 _MAX_MS = 1000
 
 
-def _group(seed: int) -> Cluster:
+def _group(seed: int) -> SimCluster:
     plan = GroupPlan(
         names=("n0", "n1", "n2"),
         durable_quorum=True,
@@ -24,7 +24,7 @@ def _group(seed: int) -> Cluster:
         window_bytes=512,
         priorities={},
     )
-    cluster = Cluster(plan, seed, CoreKit())
+    cluster = SimCluster(plan, seed, CoreKit())
     for name in plan.names:
         cluster.boot(name)
     assert cluster.clock.run_until(10_000_000, lambda: cluster.leader() is not None)
@@ -32,7 +32,7 @@ def _group(seed: int) -> Cluster:
     return cluster
 
 
-def _leader_after(cluster: Cluster, run_ms: int) -> tuple[str, int]:
+def _leader_after(cluster: SimCluster, run_ms: int) -> tuple[str, int]:
     cluster.clock.run_until(cluster.clock.now_us + run_ms * 1000)
     leader = cluster.leader()
     assert leader is not None

@@ -14,11 +14,11 @@ import pytest
 from chaos.elections import __main__ as command
 from chaos.elections.__main__ import CAMPAIGN, RUN_S
 from chaos.elections.controllers import SimControllers
-from chaos.elections.network import Faults, Network, Seen
+from chaos.elections.network import BrokenRules, Network, Seen
 from chaos.elections.simulation import KINDS, ElectionSimulation
 from chaos.sim.coverage import GAP_EXIT_CODE, JUDGED_SEEDS
 from chaos.sim.nemesis import Script
-from chaos.sim.seeds import Part, corpus_seeds, shrink
+from chaos.sim.seeds import SeedSums, corpus_seeds, shrink
 from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Elect
 from ha.controller.core.model import Group
 from ha.core.elected_copies import ElectedCopies, Proposal
@@ -61,7 +61,7 @@ def test_a_run_that_acknowledges_nothing_is_no_pass(
 
 
 def test_what_one_consumer_draws_changes_nothing_of_what_others_draw() -> None:
-    one, other = Network(3, Faults(), ("b1",)), Network(3, Faults(), ("b1",))
+    one, other = Network(3, BrokenRules(), ("b1",)), Network(3, BrokenRules(), ("b1",))
     one.chance("one that was added later").random()
     one.chance("delays").random()
     other.chance("delays").random()
@@ -74,14 +74,14 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
     assert first == second and first.acked
 
 
-@pytest.mark.parametrize("rule", [field.name for field in fields(Faults)])
+@pytest.mark.parametrize("rule", [field.name for field in fields(BrokenRules)])
 def test_a_rule_that_is_broken_is_found(rule: str) -> None:
     first_that_finds(partial(find, rule), [FOUND_BY.get(rule, 0), *range(SEEDS_TO_FIND)], 1 + SEEDS_TO_FIND)
 
 
 def find(rule: str, seed: int) -> str:
     """Run a seed with the rule broken; return what that breaks first, or nothing."""
-    return next(iter(ElectionSimulation(seed, Faults(**{rule: True})).run(RUN_S).violations), "")
+    return next(iter(ElectionSimulation(seed, BrokenRules(**{rule: True})).run(RUN_S).violations), "")
 
 
 def _keep_the_epoch(command: AlterSet, group: Group | None) -> Any:
@@ -154,7 +154,7 @@ def test_the_seeds_that_once_failed_pass_and_each_planted_rule_is_among_them() -
 
 def test_a_seed_that_fails_is_shrunk_to_faults_that_still_break_it_and_one_that_passes_is_not() -> None:
     def simulate(seed: int, script: Script) -> Seen:
-        return ElectionSimulation(seed, Faults(confirms_past_the_set=True), script).run(RUN_S)
+        return ElectionSimulation(seed, BrokenRules(confirms_past_the_set=True), script).run(RUN_S)
 
     found = shrink(simulate, 0) or shrink(simulate, 1)
     assert found is not None
@@ -168,7 +168,7 @@ def test_many_seeds_of_which_few_count_or_which_lack_a_fault_are_a_gap(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     struck = Counter(kind for _, kind in KINDS)
-    part = Part(JUDGED_SEEDS, JUDGED_SEEDS, 1, 1, struck, ())
+    part = SeedSums(JUDGED_SEEDS, JUDGED_SEEDS, 1, 1, struck, ())
     assert CAMPAIGN.tell([part], 1) == 0
     assert CAMPAIGN.tell([part._replace(counting=1)], 1) == GAP_EXIT_CODE
     del struck["pause"]

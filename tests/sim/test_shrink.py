@@ -8,7 +8,7 @@ import pytest
 from chaos.sim.nemesis import Script
 from chaos.sim.plan import draw_plan
 from chaos.sim.process import CoreKit
-from chaos.sim.run import Run, run_seed
+from chaos.sim.run import SeedRun, run_seed
 from chaos.sim.shrink import Failure, Shrinker, fewest
 from cli.main import main as ledgermq
 from tests.sim.mutants import MUTANTS
@@ -21,8 +21,8 @@ def planted() -> AbstractContextManager[None]:
     return next(mutant for mutant in MUTANTS if mutant.name == "wrong previous-term check").planted()
 
 
-def repeat(script: Script, numbers: Sequence[int]) -> Run:
-    return Run(draw_plan(SEED), CoreKit(), script=Script(script, frozenset(numbers)))
+def repeat(script: Script, numbers: Sequence[int]) -> SeedRun:
+    return SeedRun(draw_plan(SEED), CoreKit(), script=Script(script, frozenset(numbers)))
 
 
 @pytest.mark.parametrize("culprits", [(), (0,), (11,), (3, 4), (0, 5, 11), tuple(range(12))])
@@ -36,7 +36,7 @@ def test_what_remains_is_what_is_to_blame(culprits: tuple[int, ...]) -> None:
 @pytest.mark.sim
 def test_a_repetition_with_all_faults_is_the_same_run() -> None:
     script = Script()
-    run = Run(draw_plan(SEED), CoreKit(), script=script)
+    run = SeedRun(draw_plan(SEED), CoreKit(), script=script)
     first = run.execute()
     assert first == run_seed(SEED), "recording changes nothing"
     assert len(run.strikes) > 5
@@ -47,7 +47,7 @@ def test_a_repetition_with_all_faults_is_the_same_run() -> None:
 @pytest.mark.sim
 def test_a_fault_strikes_when_it_did_whatever_is_left_out() -> None:
     script = Script()
-    run = Run(draw_plan(SEED), CoreKit(), script=script)
+    run = SeedRun(draw_plan(SEED), CoreKit(), script=script)
     run.execute()
     odd = repeat(script, range(1, len(run.strikes), 2))
     odd.execute()
@@ -63,14 +63,14 @@ def test_a_planted_bug_is_shown_by_few_faults_none_of_which_can_be_spared() -> N
         first, last = found
         assert last.is_like(first) and 0 < len(last.strikes) < len(first.strikes)
         for spared in last.numbers:
-            rest = Run(last.plan, CoreKit(), script=Script(shrinker.script, frozenset(last.numbers) - {spared}))
+            rest = SeedRun(last.plan, CoreKit(), script=Script(shrinker.script, frozenset(last.numbers) - {spared}))
             assert not _fails_like(rest, last)
         lines: list[str] = []
         shrinker.trace(last, lines.append)
     assert last.strikes[0].kind in last.plan.faults and len(lines) > 100
 
 
-def _fails_like(run: Run, failure: Failure) -> bool:
+def _fails_like(run: SeedRun, failure: Failure) -> bool:
     try:
         run.execute()
     except Exception as error:

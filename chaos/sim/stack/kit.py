@@ -19,7 +19,7 @@ from chaos.sim.stack.administrators import Administrator
 from chaos.sim.stack.callers import BatchCaller, Caller, MortalCallers
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
-from chaos.sim.stack.members import Members
+from chaos.sim.stack.members import SimMembers
 from chaos.sim.stack.nameservers import SimNameservers
 from chaos.sim.stack.node import StoreProcess
 from chaos.sim.stack.poppers import OrderedPopAccount, PopAccount, Popper
@@ -59,7 +59,7 @@ class StackKit:
         self._callers: list[Caller] = []
         self._nameservers: SimNameservers | None = None
         self._mortals: list[MortalCallers] = []
-        self._struck: list[Members | MortalCallers] = []
+        self._struck: list[SimMembers | MortalCallers] = []
         self._owed: list[Callable[[], Callable[[], str]]] = []
         self._disabled = logging.root.manager.disable
         self.replaced = replaced = Replacements(
@@ -115,7 +115,7 @@ class StackKit:
                 self._callers.append(Program(cluster, self._log, sockets, self._nameservers, name, dice))
             if plan.members:
                 addresses = self._nameservers.addresses
-                members = Members(cluster, self._log, sockets, addresses, self._seed, plan.members)
+                members = SimMembers(cluster, self._log, sockets, addresses, self._seed, plan.members)
                 self._struck.append(members)
                 self._owed.append(members.account.owed)
             if plan.transactors:

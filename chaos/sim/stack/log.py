@@ -34,7 +34,7 @@ class Frame:
     content: bytes
 
 
-class Owner(Protocol):
+class LogOwner(Protocol):
     """The process whose log this is."""
 
     files: StoreDisk
@@ -79,7 +79,7 @@ class Owner(Protocol):
 class WatchedLog(EntryLog):
     """The shipping log; its image follows it."""
 
-    def __init__(self, owner: Owner, *arguments: Any, **named: Any) -> None:
+    def __init__(self, owner: LogOwner, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._owner = owner
         opened = next(one for one in arguments if isinstance(one, OpenedLog))
@@ -115,7 +115,7 @@ class WatchedLog(EntryLog):
 class WatchedNode(RaftNode):
     """The shipping node; the process knows when it ticks."""
 
-    def __init__(self, owner: Owner, *arguments: Any, **named: Any) -> None:
+    def __init__(self, owner: LogOwner, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._owner = owner
         owner.node_made(self)
@@ -128,7 +128,7 @@ class WatchedNode(RaftNode):
 class WatchedEvents(LogEvents):
     """The real listener, with the process before it."""
 
-    def __init__(self, owner: Owner, *arguments: Any, **named: Any) -> None:
+    def __init__(self, owner: LogOwner, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._owner = owner
 
@@ -154,7 +154,7 @@ class WatchedEvents(LogEvents):
 
 
 class SimTransport:
-    """`dledger.peers.transport.Transport` over the simulated network: frames are encoded, and decoded at the other end.
+    """`dledger.ports.Transport` over the simulated network: frames are encoded, and decoded at the other end.
 
     Attributes:
         hello: what this node says of itself.
@@ -162,7 +162,7 @@ class SimTransport:
     """
 
     def __init__(
-        self, owner: Owner, hello: Hello, peers: dict[str, Any], listener: PeerListener, limit: int, _: bytes = b""
+        self, owner: LogOwner, hello: Hello, peers: dict[str, Any], listener: PeerListener, limit: int, _: bytes = b""
     ) -> None:
         self._owner = owner
         self._expected_ids = frozenset(peers)

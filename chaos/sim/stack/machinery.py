@@ -8,7 +8,7 @@ from chaos.sim.clock import SimClock
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.loop import SimLoop
 from chaos.sim.stack.replacements import Replacements
-from chaos.sim.stack.threads import Lane, SimWorker
+from chaos.sim.stack.threads import SimThread, SimWorker
 
 _SLEEP_US = 500_000
 
@@ -23,7 +23,7 @@ class Machinery:
 
     def __init__(self, clock: SimClock, replaced: Replacements, files: StoreDisk, rate: float) -> None:
         self.files = files
-        self.lanes: dict[Any, Lane] = {}
+        self.lanes: dict[Any, SimThread] = {}
         self.workers: list[SimWorker] = []
         self._clock = clock
         self._replaced = replaced

@@ -138,7 +138,7 @@ class GroupAccount:
         return reached[queue_id]
 
 
-class Member(Diskless):
+class SimMember(Diskless):
     """One life of one member."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Member(Diskless):
         self._begin("leaves", close())
 
 
-class Members:
+class SimMembers:
     """All of a run, with their faults. Their chance is their own, so that other seeds mean what they meant."""
 
     def __init__(
@@ -208,7 +208,7 @@ class Members:
         self.account = GroupAccount(cluster, accounts, is_ordered=self._chance.random() < 0.5)
         self._most = count
         self._count = 0
-        self._alive: dict[str, Member] = {}
+        self._alive: dict[str, SimMember] = {}
         self._is_over = False
         for number in range(count):
             cluster.clock.call_in(1_000 * (1 + number), self._join)
@@ -219,7 +219,7 @@ class Members:
         self._count += 1
         self._sockets.unlucky[name] = Random(self._chance.random())
         dice = Random(self._chance.random())
-        self._alive[name] = Member(self._cluster, self._sockets, self.account, self._namesrv, name, dice)
+        self._alive[name] = SimMember(self._cluster, self._sockets, self.account, self._namesrv, name, dice)
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -256,7 +256,7 @@ class Members:
             self._strike_one(kind, self._alive[self._chance.choice(list(self._alive))])
         self._strike_later()
 
-    def _strike_one(self, kind: str, member: Member) -> None:
+    def _strike_one(self, kind: str, member: SimMember) -> None:
         clock, later_us = self._cluster.clock, int(1e6 * self._chance.uniform(0.02, 3.0))
         if kind == FAULTS[0]:
             self.kill(member.name)

@@ -16,7 +16,7 @@ from broker.config import BrokerConfig
 from broker.log_follower import LogFollower
 from broker.timers import Timers
 from chaos.sim.errors import SafetyViolation
-from chaos.sim.process import ClusterContext, Process, ProcessDiesError
+from chaos.sim.process import ClusterContext, ProcessDiesError, SimProcess
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.clients import Clients
 from chaos.sim.stack.disk import StoreDisk, entry_in
@@ -50,7 +50,7 @@ _CALLS_MAX = 400_000
 """Calls and returns of functions in one turn of a broker's loop: on a slow machine less than the shortest lease."""
 
 
-class StoreProcess(Process, Machinery):
+class StoreProcess(SimProcess, Machinery):
     """One life of one broker, from its start to its end or crash.
 
     Attributes:
@@ -336,7 +336,7 @@ class StoreProcess(Process, Machinery):
         end = max(self.store.dispatched_offset, state.applied_offset)
         return self._accounts.fault_of_tables(state.topics, state.offsets, end)
 
-    # -- events of the log (`chaos.sim.stack.log.Owner`)
+    # -- events of the log (`chaos.sim.stack.log.LogOwner`)
 
     def mark(self, what: str) -> None:
         self._cluster.mark(what)
@@ -412,7 +412,7 @@ class StoreProcess(Process, Machinery):
         self.mark("connection closed for what waits")
         self._cluster.network.break_link(self.name, peer_id)
 
-    def meets(self, other: Process) -> bool:
+    def meets(self, other: SimProcess) -> bool:
         assert isinstance(other, StoreProcess)
         return self.transport.takes(other.transport.hello) and other.transport.takes(self.transport.hello)
 

@@ -26,7 +26,7 @@ from unittest import mock
 
 from broker.delay import timer_files
 from chaos.sim.stack.disk import StoreDisk
-from chaos.sim.stack.threads import Lane, SimEvent, SimFuture, SimWorker, ThreadHost
+from chaos.sim.stack.threads import SimEvent, SimFuture, SimThread, SimWorker, ThreadHost
 from dledger.log import hard_state
 from store.files import allocator, deleted_files, disk, trash
 from store.log import flusher
@@ -42,7 +42,7 @@ class SimulatedProcess(ThreadHost, Protocol):
 
     name: str
     files: StoreDisk
-    lanes: dict[Any, Lane]
+    lanes: dict[Any, SimThread]
 
     def now_us(self) -> int:
         """Monotonic time of the process."""
@@ -150,12 +150,12 @@ class Replacements:
         self._put(trash, "threading", SimpleNamespace(Thread=thread, Lock=threading.Lock))
         self._patches.enter_context(mock.patch.object(hard_state, "threading", SimpleNamespace(Event=SimEvent)))
 
-    def lane(self, executor: Any) -> Lane:
+    def lane(self, executor: Any) -> SimThread:
         """The thread of an executor of the current process."""
         assert self.current is not None, "work for a thread outside of any process"
         lanes = self.current.lanes
         if executor not in lanes:  # which keeps it: its place in memory must not become another's
-            lanes[executor] = Lane(self.current)
+            lanes[executor] = SimThread(self.current)
         return lanes[executor]
 
     # -- file calls

@@ -24,7 +24,7 @@ _FIRST_OWN_PORT = 40_000
 ANSWER_FAULTS = ("answer_lost", "answer_late", "answer_doubled")
 
 
-class Owner(Protocol):
+class SocketOwner(Protocol):
     """A process that has sockets."""
 
     name: str
@@ -41,7 +41,7 @@ class Owner(Protocol):
         """Let something happen in it: now, after its pause, or never."""
 
 
-class Listener(Owner, Protocol):
+class Listener(SocketOwner, Protocol):
     """A process to which others connect."""
 
     def accept(self) -> asyncio.BaseProtocol:
@@ -53,7 +53,7 @@ class End:
 
     other: "End"
 
-    def __init__(self, sockets: "Sockets", owner: Owner, ports: tuple[int, int]) -> None:
+    def __init__(self, sockets: "Sockets", owner: SocketOwner, ports: tuple[int, int]) -> None:
         self.owner = owner
         self.protocol: asyncio.Protocol | asyncio.BufferedProtocol | None = None
         self.boot_id = owner.boot_id
@@ -159,14 +159,14 @@ class Sockets:
         self._cluster = cluster
         self._rng = rng
         self._doubles = doubles
-        self._ends: dict[Owner, list[End]] = {}
+        self._ends: dict[SocketOwner, list[End]] = {}
         self._ways: dict[End, deque[tuple[int, bytes | None]]] = {}
         self._port = _FIRST_OWN_PORT
         self.nameservers: dict[str, Listener] = {}
         self.unlucky: dict[str, Random] = {}
 
     async def dial(
-        self, owner: Owner, factory: Callable[[], asyncio.BaseProtocol], port: int
+        self, owner: SocketOwner, factory: Callable[[], asyncio.BaseProtocol], port: int
     ) -> tuple[Any, asyncio.BaseProtocol]:
         """Connect `owner` to whoever listens at `port`.
 
@@ -191,7 +191,7 @@ class Sockets:
     def _is_cut(self, one: str, other: str) -> bool:
         return (one, other) in self._cluster.network.cut
 
-    def _reach(self, owner: Owner, name: str, port: int, waiting: "asyncio.Future[End]") -> None:
+    def _reach(self, owner: SocketOwner, name: str, port: int, waiting: "asyncio.Future[End]") -> None:
         if owner.is_gone or self._is_cut(owner.name, name) or self._is_cut(name, owner.name):
             return  # without an answer: the caller gives up some time
         target: Listener | None = self._cluster.processes.get(name) or self.nameservers.get(name)
@@ -263,7 +263,7 @@ class Sockets:
         end.is_reset = True
         self._later(lambda: end.owner.has("reset", end.lose))
 
-    def ended(self, owner: Owner) -> None:
+    def ended(self, owner: SocketOwner) -> None:
         """A process has ended: the system closes its connections."""
         for end in self._ends.pop(owner, ()):
             end.protocol = None

@@ -67,9 +67,9 @@ class SimEvent:
 
 
 class SimFuture(concurrent.futures.Future[Any]):
-    """The future of a job of one `Lane`."""
+    """The future of a job of one `SimThread`."""
 
-    def __init__(self, lane: "Lane") -> None:
+    def __init__(self, lane: "SimThread") -> None:
         super().__init__()
         self._lane = lane
 
@@ -81,7 +81,7 @@ class SimFuture(concurrent.futures.Future[Any]):
         return super().result()
 
 
-class Lane:
+class SimThread:
     """One thread: jobs in order, each at its time."""
 
     def __init__(self, host: ThreadHost) -> None:

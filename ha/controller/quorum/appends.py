@@ -20,7 +20,7 @@ journal's first one has been applied, so it is in the log of each later leader.
 import itertools
 from typing import Any, Final
 
-from ha.controller.quorum.journal import Journal
+from ha.controller.quorum.journal import QuorumJournal
 
 Message = dict[str, Any]
 _PART: Final = "part"
@@ -29,7 +29,7 @@ _PART: Final = "part"
 class Appends:
     """The rules for one member's messages, as leader and as follower. Used by PySyncObj's thread alone."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: QuorumJournal) -> None:
         self._journal = journal
         self._matched: tuple[int, int] | None = None  # index and term up to which the message equals the journal
         self._awaited: tuple[Any, ...] | None = None  # next part of a snapshot: leader, index, term, number

@@ -5,7 +5,7 @@ r"""The journal of one controller: the log's entries, its term and its vote, dur
 
 An entry is synced before `add` returns, so it is on the disk before PySyncObj acknowledges it. Only the last record can
 be torn; a damaged one further ahead ends the start. Trimming writes a new file. A crash between a snapshot and the
-trimming behind it leaves more entries than needed: `Journal` drops them when it is opened, where PySyncObj's own
+trimming behind it leaves more entries than needed: `QuorumJournal` drops them when it is opened, where PySyncObj's own
 journal would drop the newer ones.
 
 A member is sound if it has everything that it ever acknowledged. A member that starts with an empty folder may have
@@ -42,7 +42,7 @@ _log: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class Journal:
+class QuorumJournal:
     """The journal in a folder, which belongs to this process.
 
     Args:

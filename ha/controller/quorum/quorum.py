@@ -29,7 +29,7 @@ from ha.controller.core.machine import ControllerMachine, encode_command
 from ha.controller.core.model import DamagedStateError
 from ha.controller.core.outcome import CommandOutcome
 from ha.controller.errors import QuorumError, QuorumFailedError, QuorumFileError, QuorumListenError
-from ha.controller.quorum.journal import Journal
+from ha.controller.quorum.journal import QuorumJournal
 from ha.controller.quorum.snapshot_file import Entry, Snapshot, encode_snapshot, read_snapshot
 from ha.controller.quorum.transport import QuorumTransport
 from ledgermq.durable_files import replace_durably, sync
@@ -150,7 +150,7 @@ class Quorum:
         lock = LockFile(folder)
         try:
             self._check_port()
-            self._journal = Journal(folder, self._restore())
+            self._journal = QuorumJournal(folder, self._restore())
             self._sync = self._make_sync()
         except BaseException:
             lock.release()

@@ -32,7 +32,7 @@ from pysyncobj.transport import TCPTransport
 
 from ha.controller.core.commands import FIRST_RULES
 from ha.controller.quorum.appends import Appends
-from ha.controller.quorum.journal import Journal
+from ha.controller.quorum.journal import QuorumJournal
 from ledgermq.remoting.proof import Secrets
 
 _STRANGER_BYTES: Final = 4096
@@ -94,7 +94,7 @@ class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has n
 class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no types
     """PySyncObj's connections with proofs and limits, see the module. Used by PySyncObj's thread alone."""
 
-    def __init__(self, journal: Journal, silence_s: float, known_rules: int, *arguments: Any) -> None:
+    def __init__(self, journal: QuorumJournal, silence_s: float, known_rules: int, *arguments: Any) -> None:
         self._journal = journal
         self._known_rules = known_rules
         self._rules: dict[Any, int] = {}  # the newest that each other member knows, by its last answer
@@ -189,7 +189,7 @@ def _encryptor(secrets: Secrets) -> MultiFernet:
     return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys])
 
 
-def _as_given(journal: Journal) -> Journal:
+def _as_given(journal: QuorumJournal) -> QuorumJournal:
     """In place of PySyncObj's `createJournal`: the configuration has the journal itself, not its name."""
     return journal
 

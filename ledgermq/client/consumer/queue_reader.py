@@ -92,7 +92,7 @@ class Prefetch:
             self._freed.set()
 
 
-class Owner(Protocol):
+class ReaderOwner(Protocol):
     """The interface of a reader's owner to its reader."""
 
     def on_ready(self, reader: "QueueReader") -> None:
@@ -128,7 +128,7 @@ class QueueReader:
         session: Session,
         group: str,
         prefetch: Prefetch,
-        owner: Owner,
+        owner: ReaderOwner,
         figures: TopicFigures,
     ) -> None:
         self.queue = queue

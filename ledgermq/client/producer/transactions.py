@@ -62,7 +62,7 @@ Checker = Callable[[Message], Decision | Awaitable[Decision]]
 """Decides about a transaction of the group by its message; a function or a coroutine function."""
 
 
-class Half(NamedTuple):
+class SentHalf(NamedTuple):
     """A half message as its broker knows it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Half(NamedTuple):
     message_id: str
 
     @classmethod
-    def of(cls, sent: SendResult) -> "Half":
+    def of(cls, sent: SendResult) -> "SentHalf":
         """The half message that a send stored.
 
         Raises:
@@ -121,7 +121,7 @@ class Transactions:
         if len(self._decided) > REMEMBERED_MAX:
             self._decided.popitem(last=False)
 
-    async def end(self, half: Half, decision: Decision) -> None:
+    async def end(self, half: SentHalf, decision: Decision) -> None:
         """Send the decision to the broker; the request goes on when the waiting task is cancelled.
 
         Raises:
@@ -170,7 +170,7 @@ class Transactions:
         self._checking.add(half.message_id)
         self._spawn(self._answer(half, message, known), f"check of transaction {half.message_id}")
 
-    def _read(self, connection: Connection, command: Command) -> tuple[Half, Message]:
+    def _read(self, connection: Connection, command: Command) -> tuple[SentHalf, Message]:
         try:
             record = decode_record(command.body, check_crc=False)  # encoded anew for us
         except MessageFormatError as error:
@@ -179,9 +179,9 @@ class Transactions:
         known = self._session.routes.addresses()
         broker = command.ext.get("bname") or known.get(connection.address, "")  # missing before RocketMQ 5.0
         message = Message(record, MessageQueue(record.topic, broker, record.queue_id))
-        return Half(record.topic, broker, physical_offset, queue_offset, message.message_id), message
+        return SentHalf(record.topic, broker, physical_offset, queue_offset, message.message_id), message
 
-    async def _answer(self, half: Half, message: Message, known: Decision | None) -> None:
+    async def _answer(self, half: SentHalf, message: Message, known: Decision | None) -> None:
         try:
             async with self._turn:
                 decision = known or await self._ask(message)
@@ -203,7 +203,7 @@ class Transactions:
             return Decision.UNKNOWN
         return decision
 
-    async def _send_decision(self, half: Half, decision: Decision, *, is_answer: bool) -> None:
+    async def _send_decision(self, half: SentHalf, decision: Decision, *, is_answer: bool) -> None:
         ext = {
             "topic": half.topic,
             "producerGroup": self._group,
@@ -259,7 +259,7 @@ class Transaction:
         self.decision: Decision | None = None
         self._send_half = send_half
         self._transactions = transactions
-        self._half: Half | None = None
+        self._half: SentHalf | None = None
         self._begun = False
 
     async def __aenter__(self) -> Self:
@@ -278,7 +278,7 @@ class Transaction:
         self._transactions.begin(self.message_id)
         try:
             sent = await self._send_half()
-            self._half = Half.of(sent)
+            self._half = SentHalf.of(sent)
         except BaseException:  # it may be stored all the same: checks are answered with a rollback
             self._decide(Decision.ROLLBACK)
             raise

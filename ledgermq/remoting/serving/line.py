@@ -45,7 +45,7 @@ _TURN_S: Final = 0.01
 _REST_S: Final = 0.01
 
 
-class Waiting(Protocol):
+class WaitingConnection(Protocol):
     """A connection with requests that wait."""
 
     def serve_some(self) -> bool:
@@ -74,9 +74,9 @@ class ServingLine:
     def __init__(self, held: Callable[[], int] = lambda: 0, budget_bytes: int = sys.maxsize) -> None:
         self._held = held
         self._budget_bytes = budget_bytes
-        self._waiting: dict[Waiting, None] = {}
-        self._to_read: dict[Waiting, None] = {}
-        self._read_ends: dict[Waiting, float] = {}  # of those with full reads in this turn of the loop
+        self._waiting: dict[WaitingConnection, None] = {}
+        self._to_read: dict[WaitingConnection, None] = {}
+        self._read_ends: dict[WaitingConnection, float] = {}  # of those with full reads in this turn of the loop
         self._begun = 0  # requests of this turn of the loop that were not in line
         self._is_serving = False  # those in line
         self._is_resting = False  # the timer of those to be read runs
@@ -107,19 +107,19 @@ class ServingLine:
             asyncio.get_running_loop().call_soon(self._begin_turn)
         self._begun += count
 
-    def join(self, connection: Waiting) -> None:
+    def join(self, connection: WaitingConnection) -> None:
         """Serve it from the next turn on; it keeps its place if it waits already."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._turn)
         self._waiting.setdefault(connection)
 
-    def leave(self, connection: Waiting) -> None:
+    def leave(self, connection: WaitingConnection) -> None:
         """It has ended."""
         self._waiting.pop(connection, None)
         self._to_read.pop(connection, None)
         self._read_ends.pop(connection, None)
 
-    def count(self, connection: Waiting, change: int) -> None:
+    def count(self, connection: WaitingConnection, change: int) -> None:
         """Note that reads of this connection that are not served entirely have so many more, or fewer, bytes.
 
         It may be closed by that.
@@ -130,7 +130,7 @@ class ServingLine:
             self._refusals.warning("%d bytes wait to be served: closing one that sent more", self.unserved_bytes)
             connection.abort("too much waits to be served")
 
-    def may_read(self, connection: Waiting) -> bool:
+    def may_read(self, connection: WaitingConnection) -> bool:
         """Whether it may read on. If not, its `read_on` is called when there is room."""
         if self.unserved_bytes <= _UNSERVED_MAX_BYTES and self.buffered_bytes <= self._budget_bytes:
             return True
@@ -138,7 +138,7 @@ class ServingLine:
         self._rest()
         return False
 
-    def may_read_more(self, connection: Waiting) -> bool:
+    def may_read_more(self, connection: WaitingConnection) -> bool:
         """Whether the connection, which has served a full read, may read more in this turn of the loop."""
         now = time.thread_time()
         if not self._read_ends:
@@ -181,7 +181,7 @@ class ServingLine:
             self.join(connection)
 
 
-def serve_for_a_slice(connection: Waiting) -> bool:
+def serve_for_a_slice(connection: WaitingConnection) -> bool:
     """Serve it now; return whether there is more that can be served now."""
     ends = time.thread_time() + _SLICE_S
     while connection.serve_some():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.auth.policy import Access, Candidates, check
+from broker.auth.policy import Candidates, NeededAccess, check
 from broker.state.users import CUSTOM, DEFAULT, Acl, Entry, Resource, User, UserChange
 from ledgermq.remoting.refusal import Refusal
 
@@ -23,7 +23,7 @@ def acl(*custom: Entry, default: tuple[Entry, ...] = ()) -> Acl:
 
 def may(rules: Acl | None, resource: str, *actions: str, user: User = ALICE, source: str = HOME) -> bool:
     try:
-        check(user, rules, [Access(Resource.parse(resource), actions)], source)
+        check(user, rules, [NeededAccess(Resource.parse(resource), actions)], source)
     except Refusal as refusal:
         assert refusal.code == 16
         return False
@@ -85,10 +85,10 @@ def test_an_entry_with_sources_counts_for_these_only() -> None:
 
 def test_the_refusal_says_what_rocketmq_says() -> None:
     with pytest.raises(Refusal) as caught:
-        check(ALICE, None, [Access(Resource("Topic", "t"), ("Pub",))], HOME)
+        check(ALICE, None, [NeededAccess(Resource("Topic", "t"), ("Pub",))], HOME)
     assert caught.value.remark == "User:alice has no permission to access Topic:t from 10.0.0.7, no matched policies."
     with pytest.raises(Refusal, match="the decision is deny"):
-        check(ALICE, acl(entry("*", "All", "Deny")), [Access(Resource("Topic", "t"), ("Pub",))], HOME)
+        check(ALICE, acl(entry("*", "All", "Deny")), [NeededAccess(Resource("Topic", "t"), ("Pub",))], HOME)
 
 
 RESOURCES = st.sampled_from(["*", "Topic:*", "Topic:a*", "Topic:ab*", "Topic:ab", "Group:*", "Group:g"])
@@ -103,7 +103,7 @@ ENTRIES = st.builds(
 def test_the_deciding_entry_matches_and_no_order_of_entries_changes_the_decision(
     custom: list[Entry], default: list[Entry], touched: str
 ) -> None:
-    access = Access(Resource.parse(touched), ("Pub",))
+    access = NeededAccess(Resource.parse(touched), ("Pub",))
     rules = Acl("s", {CUSTOM: tuple(custom), DEFAULT: tuple(default)})
     reversed_rules = Acl("s", {CUSTOM: tuple(custom[::-1]), DEFAULT: tuple(default[::-1])})
     there = Candidates(rules, 1).deciding_entry(access, HOME)
@@ -114,7 +114,7 @@ def test_the_deciding_entry_matches_and_no_order_of_entries_changes_the_decision
 
 
 def test_a_request_names_no_more_than_can_be_compared_with_the_patterns_of_its_user() -> None:
-    wanted = [Access(Resource("Topic", f"t{number}"), ("Pub",)) for number in range(10_000)]
+    wanted = [NeededAccess(Resource("Topic", f"t{number}"), ("Pub",)) for number in range(10_000)]
     named = [entry(f"Topic:t{number}") for number in range(10_000)]
     check(ALICE, acl(*named), wanted, HOME)
     check(ALICE, acl(entry("Topic:t*")), wanted, HOME)
@@ -126,7 +126,9 @@ def test_an_entry_for_any_kind_of_resource_holds_for_requests_of_many_names_too(
     rules = acl(entry("Any:x", decision="Deny"), default=(entry("Topic:*"),))
     for count in (1, 10):
         with pytest.raises(Refusal, match="the decision is deny"):
-            check(ALICE, rules, [Access(Resource("Topic", f"t{number}"), ("Pub",)) for number in range(count)], HOME)
+            check(
+                ALICE, rules, [NeededAccess(Resource("Topic", f"t{number}"), ("Pub",)) for number in range(count)], HOME
+            )
 
 
 @given(st.lists(ENTRIES, max_size=6), st.lists(ENTRIES, max_size=3))

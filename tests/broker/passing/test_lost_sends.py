@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.append.answers import Place
+from broker.append.answers import StoredPlace
 from broker.passing import lost_sends, subsystem
 from broker.passing.lost_sends import LostSends
 from broker.passing.relayed import RelayedClient
@@ -188,7 +188,7 @@ async def test_what_is_stored_is_answered_and_the_rest_is_passed_on_again(log: L
     await eventually(lambda: len(log.settled) == 2)
     (stored_one, place), again = log.settled
     assert (stored_one, again) == ("3", ("77", "again"))
-    assert isinstance(place, Place) and (place.queue_id, place.queue_offset, place.generation) == (0, 3, 2)
+    assert isinstance(place, StoredPlace) and (place.queue_id, place.queue_offset, place.generation) == (0, 3, 2)
 
 
 async def test_nothing_is_decided_before_an_entry_of_a_later_generation_is_confirmed(log: Log) -> None:
@@ -198,7 +198,7 @@ async def test_nothing_is_decided_before_an_entry_of_a_later_generation_is_confi
         assert log.lose(lost(77)) and log.lose(lost(3))
         await eventually(lambda: len(log.settled) == 2)
         assert log.settled.pop(0) == ("77", "told")
-        assert isinstance(log.settled.pop()[1], Place), "it is confirmed here"
+        assert isinstance(log.settled.pop()[1], StoredPlace), "it is confirmed here"
 
 
 async def test_a_generation_that_controllers_have_decided_needs_no_entry(log: Log) -> None:
@@ -240,7 +240,7 @@ async def test_the_first_record_behind_what_was_dispatched_may_be_the_sends(log:
     places = {record.body: record.physical_offset for record in decode_all(log)}
     assert log.lose(lost(3), since=places[b"3"])
     await eventually(lambda: bool(log.settled))
-    assert isinstance(log.settled[0][1], Place)
+    assert isinstance(log.settled[0][1], StoredPlace)
 
 
 def decode_all(log: Log) -> list[Record]:
@@ -259,19 +259,19 @@ async def test_what_is_kept_holds_nothing_that_was_received_with_it(log: Log) ->
 async def test_what_lies_before_one_of_two_sends_is_not_its_own(log: Log) -> None:
     assert log.lose(lost(3), since=log.store.dispatched_offset) and log.lose(lost(77))
     await eventually(lambda: len(log.settled) == 2)
-    assert not [place for _, place in log.settled if isinstance(place, Place)]
+    assert not [place for _, place in log.settled if isinstance(place, StoredPlace)]
 
 
 async def test_sends_are_looked_for_from_the_oldest_one_on(log: Log) -> None:
     assert log.lose(lost(3)) and log.lose(lost(77), since=log.store.dispatched_offset)
     await eventually(lambda: len(log.settled) == 2)
-    assert [body for body, outcome in log.settled if isinstance(outcome, Place)] == ["3"]
+    assert [body for body, outcome in log.settled if isinstance(outcome, StoredPlace)] == ["3"]
 
 
 async def test_one_record_is_the_answer_to_one_send(log: Log) -> None:
     assert log.lose(lost(3)) and log.lose(lost(3))
     await eventually(lambda: len(log.settled) == 2)
-    assert sorted(isinstance(outcome, Place) for _, outcome in log.settled) == [False, True]
+    assert sorted(isinstance(outcome, StoredPlace) for _, outcome in log.settled) == [False, True]
     assert "told" in [outcome for _, outcome in log.settled]
 
 
@@ -391,7 +391,7 @@ async def test_among_too_many_records_the_sender_is_told(log: Log, monkeypatch: 
     assert log.lose(lost(77)) and log.lose(lost(1))
     await eventually(lambda: len(log.settled) == 2)
     assert [outcome for _, outcome in log.settled if outcome == "told"] == ["told"]
-    assert [body for body, outcome in log.settled if isinstance(outcome, Place)] == ["1"]
+    assert [body for body, outcome in log.settled if isinstance(outcome, StoredPlace)] == ["1"]
 
 
 @pytest.mark.parametrize(

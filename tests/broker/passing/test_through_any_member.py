@@ -13,7 +13,7 @@ import pytest
 from broker.admin.transfer import TRANSFER_LEADERSHIP
 from broker.groups.subscription_refresh import AGAIN_SECONDS
 from broker.passing import pass_on, subsystem
-from broker.passing.runs import Run
+from broker.passing.runs import SendRun
 from broker.passing.subsystem import PassingSubsystem
 from broker.server import BrokerRequestHandler
 from ledgermq.message.batch import BatchMessage, encode_batch
@@ -115,13 +115,13 @@ async def test_sends_that_are_passed_on_as_they_came_keep_their_sender_and_answe
 ) -> None:
     await make_topic(group)
     runs: list[int] = []
-    command_of = Run.command
+    command_of = SendRun.command
 
-    def noted(run: Run) -> Command:
+    def noted(run: SendRun) -> Command:
         runs.append(len(run.sends))
         return command_of(run)
 
-    monkeypatch.setattr(Run, "command", noted)
+    monkeypatch.setattr(SendRun, "command", noted)
     senders = [RemotingClient(), RemotingClient()]
     for _ in range(10):  # behind these, numbers of requests have as many digits as most
         for sender in senders:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from dledger.config import PeerAddress
 from dledger.peers.hello import PROTOCOL_VERSION, Hello
-from dledger.peers.transport import Transport
+from dledger.peers.transport import TcpTransport
 from dledger.peers.wire import CHALLENGE, HELLO, PeerMessage, seal
 from ledgermq.remoting.proof import NONCE_SIZE, Secrets
 from tests.limits import WAIT_S
@@ -51,15 +51,15 @@ class Pair:
 
     def __init__(self) -> None:
         self.ports = dict(zip(("n0", "n1"), free_ports(2), strict=True))
-        self.transports: list[Transport] = []
+        self.transports: list[TcpTransport] = []
 
     async def start(
         self, name: str, *, queue_limit: int = 1 << 20, secrets: Secrets = (), **changes: Any
-    ) -> tuple[Transport, Ear]:
+    ) -> tuple[TcpTransport, Ear]:
         other = "n1" if name == "n0" else "n0"
         ear = Ear()
         peers = {other: PeerAddress(other, "127.0.0.1", self.ports[other])}
-        transport = Transport(hello(str(changes.pop("node_id", name)), **changes), peers, ear, queue_limit, secrets)
+        transport = TcpTransport(hello(str(changes.pop("node_id", name)), **changes), peers, ear, queue_limit, secrets)
         self.transports.append(transport)
         await transport.start("127.0.0.1", self.ports[name])
         return transport, ear

@@ -14,7 +14,7 @@ import pytest
 from broker.passing import claims
 from dledger.core.messages import InstallRequest, TransferRequest
 from dledger.peers.hello import PROTOCOL_VERSION, SEALED_FRAMES, Hello
-from dledger.peers.transport import Transport
+from dledger.peers.transport import TcpTransport
 from dledger.peers.wire import CHALLENGE, HELLO, REFUSAL, CopyRequest, CopyResponse, Encoder, PeerMessage, seal, unseal
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.proof import (
@@ -181,7 +181,7 @@ async def test_a_proof_reflected_to_the_listener_of_its_maker_fails(pair: Pair) 
         return b""
 
     false = FalseListener(b"", keep)
-    zero: Transport | None = None
+    zero: TcpTransport | None = None
     async with await false.start(pair.ports["n1"]):
         # The listener's challenge becomes the challenge to the same node's dialer, whose answer goes to the listener.
         zero, ear0 = await pair.start("n0", secrets=(SECRET,))

@@ -15,7 +15,7 @@ from pysyncobj.transport import TCPTransport
 
 from ha.controller.core.machine import ControllerMachine
 from ha.controller.errors import QuorumFileError
-from ha.controller.quorum.journal import JOURNAL, VOTE, Journal
+from ha.controller.quorum.journal import JOURNAL, VOTE, QuorumJournal
 from ha.controller.quorum.quorum import SNAPSHOT, Quorum
 from ha.controller.quorum.snapshot_file import Entry, Snapshot, encode_snapshot, read_snapshot
 from tests.ha.controller.quorums import members
@@ -46,7 +46,7 @@ class Driven:
         self.lost: list[tuple[int, int]] = []  # last entry that a crash would have left, last one acknowledged
         monkeypatch.setattr(TCPTransport, "send", self._send)
         quorum = Quorum(member.settings, ControllerMachine(), lambda: None)
-        self.journal = quorum._journal = Journal(self.folder, None)
+        self.journal = quorum._journal = QuorumJournal(self.folder, None)
         self.sync = quorum._sync = quorum._make_sync()
         self.transport = quorum._transport
         self.leader, self.other = self.transport._nodes
@@ -76,7 +76,7 @@ class Driven:
             (copy / name).write_bytes((self.folder / name).read_bytes())
         snapshot = read_snapshot(self.folder / SNAPSHOT)
         self.is_checked = False
-        journal = Journal(copy, snapshot)
+        journal = QuorumJournal(copy, snapshot)
         end: int = journal[-1][1] if len(journal) else 0
         journal._destroy()
         self.is_checked = True

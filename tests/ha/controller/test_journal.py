@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ha.controller.errors import QuorumFileError
-from ha.controller.quorum.journal import JOURNAL, VOTE, Journal
+from ha.controller.quorum.journal import JOURNAL, VOTE, QuorumJournal
 from ha.controller.quorum.snapshot_file import Entry, Snapshot, encode_snapshot, read_snapshot
 from tests.descriptors import limited_descriptors
 
@@ -17,16 +17,16 @@ def entries(first: int, last: int, term: int = 1) -> list[Entry]:
     return [(b"command %d" % index, index, term) for index in range(first, last + 1)]
 
 
-def filled(folder: Path, first: int = 1, last: int = 10) -> Journal:
-    journal = Journal(folder, None)
+def filled(folder: Path, first: int = 1, last: int = 10) -> QuorumJournal:
+    journal = QuorumJournal(folder, None)
     for entry in entries(first, last):
         journal.add(*entry)
     return journal
 
 
-def reopened(folder: Path, journal: Journal, snapshot: Snapshot | None = None) -> Journal:
+def reopened(folder: Path, journal: QuorumJournal, snapshot: Snapshot | None = None) -> QuorumJournal:
     journal._destroy()
-    return Journal(folder, snapshot)
+    return QuorumJournal(folder, snapshot)
 
 
 def test_entries_term_and_vote_are_there_again(tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ def test_a_record_torn_anywhere_is_cut(tmp_path: Path) -> None:
     begin = len((tmp_path / "shorter" / JOURNAL).read_bytes())
     for end in range(begin, len(whole)):
         (tmp_path / JOURNAL).write_bytes(whole[:end])
-        journal = Journal(tmp_path, None)
+        journal = QuorumJournal(tmp_path, None)
         assert journal[:] == entries(1, 9)
         journal.add(*entries(10, 10)[0])
         journal._destroy()
         assert (tmp_path / JOURNAL).read_bytes() == whole
     (tmp_path / JOURNAL).write_bytes(whole[:-3] + bytes(3))  # the length is there, the last page is not
-    journal = Journal(tmp_path, None)
+    journal = QuorumJournal(tmp_path, None)
     assert journal[:] == entries(1, 9)
     journal._destroy()
 
@@ -81,7 +81,7 @@ def test_a_record_damaged_in_the_middle_ends_the_start(tmp_path: Path) -> None:
     data[60] ^= 1
     (tmp_path / JOURNAL).write_bytes(data)
     with pytest.raises(QuorumFileError, match="is damaged at byte"):
-        Journal(tmp_path, None)
+        QuorumJournal(tmp_path, None)
     assert (tmp_path / JOURNAL).read_bytes() == data
 
 
@@ -134,7 +134,7 @@ def test_a_gap_between_snapshot_and_journal_ends_the_start(tmp_path: Path, snaps
     journal.deleteEntriesTo(4)
     journal._destroy()
     with pytest.raises(QuorumFileError, match="begins at entry 5, and"):
-        Journal(tmp_path, snapshot)
+        QuorumJournal(tmp_path, snapshot)
 
 
 def test_a_vote_is_never_forgotten_in_silence(tmp_path: Path) -> None:
@@ -144,14 +144,14 @@ def test_a_vote_is_never_forgotten_in_silence(tmp_path: Path) -> None:
     vote = (tmp_path / VOTE).read_bytes()
     (tmp_path / VOTE).write_bytes(vote[:-4])
     with pytest.raises(QuorumFileError, match="vote is damaged"):
-        Journal(tmp_path, None)
+        QuorumJournal(tmp_path, None)
     (tmp_path / VOTE).unlink()
     with pytest.raises(QuorumFileError, match="a vote may be forgotten"):
-        Journal(tmp_path, None)
+        QuorumJournal(tmp_path, None)
     (tmp_path / VOTE).write_bytes(vote)
     (tmp_path / JOURNAL).unlink()
     with pytest.raises(QuorumFileError, match="journal is not there, but vote is"):
-        Journal(tmp_path, None)
+        QuorumJournal(tmp_path, None)
 
 
 def test_an_entry_is_on_the_disk_before_it_is_in_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size
 from store.compaction.compaction_log import CompactionLog, Copied
 from store.compaction.config import CompactionConfig
-from store.compaction.segment_replacement import Place
+from store.compaction.segment_replacement import QueueFolders
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import ReplicatedLog
 from store.time_slice import TimeSlice
@@ -34,8 +34,8 @@ def make_record(queue_offset: int, key: str | None, body: bytes, tags: str | Non
     return memoryview(b"".join(draft.pieces(HOST)))
 
 
-def place_in(root: Path) -> Place:
-    return Place(root / "compactionLog/T/0", root / "compactionCq/T/0")
+def place_in(root: Path) -> QueueFolders:
+    return QueueFolders(root / "compactionLog/T/0", root / "compactionCq/T/0")
 
 
 def open_log(root: Path, config: CompactionConfig = SMALL, *, clean: bool = True) -> CompactionLog:

@@ -10,7 +10,7 @@ import logging
 import pytest
 
 from chaos.crash.campaign import Effort, Tally, run_seeds
-from chaos.crash.ledger import Appended, Durable, Found, Item, Ledger
+from chaos.crash.ledger import Appended, Durable, FoundAtStart, Item, Ledger
 from chaos.crash.modes import MODES, SMALL
 from tests.limits import IS_WHOLE
 
@@ -51,6 +51,11 @@ def test_every_subset_of_lost_sectors_of_a_small_workload_is_recovered(mode: str
 
 def test_only_a_record_that_was_not_durable_may_stay_with_other_bytes() -> None:
     ledger = Ledger()
-    for note in (Appended((Item(0, b"abc"), Item(3, b"def"))), Durable(3), Found({0: b"a\0c", 3: b"d\0f"}), Durable(6)):
+    for note in (
+        Appended((Item(0, b"abc"), Item(3, b"def"))),
+        Durable(3),
+        FoundAtStart({0: b"a\0c", 3: b"d\0f"}),
+        Durable(6),
+    ):
         ledger.take(note)
     assert ledger.torn == {3}

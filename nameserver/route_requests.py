@@ -56,7 +56,7 @@ _STANDARD_JSON_SINCE = 401
 """Ordinal of V4_9_4 in MQVersion. Clients before it get fastjson's text: old Go clients split it at commas."""
 
 
-class ClientRequests:
+class RouteRequests:
     """The handlers.
 
     Args:
