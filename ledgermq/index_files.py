@@ -7,7 +7,7 @@ entries: an entry's `previous` is the entry before it with the same slot, and th
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -59,47 +59,57 @@ def _one(prefix: int, key: bytes) -> int:
     return (prefix * pow(31, units, 1 << 32) + java_string_hash(text)) & _MASK
 
 
-def link(slots: Ints, slot_count: int) -> tuple[Ints, Ints]:
-    """Return, for the slots of entries 1, 2, ..., each entry's `previous`, and the newest entry of every slot."""
+def link(slots: Ints, heads: npt.NDArray[np.int32], first: int = FIRST_ENTRY) -> Ints:
+    """Return the `previous` of entries `first`, ... with these slots.
+
+    `heads` has the newest entry of every slot so far, 0 for none, and then that of these.
+    """
     order = np.argsort(slots, kind="stable")
-    in_order = slots[order]
-    previous = np.zeros(len(slots), np.int64)
-    follows = np.flatnonzero(in_order[1:] == in_order[:-1]) + 1 if len(slots) else order
-    previous[order[follows]] = order[follows - 1] + 1
-    heads = np.zeros(slot_count, np.int64)
-    heads[in_order] = order + 1  # of equal slots the last assignment counts
-    return previous, heads
+    in_order, numbers = slots[order], order + first
+    begins = np.append(True, in_order[1:] != in_order[:-1])[: len(slots)]
+    befores = np.append(0, numbers[:-1])[: len(slots)]
+    befores[begins] = heads[in_order[begins]]
+    heads[in_order] = numbers  # of equal slots the last assignment counts
+    previous = np.empty(len(slots), np.int64)
+    previous[order] = befores
+    return previous
 
 
-def write_index_file(
-    path: Path, layout: IndexLayout, hashes: Ints, offsets: Ints, times_ms: Ints, before_ms: int
-) -> None:
+def write_index_file(path: Path, layout: IndexLayout, keys: Iterable[tuple[Ints, Ints, Ints]], before_ms: int) -> None:
     """Write one index file, filled as RocketMQ would have filled it; durable on return.
 
     Args:
         path: of the file.
         layout: its sizes; it has room for the entries.
-        hashes: of the key of each entry.
-        offsets: physical offset of each entry's record.
-        times_ms: its store time.
+        keys: hashes, physical offsets of the records and their store times (ms), some at once; only these and the slots
+            are in memory.
         before_ms: store time of the last entry of the file before; 0 without one.
 
     Raises:
         OSError: the disk refuses.
     """
-    previous, heads = link(hashes % layout.slots, layout.slots)
-    entries = np.zeros(len(hashes), ENTRY)
-    entries["hash"], entries["offset"], entries["previous"] = hashes, offsets, previous
-    begins = np.full(len(times_ms), times_ms[0])
-    begins[0] = before_ms or times_ms[0]  # the first entry counts from the end time of the file before
-    entries["seconds"] = np.clip((times_ms - begins) // 1000, 0, SECONDS_MAX)
-    ends = int(times_ms[0]), int(times_ms[-1]), int(offsets[0]), int(offsets[-1])
-    header = HEADER.pack(*ends, int(np.count_nonzero(heads)), len(hashes) + FIRST_ENTRY)
+    heads = np.zeros(layout.slots, np.int32)
+    number, firsts, lasts, start_ms = FIRST_ENTRY, (0, 0), (0, 0), 0
     with path.open("wb") as file:
         file.truncate(layout.file_size)
-        os.pwrite(file.fileno(), header + heads.astype(">i4").tobytes(), 0)
         file.seek(layout.entry_at(FIRST_ENTRY))
-        file.write(entries.tobytes())
+        for hashes, offsets, times_ms in keys:
+            entries = np.zeros(len(hashes), ENTRY)
+            entries["hash"], entries["offset"] = hashes, offsets
+            entries["previous"] = link(hashes % layout.slots, heads, number)
+            lasts = int(times_ms[-1]), int(offsets[-1])
+            begins = np.full(len(hashes), start_ms)
+            if number == FIRST_ENTRY:
+                firsts, start_ms = (int(times_ms[0]), int(offsets[0])), int(times_ms[0])
+                begins[:] = start_ms
+                begins[0] = before_ms or start_ms  # the first entry counts from the end time of the file before
+            entries["seconds"] = np.clip((times_ms - begins) // 1000, 0, SECONDS_MAX)
+            file.write(entries.tobytes())
+            number += len(entries)
+        header = HEADER.pack(firsts[0], lasts[0], firsts[1], lasts[1], int(np.count_nonzero(heads)), number)
+        file.seek(0)
+        file.write(header)
+        file.write(heads.astype(">i4").data)
         file.flush()
         os.fsync(file.fileno())
 

@@ -112,7 +112,8 @@ def check_index_file(name: str, path: Path) -> tuple[list[Fault], int]:
 def _check_links(name: str, handle: IndexHandle) -> list[Fault]:
     entries = handle.entries(1, handle.count)
     slots = entries["hash"].astype(np.int64) % handle.layout.slots
-    previous, heads = link(slots, handle.layout.slots)
+    heads = np.zeros(handle.layout.slots, np.int32)
+    previous = link(slots, heads)
     faults = []
     bad = np.flatnonzero(entries["previous"] != previous)
     if len(bad):

@@ -76,10 +76,9 @@ class IndexRebuilder:
         swap(self._folder.with_name("index"))
 
     def _write(self) -> None:
-        hashes, offsets, times = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
-        self._name = name_after(self._name, int(times[0]))
-        write_index_file(self._folder / self._name, self._layout, hashes, offsets, times, self._end_ms)
-        self._waiting, self._count, self._end_ms = [], 0, int(times[-1])
+        self._name = name_after(self._name, int(self._waiting[0][2][0]))
+        write_index_file(self._folder / self._name, self._layout, self._waiting, self._end_ms)
+        self._waiting, self._count, self._end_ms = [], 0, int(self._waiting[-1][2][-1])
 
 
 @dataclass(slots=True)

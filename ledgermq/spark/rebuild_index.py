@@ -5,11 +5,11 @@
 
 Which keys a file holds follows from their numbers in the log, and its links from its keys. So tasks run side by side,
 and one that runs again writes the same bytes: those that the doctor writes. All goes to a side directory, which is put
-in place at the end. A task has one index file's entries in memory.
+in place at the end. A task has a part of its keys, and the slots of its index file, in memory.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -20,7 +20,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from ledgermq.durable_files import sync
-from ledgermq.index_files import index_hashes, name_after, prefix_hash, write_index_file
+from ledgermq.index_files import Ints, index_hashes, name_after, prefix_hash, write_index_file
 from ledgermq.message.index_unit import FIRST_ENTRY, IndexLayout, index_keys
 from ledgermq.message.record import dispatch_fields
 from ledgermq.spark.errors import DamagedLogError, PipelineError
@@ -30,6 +30,7 @@ from ledgermq.spark.rebuild import swap
 
 _KEY: Final = np.dtype([("hash", "<i4"), ("offset", "<i8"), ("time", "<i8")])
 _KEYS: Final = "keys"
+_KEYS_AT_ONCE: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +179,13 @@ def write_index(side: Path, layout: IndexLayout, found: Sequence[KeyFile], part:
     Raises:
         OSError: the disk refuses.
     """
-    keys = _read(found, part.first, part.end)
-    hashes, offsets, times = (keys[name].astype(np.int64) for name in ("hash", "offset", "time"))
-    write_index_file(side / part.name, layout, hashes, offsets, times, part.before_ms)
+    write_index_file(side / part.name, layout, _keys_of(found, part), part.before_ms)
+
+
+def _keys_of(found: Sequence[KeyFile], part: IndexPart) -> Iterator[tuple[Ints, Ints, Ints]]:
+    for first in range(part.first, part.end, _KEYS_AT_ONCE):
+        keys = _read(found, first, min(first + _KEYS_AT_ONCE, part.end))
+        yield keys["hash"].astype(np.int64), keys["offset"].astype(np.int64), keys["time"].astype(np.int64)
 
 
 def finish(side: Path) -> None:

@@ -1,5 +1,6 @@
 """Queues that are rebuilt have the bytes of those that Java's and our store built, and of the doctor's."""
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ledgermq.spark.errors import DamagedLogError, PipelineError
 from ledgermq.spark.log_files import open_store
 from ledgermq.spark.parts import plan_parts
 from ledgermq.spark.rebuild import Rebuilt, _usual_size, rebuild, write_blanks, write_units
-from ledgermq.spark.rebuild_index import finish, index_parts, rebuild_index, write_index, write_keys
+from ledgermq.spark.rebuild_index import KeyFile, finish, index_parts, rebuild_index, write_index, write_keys
 from store.index.batch import Entries
 from store.index.file_set import IndexFiles
 from tests.spark.logs import V6, record, write_log
@@ -136,7 +137,9 @@ def test_the_index_of_java_comes_out_the_same(tmp_path: Path, name: str) -> None
 
 @pytest.mark.parametrize("raft", [False, True])
 @pytest.mark.parametrize("backwards", [False, True])
-def test_an_index_of_several_files_is_that_of_our_store(tmp_path: Path, raft: bool, backwards: bool) -> None:
+def test_an_index_of_several_files_is_that_of_our_store(
+    tmp_path: Path, raft: bool, backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     records = [
         record(
             number,
@@ -150,6 +153,7 @@ def test_an_index_of_several_files_is_that_of_our_store(tmp_path: Path, raft: bo
     layout = IndexLayout(50, 70)
     placed = write_log(tmp_path / "store", records, raft=raft)
     count = rebuilt_index(tmp_path / "store", tmp_path / "side", layout, backwards=backwards)
+    monkeypatch.setattr("ledgermq.spark.rebuild_index._KEYS_AT_ONCE", 13)
     assert rebuilt_index(tmp_path / "store", tmp_path / "again", layout) == count > 500
     assert tree(tmp_path / "side") == tree(tmp_path / "again")
     files = IndexFiles(tmp_path / "ours", layout)
@@ -171,6 +175,21 @@ def test_an_index_of_several_files_is_that_of_our_store(tmp_path: Path, raft: bo
 
 
 @pytest.mark.java
+def test_a_task_of_the_index_has_a_part_of_its_keys_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledgermq.spark.rebuild_index._KEYS_AT_ONCE", 4_000)
+    keys = np.zeros(100_000, [("hash", "<i4"), ("offset", "<i8"), ("time", "<i8")])
+    keys["offset"] = keys["time"] = np.arange(1, len(keys) + 1)
+    keys.tofile(tmp_path / "keys")
+    layout, found = IndexLayout(500, len(keys) + 1), [KeyFile(str(tmp_path / "keys"), len(keys))]
+    (part,) = index_parts(found, layout)
+    tracemalloc.start()
+    write_index(tmp_path, layout, found, part)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < keys.nbytes / 2
+    assert open_index(tmp_path / part.name).count == len(keys)
+
+
 def test_a_job_replaces_the_index_of_a_store(spark: SparkSession, tmp_path: Path) -> None:
     golden.restore_tree(GOLDEN / "store-classic" / "clean", tmp_path / "store")
     folder = tmp_path / "store" / "index"
