@@ -10,6 +10,9 @@ from chaos.sim.plan import RunPlan, draw_stack_plan
 _DRAWN = 30_000
 _EMPTY_RUN = 50
 """What a run without messages costs, in messages."""
+_WITH_MEMBERS = 5
+_WITH_PROGRAMS = 2.5
+"""So many times the cost: a run goes on until members of a group, or transactions and POP, have come to an end."""
 
 T = TypeVar("T")
 
@@ -59,4 +62,5 @@ def _promise(plan: RunPlan, needs: list[str]) -> float:
         owner = next((owner for owner in (group, plan) if hasattr(owner, need)), None)
         share = min(share, bool(getattr(owner, need)) if owner else plan.faults.count(need) / len(plan.faults))
     messages = plan.safety_us / plan.proposal_interval_us * (1 + group.callers / 2)
-    return share * plan.safety_us / plan.fault_interval_us / (len(group.names) * (_EMPTY_RUN + messages))
+    longer = _WITH_MEMBERS if group.members else _WITH_PROGRAMS if group.transactors or group.poppers else 1
+    return share * plan.safety_us / plan.fault_interval_us / (len(group.names) * (_EMPTY_RUN + messages) * longer)

@@ -602,10 +602,10 @@ BUGS = (
     StackBug("A10 policies of any size", policies_of_any_size, ("R26",), 728, "has_huge_requests"),
     StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 66),
-    StackBug("A17 install keeps queues", install_keeps_queues, ("R20",), 1599, "leave_a_topic_behind administrators"),
+    StackBug("A17 install keeps queues", install_keeps_queues, ("R20",), 3178, "leave_a_topic_behind administrators"),
     StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 3257),
     StackBug(
-        "A19 recalled and delivered", timers_are_not_held_back_for_recalls, ("R16", "R23"), 1664, "administrators"
+        "A19 recalled and delivered", timers_are_not_held_back_for_recalls, ("R16", "R23"), 26150, "administrators"
     ),
     StackBug(
         "A19 one of two prohibitions kept", prohibitions_see_the_committed_ones_only, ("R23",), 15, "administrators"
@@ -625,7 +625,7 @@ BUGS = (
     StackBug("checkpoint of the log ahead", checkpoint_of_the_log_is_ahead),
     StackBug("checkpoint of the queues ahead", checkpoint_of_the_queues_is_ahead),
     StackBug("log trimmed above the checkpoint", log_is_trimmed_above_the_checkpoint, ("R20",), 12, "cut_after_trim"),
-    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 1320, "cut_one_way"),
+    StackBug("one entry too few cut", one_entry_too_few_is_cut, ("R5",), 4267, "cut_one_way"),
     StackBug(
         "request without an answer passed on again",
         request_without_an_answer_is_passed_on_again,
@@ -637,9 +637,9 @@ BUGS = (
         "request that arrives twice served twice", request_that_arrives_twice_is_served_twice, ("R16",), 66, "callers"
     ),
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
-    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 4459, "callers"),
-    StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 36, "callers"),
-    StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 36, "callers"),
+    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 66, "callers"),
+    StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 13008, "callers"),
+    StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 13008, "callers"),
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 28438, "rotten_entry"),
     StackBug(
         "damage behind the checkpoint looks torn",
