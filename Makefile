@@ -56,7 +56,15 @@ check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of ro
 	$(BIN)/python scripts/check_imports
 	scripts/check_structure
 
-test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make wheels` has those of what users install, `make strangers` those with programs of others
+# Modules, tests rewritten by pytest and Hypothesis' constants of a fresh clone, once instead of by each worker of the tests: halves of the
+# tests side by side. What is wrong with a test is told by the tests themselves.
+$(BIN)/.compiled: | $(BIN)/.dev
+	@for half in 'a-c' 'd-z'; do $(BIN)/python -m pytest --collect-only -q --ignore-glob="*/tests/[$$half]*" >/dev/null & done; wait
+	@touch $@
+
+compile: $(BIN)/.compiled
+
+test: $(BIN)/.dev $(BIN)/.compiled ## the tests of LedgerMQ by itself; `make wheels` has those of what users install, `make strangers` those with programs of others
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go and not wheels and not drills"
 
 stalls: $(BIN)/.runtime ## each follower stands still for a second in turn, under load, for MINUTES=n: not one election
@@ -170,4 +178,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections appointed fuzz attack crash-images crash-loop interop interop-slaves interop-all failover race bench bench-store clean
+.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install compile demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections appointed fuzz attack crash-images crash-loop interop interop-slaves interop-all failover race bench bench-store clean
