@@ -32,7 +32,7 @@ _OF_A_RAFT_LOG = {
     "EntryLog": WatchedLog,
     "RaftNode": WatchedNode,
     "LogEvents": WatchedEvents,
-    "Transport": SimTransport,
+    "TcpTransport": SimTransport,
 }
 
 
