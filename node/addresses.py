@@ -81,16 +81,6 @@ def choose_host(
     return _choice(first, "no way out of this machine was found", candidates)
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether `host` reaches only this machine; names but localhost are not resolved: they may change."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def _choice(host: str, reason: str, candidates: Sequence[InterfaceAddress]) -> HostChoice:
     return HostChoice(host, f"chosen, {reason}", tuple(c for c in candidates if c.address != host))
 

@@ -255,7 +255,7 @@ class Broker:
             return
         self._vip_server = self._make_server(parts, limits, beside=self._server)
         try:
-            await self._vip_server.start(self._listener.host, self._vip_port)
+            await self._listener.open(self._vip_server, -_VIP_BELOW)
         except OSError as error:
             log.warning("the VIP port (listenPort - 2) is not served: %s", error)
             self._vip_server = None

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ha.config import WINDOW_BYTES, HaGroupConfig, MasterConfig, SlaveConfig
 from ha.core.copies import ALONE, CopyRules
+from ledgermq.remoting.addresses import is_loopback
 from ledgermq.remoting.config_key import (
     BOOL,
     NETWORKS,
@@ -21,7 +22,6 @@ from ledgermq.remoting.config_key import (
     key,
     one_of,
 )
-from node.addresses import is_loopback
 
 _WANTED_BY_SYNC_MASTER = 2
 

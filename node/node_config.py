@@ -9,6 +9,7 @@ from typing import ClassVar
 from broker.config import BrokerConfig
 from dledger.config import PeerAddress, follower_broker_id, parse_peers
 from dledger.errors import RaftConfigError
+from ledgermq.remoting.addresses import is_loopback
 from ledgermq.remoting.config_key import (
     BOOL,
     OURS,
@@ -21,7 +22,6 @@ from ledgermq.remoting.config_key import (
     one_of,
     section,
 )
-from node.addresses import is_loopback
 from node.elected_keys import ElectedKeys
 from node.ha_keys import HaKeys
 from store.log.commit_log_config import CommitLogConfig
@@ -236,7 +236,7 @@ class NodeConfig:
             yield "brokerId", f"is {self.broker.broker_id}: a master has 0"
         yield from self.ha.problems(
             is_slave=is_slave,
-            listens_locally=is_loopback(self.broker.listener.host),
+            listens_locally=self.broker.listener.is_local,
             is_insecure=self.raft.insecure_peers,
             has_acl=self.broker.auth.authentication_enable,
         )

@@ -141,7 +141,7 @@ class TablesWorkload:
     steps: int = 4
 
     async def run(self, recorder: Recorder, dice: Random, number: int) -> None:
-        """See `Workload`."""
+        """See `StoreWorkload`."""
         broker = _Broker(recorder.root)
         await broker.open()
         for step in range(self.steps):
@@ -161,7 +161,7 @@ class TablesWorkload:
         await broker.close()
 
     async def judge(self, root: Path, ledger: Ledger, *, killed: bool, again: bool) -> None:
-        """See `Workload`; where `again`, what clients change after the start must be there after the next one."""
+        """See `StoreWorkload`; where `again`, what clients change after the start must be there after the next one."""
         broker = await _opened(root)
         try:
             if broker.state.applied_offset > broker.log.max_offset:

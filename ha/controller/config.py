@@ -1,12 +1,11 @@
 """Settings of one controller. Its file is RocketMQ's `controller.conf`."""
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
-from ledgermq.remoting.addresses import split_address
+from ledgermq.remoting.addresses import is_loopback, split_address
 from ledgermq.remoting.config_key import (
     BOOL,
     OURS,
@@ -176,7 +175,7 @@ class ControllerConfig:
     @property
     def is_local(self) -> bool:
         """Whether all controllers have loopback addresses, so that nobody on another machine can reach one."""
-        return all(_is_loopback(split_address(address)[0]) for address in self.peers.values())
+        return all(is_loopback(split_address(address)[0]) for address in self.peers.values())
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation between values that does not hold; none when the controller may start."""
@@ -200,12 +199,3 @@ class ControllerConfig:
         own = [split_address(self.address)[1] + offset] if self.self_id in self.peers else []
         yield from self.listener.problems(*(("controllerQuorumPortOffset", port) for port in own))
         yield from self.tls.problems()
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name: not looked up, it may change

@@ -1,5 +1,6 @@
 """Addresses in configuration and of sockets."""
 
+import ipaddress
 import re
 from typing import Final
 
@@ -24,6 +25,16 @@ def split_address(address: str) -> tuple[str, int]:
     if not host or not is_port(port):
         raise ConnectError(address, "not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` reaches only this machine; names but localhost are not resolved: they may change."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def plain_host(name: tuple[str, int, int, int] | tuple[str, int] | None) -> Host:

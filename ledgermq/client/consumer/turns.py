@@ -15,7 +15,7 @@ TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
 
 
 class Turns:
-    """The readers of one consumer, and which of them gives the next message; the `Owner` of the readers.
+    """The readers of one consumer, and which of them gives the next message; the `ReaderOwner` of the readers.
 
     Args:
         on_unknown_subscription: called with the address of a broker that does not know our subscription.

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Protocol, Self
 
+from ledgermq.remoting.addresses import is_loopback
 from ledgermq.remoting.config_key import NETTY, OURS, PORT, PORT_OR_OFF, TEXT, key
 
 _HEALTH: Final = "/livez, /readyz and /metrics"
@@ -53,9 +54,14 @@ class ListenerKeys:
         """The port `distance` above the clients'; 0 if that is any free one."""
         return self.port and self.port + distance
 
-    async def open(self, server: Startable) -> None:
-        """Let `server` listen for clients. Raises `OSError`: the port cannot be bound."""
-        await server.start(self.host, self.port)
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches the clients' port."""
+        return is_loopback(self.host)
+
+    async def open(self, server: Startable, above: int = 0) -> None:
+        """Let `server` listen for clients, `above` their port. Raises `OSError`: the port cannot be bound."""
+        await server.start(self.host, self.port + above)
 
     async def open_health(self, server: Startable) -> None:
         """Let `server` show this process's health, unless that is off; errors are the server's."""
