@@ -1,8 +1,7 @@
 """Who this broker is for others, and what it lets them do."""
 
 from broker.config import BrokerConfig
-from broker.state.settings import PERM_READ, PERM_WRITE
-from ledgermq.remoting.codec.java_json import QueueId
+from ledgermq.remoting.route import PERM_READ, PERM_WRITE, MessageQueue
 
 
 class Identity:
@@ -20,9 +19,9 @@ class Identity:
         self.name = config.broker_name
         self.fields = {"clusterName": self.cluster, "brokerName": self.name}
 
-    def queue(self, topic: str, queue_id: int) -> QueueId:
+    def queue(self, topic: str, queue_id: int) -> MessageQueue:
         """A queue of this broker, as requests and answers name it."""
-        return QueueId(topic, self.name, queue_id)
+        return MessageQueue(topic, self.name, queue_id)
 
     @property
     def permission(self) -> int:

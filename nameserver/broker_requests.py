@@ -27,13 +27,14 @@ from ledgermq.remoting.codec.lenient_json import bad_body, json_body
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.route import LEADER_ID
 from ledgermq.remoting.serving.answer import Answer, Handler
 from ledgermq.remoting.serving.authority import draw_challenge
 from ledgermq.remoting.signature import CHALLENGE
 from nameserver.authority import terms_count
 from nameserver.config import NameServerConfig
 from nameserver.core.election import RegistrationRefusedError
-from nameserver.core.model import LEADER_ID, Registration, TopicTable
+from nameserver.core.model import Registration, TopicTable
 from nameserver.core.routes import RouteTable, UnknownBrokerError
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.leaving_brokers import LeavingBrokers

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from broker.state.settings import PERM_READ_WRITE, DataVersion, TopicConfig
+from broker.state.settings import DataVersion, TopicConfig
 from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.route import PERM_READ_WRITE
 from store.time_slice import TimeSlice
 
 _SLICE_S: Final = 0.002

@@ -14,9 +14,9 @@ from broker.admin.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.pull.held_pulls import HeldPulls
-from broker.state.settings import PERM_READ_WRITE
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.route import PERM_READ_WRITE
 
 
 class AdminSubsystem(Subsystem):

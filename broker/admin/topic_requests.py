@@ -12,7 +12,7 @@ from typing import Any
 from broker.context import BrokerContext
 from broker.state import names
 from broker.state.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
-from broker.state.settings import QUEUES_MAX, DataVersion, TopicConfig, check_extra
+from broker.state.settings import DataVersion, TopicConfig, check_extra
 from broker.state.tables import ChangeDone
 from broker.subsystem import AnswerParts, Steps
 from ledgermq.message.pop_handle import retry_topic
@@ -23,6 +23,7 @@ from ledgermq.remoting.codec.java_json import dumps, queue_entry
 from ledgermq.remoting.codec.lenient_json import listed_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import QUEUES_MAX
 from store.queues.consume_queue import ConsumeQueue
 
 Announce = Callable[[], Awaitable[None]]

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from broker.auth.policy import NeededAccess
 from broker.state import names
-from broker.state.settings import QUEUES_MAX
 from broker.state.users import CLUSTER, GROUP, TOPIC, Resource
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
@@ -24,6 +23,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, long
 from ledgermq.remoting.codec.lenient_json import request_object
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import QUEUES_MAX
 
 PUB: Final = ("Pub",)
 SUB: Final = ("Sub",)

@@ -21,7 +21,6 @@ from broker.groups.clients import (
 from broker.groups.locks import GroupLocks
 from broker.groups.subscription import Subscription, check_usable
 from broker.state import names
-from broker.state.settings import QUEUES_MAX
 from broker.state.system_records import visible_record
 from broker.state.tables import when_all
 from broker.subsystem import Steps
@@ -30,11 +29,12 @@ from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import text
-from ledgermq.remoting.codec.java_json import QueueId, dumps
+from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.codec.lenient_json import check_count, check_keys, request_json, request_object
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import QUEUES_MAX, MessageQueue
 
 FORWARD_TIMEOUT_SECONDS = 10.0
 NOTIFY_AGAIN_SECONDS = 2.0
@@ -300,13 +300,13 @@ def _lock_body(command: Command) -> tuple[str, str, list[Any]]:
     return asked
 
 
-def _queues(command: Command, listed: list[Any]) -> Generator[None, None, list[list[QueueId]]]:
+def _queues(command: Command, listed: list[Any]) -> Generator[None, None, list[list[MessageQueue]]]:
     """Return the queues in pieces of a step each."""
     pieces = []
     try:
         for start in range(0, len(listed), _QUEUES_A_STEP):
             piece = listed[start : start + _QUEUES_A_STEP]
-            pieces.append([QueueId(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])) for mq in piece])
+            pieces.append([MessageQueue(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])) for mq in piece])
             yield
     except (KeyError, TypeError, ValueError) as error:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body has no good {error}") from error

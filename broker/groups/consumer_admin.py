@@ -19,11 +19,12 @@ from broker.subsystem import AnswerParts, Steps
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I64_MAX, boolean, integer, long, text
-from ledgermq.remoting.codec.java_json import QueueId, dumps, number_map, queue_entry, queue_map, text_map
+from ledgermq.remoting.codec.java_json import dumps, number_map, queue_entry, queue_map, text_map
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError, RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import MessageQueue
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 
 STATUS_TIMEOUT_SECONDS = 5.0
@@ -189,7 +190,7 @@ class ConsumerAdmin:
         )
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
-    def _group_rows(self, group: str, topic: TopicConfig) -> Iterator[tuple[QueueId, dict[str, int]]]:
+    def _group_rows(self, group: str, topic: TopicConfig) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
         for queue_id in range(topic.read_queues):
             queue = self._store.queues.find(topic.name, queue_id)
             offset = max(self._offsets.get(topic.name, group, queue_id) or 0, 0)
@@ -255,13 +256,13 @@ def _producer(member: Client) -> dict[str, Any]:
     }
 
 
-def _status_rows(body: Any) -> Iterator[tuple[QueueId, int]]:
+def _status_rows(body: Any) -> Iterator[tuple[MessageQueue, int]]:
     """Yield the queues of a client's answer to 221, whose keys are queues."""
     table = body.get("messageQueueTable") if isinstance(body, dict) else None
     for key, offset in table.items() if isinstance(table, dict) else ():
         queue = loads(key)
         if isinstance(queue, dict) and isinstance(queue.get("queueId"), int) and isinstance(offset, int):
-            yield QueueId(str(queue.get("topic")), str(queue.get("brokerName")), queue["queueId"]), offset
+            yield MessageQueue(str(queue.get("topic")), str(queue.get("brokerName")), queue["queueId"]), offset
 
 
 def _day_and_time(milliseconds: int) -> str:

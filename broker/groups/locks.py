@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from ledgermq.remoting.codec.java_json import QueueId
+from ledgermq.remoting.route import MessageQueue
 
 LIFE_SECONDS = 60.0
 _HEARTBEAT_SECONDS = 35.0
@@ -29,7 +29,7 @@ LOCKS_MAX = 262_144
 """Most locks of all groups; further queues are not locked."""
 
 
-OnChange = Callable[[str, str, Sequence[QueueId] | None, bool], None]
+OnChange = Callable[[str, str, Sequence[MessageQueue] | None, bool], None]
 """Called with a group, a client, queues that it has locked (True) or that are free now; None: all that it had."""
 
 
@@ -48,13 +48,13 @@ class GroupLocks:
         self._clock = clock
         self._grace_s = grace_s
         # By group: client, and end; the locks of a group are in the order of their ends.
-        self._held: dict[str, dict[QueueId, tuple[str, float]]] = {}
-        self._of_client: dict[tuple[str, str], dict[QueueId, None]] = {}  # group and client: its queues, in order
+        self._held: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
+        self._of_client: dict[tuple[str, str], dict[MessageQueue, None]] = {}  # group and client: its queues, in order
         self._count = 0  # of all groups
         self._gone: dict[tuple[str, str], float] = {}  # group and client: when its locks are free
         self.on_change: OnChange = lambda _group, _client_id, _queues, _is_locked: None
 
-    def lock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> list[QueueId]:
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock or renew those queues that are free or locked by this client; return them."""
         now = self._clock()
         self.found(group, client_id)
@@ -63,7 +63,7 @@ class GroupLocks:
             self.on_change(group, client_id, locked, True)
         return locked
 
-    def unlock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Unlock those of the queues that this client has locked."""
         held = self._held.get(group, {})
         freed = [queue for queue in queues if queue in held and held[queue][0] == client_id]
@@ -81,14 +81,14 @@ class GroupLocks:
         if queues:
             self.on_change(group, client_id, None, False)
 
-    def learn(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
+    def learn(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """The leader says that the client has locked or renewed these queues, whoever had them before."""
         now = self._clock()
         for queue in queues:
             if queue in self._held.get(group, {}) or self._count < LOCKS_MAX:
                 self._give(group, client_id, queue, now)
 
-    def held(self) -> Iterator[tuple[str, str, list[QueueId]]]:
+    def held(self) -> Iterator[tuple[str, str, list[MessageQueue]]]:
         """Each group, each client that has locked queues in it, and these."""
         for (group, client_id), queues in self._of_client.items():
             yield group, client_id, list(queues)
@@ -105,7 +105,7 @@ class GroupLocks:
         """The client is heard of: its locks stay."""
         self._gone.pop((group, client_id), None)
 
-    def pulled(self, group: str, queue: QueueId) -> None:
+    def pulled(self, group: str, queue: MessageQueue) -> None:
         """The queue is pulled, which only its holder does: keep the locks until that sends its next heartbeat."""
         holder = self._held.get(group, {}).get(queue)
         if holder is not None and (group, holder[0]) in self._gone:
@@ -148,12 +148,12 @@ class GroupLocks:
             yield
         self._gone = {key: free_at for key, free_at in self._gone.items() if key in self._of_client}
 
-    def _expired(self, group: str, now: float) -> list[QueueId]:
+    def _expired(self, group: str, now: float) -> list[MessageQueue]:
         """Return the first queues of a group whose locks have expired."""
         held = self._held.get(group, {})
         return [queue for queue, (_, until) in islice(held.items(), _EXPIRED_A_STEP) if until <= now]
 
-    def _lock(self, group: str, client_id: str, queue: QueueId, now: float) -> bool:
+    def _lock(self, group: str, client_id: str, queue: MessageQueue, now: float) -> bool:
         holder = self._held.get(group, {}).get(queue)
         if holder is None:
             if self._count >= LOCKS_MAX:
@@ -167,7 +167,7 @@ class GroupLocks:
         left_s = self.free_in(group, client_id)
         return left_s is not None and left_s <= 0
 
-    def _give(self, group: str, client_id: str, queue: QueueId, now: float) -> None:
+    def _give(self, group: str, client_id: str, queue: MessageQueue, now: float) -> None:
         """Let the client have the queue, whoever has it."""
         if queue not in self._of_client.get((group, client_id), ()):
             self._free(group, queue)
@@ -177,7 +177,7 @@ class GroupLocks:
         held.pop(queue, None)
         held[queue] = (client_id, now + LIFE_SECONDS)
 
-    def _free(self, group: str, queue: QueueId) -> None:
+    def _free(self, group: str, queue: MessageQueue) -> None:
         held = self._held.get(group, {})
         if queue not in held:
             return

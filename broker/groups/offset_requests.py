@@ -7,7 +7,7 @@ Source: apache/rocketmq `broker/.../processor/ConsumerManageProcessor.java`, `Ad
 import os
 
 from broker.context import BrokerContext
-from broker.state.settings import QUEUES_MAX, DataVersion
+from broker.state.settings import DataVersion
 from broker.state.system_records import visible_record
 from broker.state.tables import OFFSET_KEY_SEPARATOR
 from broker.subsystem import Steps
@@ -17,6 +17,7 @@ from ledgermq.remoting.codec.fields import Fields, boolean, integer, long, text
 from ledgermq.remoting.codec.java_json import dumps, number_map, text_map
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import QUEUES_MAX
 from store.queues.consume_queue import ConsumeQueue
 
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

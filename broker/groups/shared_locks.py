@@ -14,11 +14,12 @@ from broker.groups.locks import GroupLocks
 from broker.role import Role
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.java_json import QueueId, dumps
+from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.codec.lenient_json import request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import MessageQueue
 
 LOCKS: Final = 53008
 """A member asks the leader for all queue locks; the answer is a list of changes, and so is what the leader tells later,
@@ -81,7 +82,7 @@ class SharedLocks:
             raise Refusal(Cause.MALFORMED_FIELD, f"a change of queue locks has no good {error}") from error
 
     def _learn(self, group: str, client_id: str, listed: list[Any] | None, is_locked: bool) -> None:
-        queues = [QueueId(str(topic), str(broker), int(number)) for topic, broker, number in listed or ()]
+        queues = [MessageQueue(str(topic), str(broker), int(number)) for topic, broker, number in listed or ()]
         if is_locked:
             self._locks.learn(group, client_id, queues)
         elif listed is None:
@@ -89,7 +90,7 @@ class SharedLocks:
         else:
             self._locks.unlock(group, client_id, queues)
 
-    def _tell(self, group: str, client_id: str, queues: Sequence[QueueId] | None, is_locked: bool) -> None:
+    def _tell(self, group: str, client_id: str, queues: Sequence[MessageQueue] | None, is_locked: bool) -> None:
         if not self._members or not self._role.is_elected:
             return
         body = b"[%b]" % _change(group, client_id, queues, is_locked=is_locked)
@@ -98,6 +99,6 @@ class SharedLocks:
                 member.oneway(Command(LOCKS, body=body))
 
 
-def _change(group: str, client_id: str, queues: Sequence[QueueId] | None, *, is_locked: bool) -> bytes:
+def _change(group: str, client_id: str, queues: Sequence[MessageQueue] | None, *, is_locked: bool) -> bytes:
     listed = None if queues is None else [list(queue) for queue in queues]
     return dumps({"group": group, "client": client_id, "queues": listed, "locked": is_locked})

@@ -5,10 +5,11 @@ Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java`, `AckMes
 
 from broker.context import BrokerContext
 from broker.state import names
-from broker.state.settings import PERM_READ, TopicConfig
+from broker.state.settings import TopicConfig
 from ledgermq.remoting.codec.fields import Fields, integer, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import PERM_READ
 
 
 class PopChecks:

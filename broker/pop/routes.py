@@ -6,10 +6,9 @@ from functools import partial
 from typing import Final
 
 from broker.context import BrokerContext
-from broker.state.settings import PERM_READ
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.route import MessageQueue, parse_route
+from ledgermq.remoting.route import PERM_READ, MessageQueue, parse_route
 
 _FRESH_SECONDS: Final = 5.0
 _ASK_SECONDS: Final = 3.0
@@ -21,7 +20,7 @@ class PopRoutes:
 
     def __init__(self, context: BrokerContext) -> None:
         self._nameservers = context.nameservers
-        self._broker_name = context.identity.name
+        self._identity = context.identity
         self._metadata = context.metadata
         self._known: dict[str, tuple[float, tuple[MessageQueue, ...]]] = {}
 
@@ -48,4 +47,4 @@ class PopRoutes:
         if topic is None:
             return None
         count = topic.read_queues if topic.perm & PERM_READ else 0
-        return [MessageQueue(name, self._broker_name, queue_id) for queue_id in range(count)]
+        return [self._identity.queue(name, queue_id) for queue_id in range(count)]

@@ -22,12 +22,13 @@ from broker.pull.forbidden import Forbidden, ForbiddenRefusal
 from broker.pull.held_pulls import HeldPulls
 from broker.pull.spread import MOVE_SECONDS, ReadSpread
 from broker.state import names
-from broker.state.settings import PERM_READ, GroupConfig
+from broker.state.settings import GroupConfig
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import Fields, integer, long, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import PERM_READ
 from store.errors import DiskReadError
 from store.log.refusals import refusal_of
 from store.queues.consume_queue import ConsumeQueue

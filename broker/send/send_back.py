@@ -14,7 +14,7 @@ from broker.counting.statistics import DEAD_LETTER_NUMS, SEND_BACK_NUMS
 from broker.delay.levels import LEVEL_MAX, delayed_properties, due_ms
 from broker.send.fields import TELLS_MAX_RECONSUME_TIMES
 from broker.state import names
-from broker.state.settings import PERM_WRITE, GroupConfig
+from broker.state.settings import GroupConfig
 from broker.state.system_records import visible_record
 from ledgermq.message.hosts import encode_host
 from ledgermq.message.ids import offset_message_id
@@ -33,6 +33,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import integer, long, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import PERM_WRITE
 from store.replicated_log import AppendReceipt
 
 _FIRST_RETRY_LEVEL = 3

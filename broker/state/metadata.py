@@ -19,9 +19,10 @@ from broker.identity import Identity
 from broker.role import Role
 from broker.state import names
 from broker.state.new_topics import NewTopics
-from broker.state.settings import PERM_INHERIT, PERM_READ_WRITE, GroupConfig, TopicConfig
+from broker.state.settings import GroupConfig, TopicConfig
 from broker.state.tables import ChangeDone, Propose, ReplicatedState, StateChange, offset_key, when_all
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import PERM_INHERIT, PERM_READ_WRITE
 from store.queues.queue_kinds import LIGHT_PREFIX
 from store.replicated_log import PLACED
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 
 from broker.role import Role
 from broker.state.pop_tables import PopChange
-from broker.state.settings import QUEUES_MAX
 from broker.state.tables import OFFSET_KEY_SEPARATOR, Propose, ReplicatedState, StateChange, offset_key
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import QUEUES_MAX
 
 GATHER_SECONDS = 0.2
 _OFFSETS_PER_RECORD = 2_000

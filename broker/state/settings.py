@@ -9,13 +9,8 @@ from typing import Any
 
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import PERM_READ_WRITE, QUEUES_MAX
 
-PERM_INHERIT = 1
-PERM_WRITE = 2
-PERM_READ = 4
-PERM_READ_WRITE = PERM_READ | PERM_WRITE
-
-QUEUES_MAX = 65536
 EXTRA_MAX_BYTES = 16 << 10
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 

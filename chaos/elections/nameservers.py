@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from chaos.elections.network import Network
 from ledgermq.remoting.codec.java_json import standard_json
-from ledgermq.remoting.route import parse_route
+from ledgermq.remoting.route import LEADER_ID, PERM_READ, PERM_WRITE, parse_route
 from nameserver.core.election import RegistrationRefusedError
-from nameserver.core.model import LEADER_ID, PERM_READ, PERM_WRITE, QueueData, Registration, TopicTable
+from nameserver.core.model import QueueData, Registration, TopicTable
 from nameserver.core.routes import RouteTable
 
 _NAMES: Final = ("s1", "s2")

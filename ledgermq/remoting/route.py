@@ -8,13 +8,16 @@ from `client/.../impl/factory/MQClientInstance.java` (topicRouteData2TopicPublis
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 LEADER_ID = 0
-PERM_READ = 4
+"""The broker id that takes sends: RocketMQ's master, our leader."""
+PERM_INHERIT = 1
 PERM_WRITE = 2
+PERM_READ = 4
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
 QUEUE_ID_MAX = (1 << 31) - 1
 QUEUES_MAX = 65_536  # of one topic at one broker; no working nameserver answers a larger number
 
@@ -28,6 +31,10 @@ class MessageQueue(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.broker}/{self.queue_id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The queue as requests and answers have it."""
+        return {"brokerName": self.broker, "queueId": self.queue_id, "topic": self.topic}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ Source: for term 0, apache/rocketmq `RouteInfoManager.registerBroker` (5.3).
 
 from collections.abc import Iterable
 
-from nameserver.core.model import LEADER_ID, BrokerGroup, BrokerMember, Registration
+from ledgermq.remoting.route import LEADER_ID
+from nameserver.core.model import BrokerGroup, BrokerMember, Registration
 
 TERM_MEMORY_MS = 60_000
 

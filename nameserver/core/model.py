@@ -10,10 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LEADER_ID = 0
-"""The broker id that takes sends: RocketMQ's master, our leader."""
-
-PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+from ledgermq.remoting.route import LEADER_ID
 
 
 @dataclass(frozen=True, slots=True)

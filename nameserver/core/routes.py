@@ -11,10 +11,9 @@ Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (5.3), and
 from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass, replace
 
+from ledgermq.remoting.route import LEADER_ID, PERM_WRITE
 from nameserver.core.election import RegistrationRefusedError, TermMemory, check_claim
 from nameserver.core.model import (
-    LEADER_ID,
-    PERM_WRITE,
     BrokerGroup,
     BrokerMember,
     DataVersion,

@@ -22,7 +22,8 @@ from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Final
 
-from nameserver.core.model import LEADER_ID, PERM_INHERIT, PERM_WRITE, BrokerGroup, QueueData, TopicRoute
+from ledgermq.remoting.route import LEADER_ID, PERM_INHERIT, PERM_WRITE
+from nameserver.core.model import BrokerGroup, QueueData, TopicRoute
 
 MARK: Final = "~"
 """Between the number of a name for producers and the name of its group."""

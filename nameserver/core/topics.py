@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from nameserver.core.model import PERM_READ, PERM_WRITE, QueueData, TopicTable
+from ledgermq.remoting.route import PERM_READ, PERM_WRITE
+from nameserver.core.model import QueueData, TopicTable
 
 UNIT, UNIT_SUBSCRIPTION = 1, 2
 """Bits of `sys_flag`."""

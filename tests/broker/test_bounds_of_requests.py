@@ -8,12 +8,12 @@ from broker import subsystem
 from broker.groups import client_requests, clients
 from broker.groups.subscription import TAGS_LENGTH_MAX
 from broker.state import offsets
-from broker.state.settings import QUEUES_MAX
 from broker.state.users import ENTRIES_MAX, raw_size
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.lenient_json import LISTED_MAX
+from ledgermq.remoting.route import QUEUES_MAX
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send_fields
 from tests.broker.groups.test_offsets import UPDATE, key, make_group
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.remoting.route import LEADER_ID
 from nameserver.core.election import RegistrationRefusedError
-from nameserver.core.model import LEADER_ID
 from nameserver.core.routes import RouteTable
 
 from .test_routes import CLUSTER, NAME, claim

@@ -38,7 +38,7 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.java_json import QueueId, queue_map, text_map
+from ledgermq.remoting.codec.java_json import queue_map, text_map
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
@@ -126,7 +126,7 @@ class Serving:
 
     def _status(self, topic: str | None) -> bytes:
         offsets = ((reader.queue, reader.handled) for reader in self._queues.turns.readers())
-        known = ((QueueId(*q), offset) for q, offset in offsets if q.topic == topic and offset is not None)
+        known = ((q, offset) for q, offset in offsets if q.topic == topic and offset is not None)
         return b'{"messageQueueTable":' + queue_map(known) + b"}"
 
     def _info(self, with_stacks: bool) -> bytes:
@@ -136,7 +136,7 @@ class Serving:
         subscriptions = self._settings.subscriptions.values()
         parts: dict[str, bytes] = {
             "mqPopTable": b"{}",
-            "mqTable": queue_map((QueueId(*one.queue), _queue_info(one, one.queue in held)) for one in readers),
+            "mqTable": queue_map((one.queue, _queue_info(one, one.queue in held)) for one in readers),
             "properties": orjson.dumps(self._properties()),
             "statusTable": orjson.dumps({one.topic: self._figures.to_wire(one.topic) for one in subscriptions}),
             "subscriptionSet": orjson.dumps([one.to_wire() for one in subscriptions]),

@@ -13,7 +13,7 @@ from typing import Final
 from ledgermq.client.core.calls import Calls
 from ledgermq.client.errors import LedgerMQError, UndecodableError
 from ledgermq.client.group.queue_offsets import QueueOffsets
-from ledgermq.remoting.codec.java_json import QueueId, queue_map
+from ledgermq.remoting.codec.java_json import queue_map
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.route import MessageQueue, parse_queue
@@ -68,9 +68,7 @@ class LocalOffsets(QueueOffsets):
 
     def _save(self) -> None:
         """Replace the file whole; the one before stays as `.bak`."""
-        entries = (
-            (QueueId(queue.topic, queue.broker, queue.queue_id), offset) for queue, offset in self._table.items()
-        )
+        entries = ((queue, offset) for queue, offset in self._table.items())
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".tmp")
         fresh.write_bytes(b'{"offsetTable":' + queue_map(entries) + b"}")

@@ -23,24 +23,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
 from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.route import MessageQueue
 
 _TEXT_OR_BARE_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
-
-
-class QueueId(NamedTuple):
-    """A queue in requests and answers."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
 
 def dumps(value: Any) -> bytes:
@@ -68,12 +58,12 @@ def text_map(items: Iterable[tuple[str, bytes]]) -> bytes:
     return b"{" + b",".join(orjson.dumps(key) + b":" + value for key, value in items) + b"}"
 
 
-def queue_map(items: Iterable[tuple[QueueId, Any]]) -> bytes:
+def queue_map(items: Iterable[tuple[MessageQueue, Any]]) -> bytes:
     """Return a map with queues as keys."""
     return b"{" + b",".join(queue_entry(key, value) for key, value in items) + b"}"
 
 
-def queue_entry(key: QueueId, value: Any) -> bytes:
+def queue_entry(key: MessageQueue, value: Any) -> bytes:
     """Return one entry of a map with queues as keys."""
     return orjson.dumps(key.to_json()) + b":" + orjson.dumps(value)
 

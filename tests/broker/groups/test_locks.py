@@ -11,11 +11,11 @@ from broker.groups.locks import GroupLocks
 from broker.groups.shared_locks import LOCKS, SharedLocks
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.java_json import QueueId
 from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.route import MessageQueue
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, pull_fields
 
-Q0, Q1 = QueueId("T", "b", 0), QueueId("T", "b", 1)
+Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 
 
 def test_a_queue_is_locked_by_one_client_of_a_group() -> None:
@@ -207,7 +207,7 @@ async def test_nothing_more_is_locked_after_leadership_was_lost_between_two_step
     body = {
         "consumerGroup": "g",
         "clientId": "a",
-        "mqSet": [QueueId("T", "b", number).to_json() for number in range(100)],
+        "mqSet": [MessageQueue("T", "b", number).to_json() for number in range(100)],
     }
     command = Command(RequestCode.LOCK_BATCH_MQ, body=orjson.dumps(body))
     steps = desk.parts.groups.requests()[RequestCode.LOCK_BATCH_MQ](client.connection, command)
@@ -226,7 +226,7 @@ def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("broker.groups.locks.LOCKS_MAX", 3)
     now = [0.0]
     locks = GroupLocks(lambda: now[0])
-    queues = [QueueId("T", "b", number) for number in range(4)]
+    queues = [MessageQueue("T", "b", number) for number in range(4)]
     assert locks.lock("g", "a", queues[:2]) == queues[:2]
     assert locks.lock("h", "b", queues) == queues[:1]
     assert locks.lock("g", "a", queues) == queues[:2]  # those that it has are renewed
@@ -241,7 +241,7 @@ def test_locks_are_bounded_and_freed_ones_make_room(monkeypatch: pytest.MonkeyPa
 def test_locks_expire_a_few_a_step_and_those_renewed_since_stay() -> None:
     now = [0.0]
     locks = GroupLocks(lambda: now[0])
-    queues = [QueueId("T", "b", number) for number in range(1000)]
+    queues = [MessageQueue("T", "b", number) for number in range(1000)]
     locks.lock("g", "c", queues)
     now[0] = 30
     locks.lock("g", "c", queues[:100])
@@ -267,7 +267,7 @@ def test_clients_that_are_gone_cost_no_look_at_the_locks_of_all_others() -> None
     locks = GroupLocks(lambda: 0.0)
     clients = [CountedId(f"client-{number}") for number in range(300)]
     for number, client_id in enumerate(clients):
-        locks.lock("g", client_id, [QueueId("T", "b", number)])
+        locks.lock("g", client_id, [MessageQueue("T", "b", number)])
     before = CountedId.compared
     assert [locks.lost("g", client_id) for client_id in clients] == [4.0] * len(clients)
     for client_id in reversed(clients):
@@ -297,13 +297,15 @@ async def test_what_members_are_told_of_locks_fits_into_a_frame_however_long_the
     role, locks = desk.parts.context.role, GroupLocks(lambda: 0.0)
     role.update(log_state(writable=True, generation=1))
     shared = SharedLocks(locks, role)
-    long = [[QueueId("T" * (1 << 20), "b", number) for number in range(first, first + 5)] for first in range(0, 20, 5)]
+    long = [
+        [MessageQueue("T" * (1 << 20), "b", number) for number in range(first, first + 5)] for first in range(0, 20, 5)
+    ]
     for number, queues in enumerate(long):
         assert locks.lock("g", f"long {number}", queues) == queues
     assert locks.lock("g", "short", [Q0]) == [Q0]
     asked = Command(LOCKS, 1)
     shared.answer(client.connection, asked)
-    twenty = [QueueId("T" * (1 << 20), "b", number) for number in range(20, 40)]
+    twenty = [MessageQueue("T" * (1 << 20), "b", number) for number in range(20, 40)]
     assert locks.lock("g", "longer", twenty) == twenty
     assert locks.lock("g", "later", [Q1]) == [Q1]
     await asyncio.sleep(0)

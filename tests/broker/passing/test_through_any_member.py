@@ -23,10 +23,10 @@ from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.client import NoRequests, RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import BINARY_HEADER, Command
-from ledgermq.remoting.codec.java_json import QueueId
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.route import MessageQueue
 from node.broker_assembly import Broker
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.groups.test_offsets import key
@@ -508,7 +508,11 @@ async def test_a_client_behind_a_follower_that_is_gone_keeps_no_locks(group: Gro
 
 
 async def locks_of(group: Group, node: Broker, client_id: str, *numbers: int) -> list[int]:
-    body = {"consumerGroup": "g", "clientId": client_id, "mqSet": [QueueId("T", "b", n).to_json() for n in numbers]}
+    body = {
+        "consumerGroup": "g",
+        "clientId": client_id,
+        "mqSet": [MessageQueue("T", "b", n).to_json() for n in numbers],
+    }
     answer = await ask(group.client, node, RequestCode.LOCK_BATCH_MQ, {}, orjson.dumps(body))
     return sorted(queue["queueId"] for queue in orjson.loads(answer.body)["lockOKMQSet"])
 
@@ -523,7 +527,7 @@ async def test_a_new_leader_knows_who_has_locked_a_queue(group: Group) -> None:
     await make_topic(group, queues=4)
     old = group.leader
     assert await locks_of(group, old, "holds", 0, 1, 2) == [0, 1, 2]
-    unlock = {"consumerGroup": "g", "clientId": "holds", "mqSet": [QueueId("T", "b", 1).to_json()]}
+    unlock = {"consumerGroup": "g", "clientId": "holds", "mqSet": [MessageQueue("T", "b", 1).to_json()]}
     await ask(group.client, group.followers[0], RequestCode.UNLOCK_BATCH_MQ, {}, orjson.dumps(unlock))
     await group.everywhere(lambda broker: locked_at(broker) == [0, 2])
     await hand_over_somewhere(group.client, old)
