@@ -1,4 +1,4 @@
-"""One life of one broker's log, with the master's or a slave's part. All of it ships, but disk, sockets and clock.
+"""One broker's log, with the master's or a slave's part. All but disk, sockets and clock is the product's code.
 
 clients --append--> CommitLog --part--> ha.Master ~~sockets~~> ha.Slave --part--> CommitLog
 """
@@ -77,7 +77,7 @@ class _State:
 
 
 class AppointedNode(Machinery):
-    """One life.
+    """One process of a broker, from its start to its end.
 
     Args:
         world: where it lives.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
-from chaos.sim.network import Weather
+from chaos.sim.network import Conditions
 from ha.core.copies import CopyRules
 
 KINDS = (
@@ -35,7 +35,7 @@ class AppointedPlan:
     window_bytes: int
     flush_us: int
     clock_drift: float
-    weather: Weather
+    conditions: Conditions
     kinds: tuple[str, ...]
 
     @property
@@ -69,6 +69,6 @@ def draw(seed: int) -> AppointedPlan:
         window_bytes=rng.choice((3_000, 20_000)),
         flush_us=rng.choice((200, 1_000, 8_000)),
         clock_drift=rng.choice((0.0, 0.04)),
-        weather=Weather(double_rate=rng.choice((0.0, 0.0, 0.002))),
+        conditions=Conditions(double_rate=rng.choice((0.0, 0.0, 0.002))),
         kinds=(*(kind for kind in KINDS if kind == "promote" or rng.random() < 0.67), "heal", "heal"),
     )

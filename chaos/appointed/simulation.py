@@ -117,7 +117,7 @@ class AppointedSimulation:
             world.clock.call_in(int(chance.uniform(*_FAULT_US)), self._fault)
 
     def _strike(self, kind: str) -> bool:
-        """A fault; False where it meets nobody."""
+        """Let a fault strike; return False if there was no node that it could strike."""
         world, chance, names = self._world, self._world.chance("faults"), self.plan.names
         name = chance.choice(names)
         slave = chance.choice([one for one in names if one != world.master])

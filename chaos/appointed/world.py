@@ -46,7 +46,7 @@ class World:
         self._streams: dict[str, Random] = {}
         self.clock = SimClock(self.chance("clock"))
         self.network = Lines()
-        self.network.weather = plan.weather
+        self.network.conditions = plan.conditions
         drift = self.chance("drift")
         self.rates = {name: 1.0 + plan.clock_drift * (2 * drift.random() - 1) for name in plan.names}
         self.processes: dict[str, AppointedNode] = {}

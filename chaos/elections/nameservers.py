@@ -43,7 +43,7 @@ class Registrant(Protocol):
 
 
 class ElectionNameservers:
-    """Both of them. Their chance is their own, so that the seeds mean what they meant without them."""
+    """Both nameservers. They have a random generator of their own, so that they change nothing else of a seed's run."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

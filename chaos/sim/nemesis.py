@@ -108,8 +108,8 @@ class Nemesis:
         }
 
     def start(self) -> None:
-        """Set the weather and begin."""
-        self._cluster.network.weather = self._plan.weather
+        """Set the conditions and begin."""
+        self._cluster.network.conditions = self._plan.conditions
         self._cluster.clock_jumps = self._plan.clock_jumps
         if self._plan.clock_drift:
             for name in self._plan.group.names:

@@ -16,7 +16,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Weather:
+class Conditions:
     """How the network behaves at present.
 
     Rates are in `[0, 1)`; latency is spread up to three times its value, unless `is_even`.
@@ -38,13 +38,13 @@ class Lines:
     """
 
     def __init__(self) -> None:
-        self.weather = Weather()
+        self.conditions = Conditions()
         self.cut: dict[Pair, None] = {}
         self.slow_us: dict[Pair, int] = {}
 
     def heal(self) -> None:
-        """Good weather, no cuts, no slow links."""
-        self.weather = Weather(self.weather.latency_us, is_even=self.weather.is_even)
+        """End all losses, cuts and slow links."""
+        self.conditions = Conditions(self.conditions.latency_us, is_even=self.conditions.is_even)
         self.cut.clear()
         self.slow_us.clear()
 
@@ -77,20 +77,20 @@ class SimNetwork(Lines):
     def send(self, source: str, target: str, message: Any) -> None:
         """Take a message; it may arrive once, twice or never."""
         epoch = self._epochs.get(_pair(source, target), 0)
-        weather, rng = self.weather, self._rng
+        conditions, rng = self.conditions, self._rng
         if epoch % 2 == 0 or (source, target) in self.cut:
             return
-        if weather.drop_rate and rng.random() < weather.drop_rate:
+        if conditions.drop_rate and rng.random() < conditions.drop_rate:
             return
         self._arrive_later(source, target, message, epoch)
-        if weather.double_rate and rng.random() < weather.double_rate:
+        if conditions.double_rate and rng.random() < conditions.double_rate:
             self._arrive_later(source, target, message, epoch)
 
     def _arrive_later(self, source: str, target: str, message: Any, epoch: int) -> None:
-        weather, rng, link = self.weather, self._rng, (source, target)
-        share = 1.0 if weather.is_even else 0.5 + 2.5 * rng.random()
-        time_us = self._clock.now_us + int(weather.latency_us * share)
-        if not (weather.reorder_rate and rng.random() < weather.reorder_rate):
+        conditions, rng, link = self.conditions, self._rng, (source, target)
+        share = 1.0 if conditions.is_even else 0.5 + 2.5 * rng.random()
+        time_us = self._clock.now_us + int(conditions.latency_us * share)
+        if not (conditions.reorder_rate and rng.random() < conditions.reorder_rate):
             time_us = max(time_us, self._last_us.get(link, 0) + 1)
             self._last_us[link] = time_us
         self._clock.call_at(time_us, lambda: self._arrive(source, target, message, epoch))

@@ -6,7 +6,7 @@ Each kind of fault is off in half of the runs (swarm testing), so that rare comb
 from dataclasses import asdict, dataclass, field, replace
 from random import Random
 
-from chaos.sim.network import Weather
+from chaos.sim.network import Conditions
 
 FAULTS = (
     "kill",
@@ -113,7 +113,7 @@ class RunPlan:
 
     seed: int
     group: GroupPlan
-    weather: Weather
+    conditions: Conditions
     faults: tuple[str, ...]
     fault_interval_us: int
     proposal_interval_us: int
@@ -131,8 +131,8 @@ def draw_plan(seed: int) -> RunPlan:
     """The plan of a seed; the same for ever, for one version of this file."""
     plan = _draw_plan(seed)
     if len(plan.group.names) > 2 and Random(f"lockstep {seed}").random() < 0.05:
-        group, weather = replace(plan.group, is_lockstep=True), replace(plan.weather, is_even=True)
-        plan = replace(plan, group=group, weather=weather, clock_drift=0.0)
+        group, conditions = replace(plan.group, is_lockstep=True), replace(plan.conditions, is_even=True)
+        plan = replace(plan, group=group, conditions=conditions, clock_drift=0.0)
     return plan
 
 
@@ -157,7 +157,7 @@ def _draw_plan(seed: int) -> RunPlan:
     return RunPlan(
         seed=seed,
         group=group,
-        weather=_draw_weather(rng),
+        conditions=_draw_conditions(rng),
         faults=tuple(fault for fault in FAULTS if rng.random() < 0.5) + _draw_late_faults(seed),
         fault_interval_us=election_max_ms * rng.choice((150, 400, 1_200)),
         proposal_interval_us=heartbeat_ms * rng.choice((100, 300, 1_000)),
@@ -211,7 +211,7 @@ def draw_stack_plan(seed: int) -> RunPlan:
     needs_seconds = bool(group.transactors or group.poppers or group.members)  # not messages
     if needs_seconds:
         safety_us = max(safety_us, _MEMBERS_US if group.members else _PROGRAMS_US)
-    if needs_seconds or (group.programs and plan.weather.latency_us >= _SLOW_LINK_US):
+    if needs_seconds or (group.programs and plan.conditions.latency_us >= _SLOW_LINK_US):
         plan = replace(plan, proposal_interval_us=max(plan.proposal_interval_us, _UNHURRIED_US))
     return replace(
         plan,
@@ -263,8 +263,8 @@ def _draw_late_faults(seed: int) -> tuple[str, ...]:
     return tuple(fault for fault in LATE_FAULTS if rng.random() < 0.2)
 
 
-def _draw_weather(rng: Random) -> Weather:
-    return Weather(
+def _draw_conditions(rng: Random) -> Conditions:
+    return Conditions(
         latency_us=rng.choice((100, 500, 500, 5_000)),
         drop_rate=rng.choice((0.0, 0.0, 0.02, 0.15)),
         double_rate=rng.choice((0.0, 0.0, 0.1)),

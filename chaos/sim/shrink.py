@@ -3,7 +3,7 @@
     run of the seed, recorded -> fails? -> leave out half of the faults, quarters, ... single ones: does it still fail?
 
 What is left out and still fails stays out. At the end no single fault can be left out. Apart from the faults that
-strike, calmer weather and clocks without drift are tried.
+strike, calmer conditions and clocks without drift are tried.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,15 +135,15 @@ def _code(error: Exception) -> str:
 
 
 def _without_loss(plan: RunPlan) -> RunPlan:
-    return replace(plan, weather=replace(plan.weather, drop_rate=0.0))
+    return replace(plan, conditions=replace(plan.conditions, drop_rate=0.0))
 
 
 def _without_doubles(plan: RunPlan) -> RunPlan:
-    return replace(plan, weather=replace(plan.weather, double_rate=0.0))
+    return replace(plan, conditions=replace(plan.conditions, double_rate=0.0))
 
 
 def _in_order(plan: RunPlan) -> RunPlan:
-    return replace(plan, weather=replace(plan.weather, reorder_rate=0.0))
+    return replace(plan, conditions=replace(plan.conditions, reorder_rate=0.0))
 
 
 def _without_drift(plan: RunPlan) -> RunPlan:

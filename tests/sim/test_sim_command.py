@@ -24,7 +24,7 @@ def planted(name: str) -> AbstractContextManager[None]:
 def test_a_clean_seed_exits_0_and_prints_what_was_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "3"]) == 0
     printed = capsys.readouterr().out
-    assert "seed 3: clean" in printed and "weather = " in printed and "trace " in printed
+    assert "seed 3: clean" in printed and "conditions = " in printed and "trace " in printed
 
 
 def test_a_running_exits_0_and_sums_up(capsys: pytest.CaptureFixture[str]) -> None:

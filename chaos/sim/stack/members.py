@@ -139,7 +139,7 @@ class GroupAccount:
 
 
 class SimMember(Diskless):
-    """One life of one member."""
+    """One process of one member, from its start to its end."""
 
     def __init__(
         self, cluster: Any, sockets: Sockets, account: GroupAccount, namesrv: Iterable[str], name: str, dice: Random
@@ -196,7 +196,7 @@ class SimMember(Diskless):
 
 
 class SimMembers:
-    """All of a run, with their faults. Their chance is their own, so that other seeds mean what they meant."""
+    """The members of a run and their faults, drawn by a random generator that draws nothing else."""
 
     def __init__(
         self, cluster: Any, accounts: CommittedLog, sockets: Sockets, namesrv: Iterable[str], seed: int, count: int

@@ -24,7 +24,7 @@ _NOWHERE: Final = Path("/nowhere/kvConfig.json")
 
 
 class SimNameserver(Diskless):
-    """One life of one nameserver.
+    """One process of one nameserver, from its start to its end.
 
     No question may wait whose answer has changed, and no deposed leader gets its route back (R27).
     """
@@ -71,7 +71,7 @@ def nameserver_addresses(count: int) -> tuple[str, ...]:
 
 
 class SimNameservers:
-    """All of a run, with their faults. Their chance is their own, so that other seeds mean what they meant."""
+    """The nameservers of a run and their faults, drawn by a random generator that draws nothing else."""
 
     def __init__(self, cluster: Any, sockets: Sockets, seed: int, count: int) -> None:
         self._cluster = cluster
@@ -101,7 +101,7 @@ class SimNameservers:
             server.kill()
 
     def kill_some(self) -> None:
-        """Each with one chance in two."""
+        """Kill each with a probability of one half."""
         for number in range(len(self.addresses)):
             if self._chance.random() < 0.5:
                 self._cluster.mark("nameserver away in the end")

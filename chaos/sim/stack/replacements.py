@@ -2,7 +2,7 @@
 
     os, Path.open      -> as they are, but each call is reported to the disk of its process, which may refuse it
     time, random       -> of the process, of the seed          threads, executors -> `chaos.sim.stack.threads`
-    Transport, RaftNode, EntryLog of a Raft log -> ours, which report to the simulation
+    TcpTransport, RaftNode, EntryLog of a Raft log -> ours, which report to the simulation
 
 One process runs at a time: `Replacements.current`. Nothing is replaced when none does, or outside of
 `Replacements.rules`.

@@ -1,7 +1,7 @@
 """Sockets: connections between the brokers of a simulation, and of clients to them, in virtual time.
 
 dial --latency--> accept          bytes arrive in order, whole, later; while the network cuts a direction, they wait
-a broker writes to a broker       in some weather the same frames arrive twice: more than TCP would do, on purpose
+a broker writes to a broker       in some conditions the same frames arrive twice: more than TCP would do, on purpose
 a process is killed               the other ends learn it          its machine loses power: they learn nothing, and
                                                                    only when it is up again are their bytes refused
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Protocol, cast
 
-from chaos.sim.network import Weather
+from chaos.sim.network import Conditions
 
 _LATENCY_US = 300
 _LOOK_US = 20_000
@@ -152,7 +152,7 @@ class Sockets:
 
     Attributes:
         nameservers: those that run, by name; `s0` listens at port 9876.
-        unlucky: by name, who may get answers late, twice or never, as the weather is; with what draws it.
+        unlucky: by name, who may get answers late, twice or never, as the conditions is; with what draws it.
     """
 
     def __init__(self, cluster: Any, rng: Random, doubles: Random) -> None:
@@ -223,11 +223,11 @@ class Sockets:
 
     def _goes_astray(self, end: End, data: bytes) -> bool:
         """Whether these answers are lost, or come by themselves, later; they may also come once more."""
-        name, weather = end.other.owner.name, self._cluster.network.weather
+        name, conditions = end.other.owner.name, self._cluster.network.conditions
         chance = self.unlucky.get(name)
         if chance is None:
             return False
-        lost, late, doubled = (chance.random() < rate for rate in _rates(weather))
+        lost, late, doubled = (chance.random() < rate for rate in _rates(conditions))
         if late or doubled:
             arrives_us = int(_LATE_US * chance.random())
             self._cluster.clock.call_in(arrives_us, lambda: None if end.is_reset else end.other.arrives_apart(data))
@@ -237,7 +237,7 @@ class Sockets:
         return lost or late
 
     def _is_doubled(self, end: End) -> bool:
-        rate, names = self._cluster.network.weather.double_rate, self._cluster.plan.names
+        rate, names = self._cluster.network.conditions.double_rate, self._cluster.plan.names
         is_between_brokers = end.owner.name in names and end.other.owner.name in names
         return bool(rate) and is_between_brokers and self._doubles.random() < rate
 
@@ -280,9 +280,9 @@ class Sockets:
                 self._reset(one)
 
 
-def _rates(weather: Weather) -> tuple[float, float, float]:
+def _rates(conditions: Conditions) -> tuple[float, float, float]:
     """Those of `ANSWER_FAULTS`."""
-    return weather.drop_rate, weather.reorder_rate, weather.double_rate
+    return conditions.drop_rate, conditions.reorder_rate, conditions.double_rate
 
 
 def _refused(waiting: "asyncio.Future[End]") -> None:
