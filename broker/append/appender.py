@@ -58,6 +58,8 @@ class Appender:
         has_slaves: slaves copy the log.
         take_back: called with the senders of a batch of which nothing was placed, since this node ceased to lead;
             returns whether their requests are served elsewhere. If not, or if it is None, they are refused.
+        look_for: called with the senders of a batch that was placed and is not decided, since this node ceased to lead,
+            with the refusal and the batch's begin; returns those that are to be refused: all, if it is None.
         on_change_refused: called whenever a change of the tables is refused.
     """
 
@@ -84,6 +86,7 @@ class Appender:
         self.unsettled_bytes = 0
         self.has_slaves = False
         self.take_back: Callable[[list[Answer]], bool] | None = None
+        self.look_for: Callable[[list[Answer], Refusal, float], list[Answer]] | None = None
         self.on_change_refused: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
@@ -135,10 +138,13 @@ class Appender:
             self.unwaited = []
         since = self._since
 
-        def done(outcome: AppendReceipt | Refusal) -> None:
-            if answers:
-                self._answer_all(answers, outcome)
-            self._settled(drafts, answers, outcome, since)
+        def done(outcome: AppendReceipt | Refusal, *, is_placed: bool = True) -> None:
+            told, look_for = answers, self.look_for if is_placed else None
+            if look_for is not None and isinstance(outcome, Refusal) and outcome.cause is Cause.LEADER_CHANGED:
+                told = look_for(answers, outcome, since)
+            if told:
+                self._answer_all(told, outcome)
+            self._settled(drafts, told, outcome, since)
             for listener in listeners:
                 try:
                     listener(outcome)
@@ -162,7 +168,7 @@ class Appender:
         for tell in unwaited:
             tell(outcome)
         if outcome is not _PLACED:
-            done(outcome)
+            done(outcome, is_placed=False)
 
     def _wait(self, drafts: list[QueuedDraft], answers: list[Answer], listeners: list[Done], since: float) -> None:
         """Put drafts that could not be placed yet before those that arrived meanwhile."""

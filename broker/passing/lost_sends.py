@@ -1,4 +1,4 @@
-"""Sends whose answer was lost: a later leader's log says whether they were placed.
+"""Sends whose answer was lost, or whose leader was deposed: a later leader's log says whether they are stored.
 
     answer lost --a later generation is decided here, or `WAIT_S` are over--> found       answered: it is stored
                                                                          '--> not found   passed on again, if decided
@@ -28,6 +28,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.refusal import Refusal
 from store.errors import StoreError
 from store.message_store import MessageStore
 
@@ -71,7 +72,7 @@ class _Lost(NamedTuple):
 
     waiting: Waiting
     generation: int
-    error: RemotingError
+    error: RemotingError | Refusal
     identity: _Identity
     deadline: float
 
@@ -97,7 +98,7 @@ class LostSends:
         spawn: Spawn,
         answer: Callable[[Connection, Command, StoredPlace, bytes, float], None],
         pass_on: Callable[[Waiting], None],
-        tell: Callable[[Waiting, RemotingError], None],
+        tell: Callable[[Waiting, RemotingError | Refusal], None],
     ) -> None:
         self._store = store
         self._loop = loop
@@ -114,7 +115,7 @@ class LostSends:
         """Return how many are kept."""
         return len(self._lost)
 
-    def take(self, waiting: Waiting, generation: int, error: RemotingError) -> bool:
+    def take(self, waiting: Waiting, generation: int, error: RemotingError | Refusal) -> bool:
         """Keep a send whose answer was lost; return False if it cannot be looked for, or too many are kept.
 
         Args:

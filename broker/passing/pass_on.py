@@ -271,6 +271,27 @@ class PassOn:
             self.take(connection, command)
         return True
 
+    def look_for(self, answers: list[Answer], refusal: Refusal, since: float) -> list[Answer]:
+        """Have sends looked for in the log that this node placed before another one led; return those that are not.
+
+        A member that passed sends on looks for them itself.
+
+        Args:
+            answers: the senders of one batch.
+            refusal: what they are told if nobody knows whether a send is stored.
+            since: when the first of them arrived, seconds of the loop's clock.
+        """
+        kept, left = self._store.log.generations(), []
+        for answer in answers:
+            connection, command, draft, _ = answer
+            self._number += 1
+            place = draft.physical_offset
+            waiting = Waiting(since + HOLD_S, self._number, connection, command, place, since)
+            generation = max((one.number for one in kept if one.start_offset <= place), default=0)
+            if self._is_stopped or connection.is_relayed or not self._lost_sends.take(waiting, generation, refusal):
+                left.append(answer)
+        return left
+
     def tell(self, connection: Connection, command: Command) -> None:
         """Serve a client's request here, and have the leader serve it, too."""
         self._serve(connection, command)
@@ -427,10 +448,12 @@ class PassOn:
         """Pass a request on again that was not carried out, or refuse it, if it is too old for that."""
         self._hold(waiting._replace(deadline=waiting.arrived + AGE_MAX_S))
 
-    def _tell_lost(self, waiting: Waiting, error: RemotingError) -> None:
+    def _tell_lost(self, waiting: Waiting, error: RemotingError | Refusal) -> None:
         """Answer that a request may or may not have been carried out."""
-        remark = f"passed on to the leader, which may or may not have carried it out: {error}"
-        refusal = Refusal(Cause.LEADER_CHANGED, remark, retry_after_ms=100)
+        refusal = error
+        if not isinstance(refusal, Refusal):
+            remark = f"passed on to the leader, which may or may not have carried it out: {error}"
+            refusal = Refusal(Cause.LEADER_CHANGED, remark, retry_after_ms=100)
         if self._is_stopped:  # the connections are closed next
             waiting.connection.refuse(waiting.command, refusal)
         else:

@@ -104,7 +104,7 @@ class PassingSubsystem(Subsystem):
         self._requests.secrets, self._requests.trusts_all = secrets, trusts_all
         self.pass_on.open(tls, secrets, self._limits)
         self._kept.open(tls, secrets)
-        self._appender.take_back = self.pass_on.take_back
+        self._appender.take_back, self._appender.look_for = self.pass_on.take_back, self.pass_on.look_for
         self._handler.client_closed = self.pass_on.client_closed
         self._divert()
 

@@ -14,6 +14,7 @@ from broker.passing.lost_sends import LostSends
 from broker.passing.relayed import RelayedClient
 from broker.passing.runs import RunAnswers, Waiting
 from broker.server import BrokerRequestHandler
+from dledger.core.messages import AppendRequest, AppendResponse
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import Record, decode_record
@@ -73,6 +74,38 @@ def kill_links(monkeypatch: pytest.MonkeyPatch, *, is_placed: bool) -> list[byte
             monkeypatch.setattr(kind, "answer", lose)
             monkeypatch.setattr(kind, "respond", lose)
     return taken
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_deposed_leader_looks_for_the_sends_of_its_own_clients(
+    group: Group, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    """It hears of no copy, or sends none: it cannot know whether the next leader has what it has placed."""
+    monkeypatch.setattr(lost_sends, "WAIT_S", WAIT_S)
+    await make_topic(group)
+    old = group.leader
+    term, answers_of = old.parts.context.role.generation, old.parts.context.answers
+    with monkeypatch.context() as patches:
+        node = old.parts.context.store.log._node  # type: ignore[attr-defined]
+        if is_kept:
+            hear = node.on_message
+            patches.setattr(node, "on_message", lambda *heard: isinstance(heard[1], AppendResponse) or hear(*heard))
+        else:
+            tell = node._transport.send
+            patches.setattr(node._transport, "send", lambda *told: isinstance(told[1], AppendRequest) or tell(*told))
+        answers = await sent_through(group.client, old, *range(_COUNT))
+        await eventually(lambda: not old.parts.context.role.writable, "it leads no more")
+    await eventually(lambda: len(answers) == _COUNT, "all are answered")
+    assert {answer.code for answer in answers.values()} == {0}
+    assert not answers_of.refusals
+    await group.led()
+    assert group.leader.parts.context.role.generation > term
+    places = {int(record.body): record for record in await stored(group)}
+    assert sorted(places) == sorted(answers)
+    assert group.leader.parts.context.store.queues.get("T", 0).max_offset == _COUNT, "each is stored once"
+    assert {int(answer.ext["term"]) == term for answer in answers.values()} == {is_kept}
+    for number, answer in answers.items():
+        assert answer.ext["queueOffset"] == str(places[number].queue_offset)
 
 
 @pytest.mark.parametrize("is_placed", [True, False])
