@@ -10,7 +10,6 @@ One report answers everything that arrived in a turn of the loop. Bytes go from 
 import asyncio
 import contextlib
 import enum
-import logging
 import random
 from typing import Final, Protocol, cast
 
@@ -31,8 +30,6 @@ _BUFFER_BYTES: Final = FRAME_LIMIT_BYTES + (1 << 20)
 _SNAPSHOT_LIMIT_BYTES: Final = 1 << 30
 _CONNECT_S: Final = 3.0
 _PAUSE_S: Final = 0.005
-
-_log = logging.getLogger(__name__)
 
 
 class CopiedLog(Protocol):

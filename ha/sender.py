@@ -10,7 +10,6 @@ are bounded by the window of its `Copy` and the socket's buffer; a slave that do
 
 import asyncio
 import enum
-import logging
 from collections import deque
 from typing import Final, Protocol, cast
 
@@ -33,8 +32,6 @@ HANDSHAKE_S: Final = 3.0
 _SOCKET_BUFFER_BYTES: Final = 4 << 20
 _TURN_BYTES: Final = 2 << 20
 _MARKS_MAX: Final = 4096
-
-_log = logging.getLogger(__name__)
 
 
 class SlaveLinkOwner(Protocol):

@@ -5,7 +5,7 @@ A change is answered when it is committed and the nameservers have it.
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,6 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.route import QUEUES_MAX
 from store.queues.consume_queue import ConsumeQueue
-
-Announce = Callable[[], Awaitable[None]]
 
 
 class TopicRequests:

@@ -8,7 +8,6 @@ clients. Without a secret nothing is proven, and all that is passed on counts fo
 Requests on a connection have rising numbers (opaques). One that arrives a second time is not served again.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -48,8 +47,6 @@ answer: some entries as JSON, and `next`, from where to ask again, or -1."""
 
 _CLIENTS_MAX: Final = 20_000
 """Clients known behind one member; the one that has been known for longest is forgotten first."""
-
-_log = logging.getLogger(__name__)
 
 
 class MemberRequests:

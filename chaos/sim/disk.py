@@ -31,8 +31,6 @@ FILE_SIZE_BYTES = ENTRIES_PER_FILE * ENTRY.size + 24
 _QUEUE_OFFSET_BITS = 24
 _PLACE = Path("sim")
 
-Entry = tuple[int, int]
-
 
 def position_of(index: int) -> int:
     """Start position of the entry `index`."""

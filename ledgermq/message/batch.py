@@ -14,7 +14,7 @@ Source: apache/rocketmq `common/message/MessageDecoder.java` (encodeMessage, dec
 import struct
 import sys
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from ledgermq.message.errors import MalformedBatchError
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
@@ -30,16 +30,8 @@ Cut = tuple[int, int, int]
 """Flag of a message, and where its body starts and ends in the batch body."""
 
 
-class BatchMessage(NamedTuple):
-    """One message inside a batch body; `properties` are encoded."""
-
-    flag: int
-    body: bytes | memoryview
-    properties: bytes
-
-
 def encode_batch(messages: Iterable[tuple[int, bytes | memoryview, bytes]]) -> bytes:
-    """Return the body of a batch request with these messages; plain tuples of the same fields are accepted, too.
+    """Return the body of a batch request with these messages: flag, body and encoded properties of each.
 
     Raises:
         MalformedBatchError: properties longer than 32767 bytes; `position` is the message's number.

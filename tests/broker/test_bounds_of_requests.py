@@ -9,7 +9,7 @@ from broker.groups import client_requests, clients
 from broker.groups.subscription import TAGS_LENGTH_MAX
 from broker.state import offsets
 from broker.state.users import ENTRIES_MAX, raw_size
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.lenient_json import LISTED_MAX
@@ -30,7 +30,7 @@ def group_list(count: int, prefix: str = "g") -> bytes:
 async def test_a_batch_has_at_most_so_many_messages(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     for count, code in ((3, ResponseCode.SUCCESS), (4, ResponseCode.MESSAGE_ILLEGAL)):
-        body = encode_batch([BatchMessage(0, b"x", b"")] * count)
+        body = encode_batch([(0, b"x", b"")] * count)
         answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(m="true"), body)
         assert answer.code == code, answer
 

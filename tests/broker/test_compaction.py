@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode
 from store.log.flusher import FlushMode
@@ -113,7 +113,7 @@ async def test_a_message_without_a_key_is_refused_by_a_compacted_topic(
     before = desk.store.log.max_offset
     answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(i=properties), b"x")
     assert (answer.code, answer.remark) == (13, "Required message key is missing")
-    body = encode_batch([BatchMessage(0, b"x", b"KEYS\x01k\x02"), BatchMessage(0, b"y", properties.encode())])
+    body = encode_batch([(0, b"x", b"KEYS\x01k\x02"), (0, b"y", properties.encode())])
     answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(m="true"), body)
     assert (answer.code, answer.remark) == (13, "Required message key is missing")
     assert desk.store.log.max_offset == before

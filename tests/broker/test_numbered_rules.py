@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
 from tests.broker.groups.test_clients import heartbeat
@@ -80,7 +80,7 @@ async def test_each_check_of_a_send(
 
 async def test_a_batch_to_a_retry_topic_is_refused(desk: Desk, client: MemoryClient) -> None:
     await prepare(client)
-    body = encode_batch([BatchMessage(0, b"x", b"")])
+    body = encode_batch([(0, b"x", b"")])
     answer = await client.ask(BATCH, send_fields("%RETRY%g", m="true"), body)
     assert answer.code == 13
     assert (answer.remark or "").startswith("batch request does not support retry group %RETRY%g")

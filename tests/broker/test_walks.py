@@ -26,6 +26,7 @@ from ledgermq.remoting.connection import Connection
 from nameserver.config import NameServerConfig
 from node.node_config import NodeConfig
 from tests.broker.conftest import Desk, MemoryClient, make_topic
+from tests.limits import IS_WHOLE
 
 _ROOT = Path(__file__).parents[2]
 _ROOMS = tuple(path.parent.name for path in _ROOT.glob("*/__init__.py"))
@@ -150,7 +151,7 @@ def test_no_key_passes_more_than_four_files() -> None:
     )
 
 
-@pytest.mark.skipif("TESTS_WHOLE" not in os.environ, reason="needs half a minute of processor time; make test-all")
+@pytest.mark.skipif(not IS_WHOLE, reason="needs half a minute of processor time; make test-all")
 def test_no_key_passes_more_than_four_files_by_types() -> None:
     """As above, for all keys: mypy tells of which class an attribute is."""
     using: dict[str, set[str]] = {

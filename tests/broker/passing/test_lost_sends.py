@@ -15,7 +15,7 @@ from broker.passing.relayed import RelayedClient
 from broker.passing.runs import RunAnswers, Waiting
 from broker.server import BrokerRequestHandler
 from dledger.core.messages import AppendRequest, AppendResponse
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import RequestCode
@@ -480,7 +480,7 @@ async def test_more_than_fit_are_not_kept_and_a_stop_tells_all(log: Log, monkeyp
         Command(
             RequestCode.SEND_BATCH_MESSAGE,
             ext=numbered(1, m="true"),
-            body=encode_batch([BatchMessage(0, b"b", b"UNIQ_KEY\x01B\x02")]),
+            body=encode_batch([(0, b"b", b"UNIQ_KEY\x01B\x02")]),
         ),
         Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(1, m="true")),
         Command(RequestCode.ACK_MESSAGE, ext=numbered(1)),

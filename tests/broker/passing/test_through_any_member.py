@@ -16,7 +16,7 @@ from broker.passing import pass_on, subsystem
 from broker.passing.runs import SendRun
 from broker.passing.subsystem import PassingSubsystem
 from broker.server import BrokerRequestHandler
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.record import Record, decode_records
@@ -78,7 +78,7 @@ async def test_every_kind_of_send_to_a_follower_is_stored_by_the_leader(group: G
         "reconsumeTimes": "0",
         "unitMode": "false",
     }
-    batch = encode_batch(BatchMessage(0, body, b"UNIQ_KEY\x01%b\x02" % body) for body in (b"b0", b"b1"))
+    batch = encode_batch((0, body, b"UNIQ_KEY\x01%b\x02" % body) for body in (b"b0", b"b1"))
     answers = [
         await ask(group.client, one, RequestCode.SEND_MESSAGE, long_names, b"v1"),
         await ask(group.client, other, RequestCode.SEND_MESSAGE_V2, send_fields(), b"v2"),

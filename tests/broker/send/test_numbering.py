@@ -9,7 +9,7 @@ import pytest
 from broker.state.files import StateWriter, load_state
 from broker.state.lanes import Lane
 from broker.state.tables import NewerNames, ReplicatedState, StateChange
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, topic_fields
@@ -23,7 +23,7 @@ KEY = f"T@0@{P}"
 
 
 def body_of(first: int, count: int, properties: bytes = b"TAGS\x01t\x02") -> bytes:
-    return encode_batch(BatchMessage(0, b"m%d" % number, properties) for number in range(first, first + count))
+    return encode_batch((0, b"m%d" % number, properties) for number in range(first, first + count))
 
 
 def fields(first: int | str, producer: str = P, **more: str) -> dict[str, str]:

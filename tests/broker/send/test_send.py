@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.properties import decode_properties
@@ -122,7 +122,7 @@ async def test_queue_minus_one_lets_the_broker_choose(client: MemoryClient) -> N
 
 async def test_a_batch_is_many_messages_with_properties_of_their_own(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
-    messages = [BatchMessage(n, b"b%d" % n, b"UNIQ_KEY\x01K%d\x02" % n) for n in range(3)]
+    messages = [(n, b"b%d" % n, b"UNIQ_KEY\x01K%d\x02" % n) for n in range(3)]
     fields = send_fields(m="true", i="UNIQ_KEY\x01WHOLE\x02WAIT\x01true\x02")
     answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(messages))
     records = desk.records()[-3:]
@@ -215,7 +215,7 @@ async def test_a_send_that_cannot_be_taken_is_refused_with_its_cause_and_stores_
     [
         (b"", 1, "without messages"),
         (b"\0\0\0\x10", 1, "malformed batch"),
-        (encode_batch([BatchMessage(0, b"x", b"DELAY\x013\x02")]), 13, "DELAY"),
+        (encode_batch([(0, b"x", b"DELAY\x013\x02")]), 13, "DELAY"),
         (b"\0" * 100_001, 13, "100001 bytes"),
     ],
 )

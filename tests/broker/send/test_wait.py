@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send_fields
 from tests.broker.state.test_topic_lives import nothing_commits
@@ -21,7 +21,7 @@ async def test_who_does_not_wait_is_answered_before_anything_is_confirmed(
         answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(i=properties), b"now")
         assert (answer.code, answer.ext["transactionId"]) == (0, "0A0B0C")
         waiting = client.start(RequestCode.SEND_MESSAGE_V2, send_fields(i=f"{KEY}WAIT\x01true\x02"), b"later")
-        batch = encode_batch([BatchMessage(0, b"a", b""), BatchMessage(0, b"b", b"")])
+        batch = encode_batch([(0, b"a", b""), (0, b"b", b"")])
         answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(i=f"WAIT\x01{value}\x02"), batch)
         assert answer.code == 0
         assert desk.store.log.confirm_offset < desk.store.log.max_offset
