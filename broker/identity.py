@@ -31,12 +31,12 @@ class Identity:
     @property
     def may_be_read(self) -> bool:
         """Whether the whole broker allows reading."""
-        return bool(self._config.broker_permission & PERM_READ)
+        return self._config.broker_permission & PERM_READ != 0
 
     @property
     def may_be_written(self) -> bool:
         """Whether the whole broker allows sending."""
-        return bool(self._config.broker_permission & PERM_WRITE)
+        return self._config.broker_permission & PERM_WRITE != 0
 
     def complaint(self, about: str) -> str:
         """RocketMQ's remark of a refusal by this broker; `about` is the predicate."""
