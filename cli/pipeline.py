@@ -496,11 +496,11 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
         check()
     except PipelineError as error:
         raise PipelineCommandError(str(error), error.exit_code) from None
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     began = time.monotonic()
-    spark = make_session("ledgermq pipeline")
+    spark = make_session("ledgermq pipeline", {"spark.log.level": "FATAL"})  # what fails is told in one line
     print(f"Spark {spark.version} started in {time.monotonic() - began:.1f} s", file=sys.stderr)
     began = time.monotonic()
     try:
@@ -510,6 +510,10 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
         raise PipelineCommandError(str(error), error.exit_code) from None
     except PySparkException as error:
         raise PipelineCommandError(*_own_error(str(error))) from None
+    except Py4JJavaError as error:
+        if _is_of_python(text := _text_of(error.java_exception)):
+            raise
+        raise PipelineCommandError(*_own_error(text)) from None
     except (Py4JError, ConnectionError):
         if _answers(spark):
             raise
@@ -531,6 +535,19 @@ def _answers(spark: Any) -> bool:
         return bool(spark.sparkContext._jvm.System.currentTimeMillis())
     except (Py4JError, ConnectionError):
         return False
+
+
+def _text_of(error: Any) -> str:
+    """Return what an exception of the JVM says, and behind it what has caused it."""
+    texts = [str(error.getMessage() or error.toString())]
+    while (error := error.getCause()) is not None:
+        texts[1:] = [str(error.getMessage() or error.toString())]
+    return ": ".join(text if "Traceback" in text else text.strip().partition("\n")[0] for text in texts)
+
+
+def _is_of_python(text: str) -> bool:
+    """Return whether an error in a worker of Spark is none that our code raised."""
+    return "Traceback" in text and "ledgermq.spark.errors." not in text
 
 
 def _own_error(text: str) -> tuple[str, int]:

@@ -111,7 +111,7 @@ def test_a_wrong_path_is_told_in_one_line_before_spark_starts(
     write_log(tmp_path / "store", [record(0)])
     monkeypatch.setattr("cli.pipeline._CLUSTER_WAIT_MS", 100)
     monkeypatch.setattr(session, "java_version", lambda: session.JAVA_MIN)
-    monkeypatch.setattr(session, "make_session", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setattr(session, "make_session", lambda *_: pytest.fail("Spark was started"))
     assert main(["pipeline", *words.format(tmp_path).split()]) == 2
     assert capsys.readouterr().err == f"error: {text.format(tmp_path)}\n"
 
@@ -133,7 +133,7 @@ def test_only_the_end_of_the_jvm_is_told_as_such(
         raise BrokenPipeError
 
     write_log(tmp_path / "store", [record(0)])
-    monkeypatch.setattr(session, "make_session", lambda _: Kept(spark))
+    monkeypatch.setattr(session, "make_session", lambda *_: Kept(spark))
     monkeypatch.setattr(archive, "archive", job)
     words = ["pipeline", "archive", str(tmp_path / "store"), str(tmp_path / "a")]
     monkeypatch.setattr("cli.main.drop", lambda _: None)
@@ -182,7 +182,7 @@ class Kept:
 def test_statistics_are_told_written_and_drawn(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "make_session", lambda _: Kept(spark))
+    monkeypatch.setattr(session, "make_session", lambda *_: Kept(spark))
     golden.restore_tree(GOLDEN / "store-classic" / "clean", tmp_path / "store")
     files = [tmp_path / name for name in ("a.csv", "a.svg", "lag.csv", "lag.svg")]
     options = [word for name, path in zip(("csv", "svg", "lag-csv", "lag-svg"), files, strict=True)
@@ -207,7 +207,7 @@ def test_topics_go_to_parquet_and_back_by_any_path_of_spark(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(session, "make_session", lambda _: Kept(spark))
+    monkeypatch.setattr(session, "make_session", lambda *_: Kept(spark))
 
     def told(word: str, *words: str) -> str:
         code, shown = main(["pipeline", word, *words, "--namesrv", broker.namesrv]), capsys.readouterr()
@@ -224,6 +224,10 @@ def test_topics_go_to_parquet_and_back_by_any_path_of_spark(
     source = reader(broker, subscribe="Sent")
     assert numbers(rows_of(source, source.partitions())) == sorted([*range(55), *range(55)])
     assert "Path does not exist" in told("send", f"{folder}/*.csv", "--topic", "Sent")
+    (tmp_path / "text").write_text("hello")
+    assert "text is not a Parquet file" in told("send", f"{tmp_path}/text", "--topic", "Sent")
+    assert main(["pipeline", "audit", str(broker.root), "--history", str(tmp_path / "text")]) == 2
+    assert f"Encountered error while reading file file://{tmp_path}/text" in capsys.readouterr().err
     assert "'Unheard'" in told("export", f"{folder}2", "--topics", "Exported, Unheard")
 
 
@@ -250,7 +254,7 @@ def test_a_stream_whose_worker_spark_did_not_wait_for_is_started_again(faults: l
 def test_an_archive_of_another_log_is_told_in_one_line_with_exit_code_1(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "make_session", lambda _: Kept(spark))
+    monkeypatch.setattr(session, "make_session", lambda *_: Kept(spark))
     for name, body in (("one", b"1" * 99), ("two", b"2" * 99)):
         write_log(tmp_path / name, [record(n, body=body) for n in range(40)])
     assert main(["pipeline", "archive", str(tmp_path / "one"), str(tmp_path / "archive")]) == 0
