@@ -17,8 +17,8 @@ from broker.append.target import SendTargets
 from broker.config import BrokerConfig
 from broker.counting.counting import Counting
 from broker.forwarding import LeaderForwarding
-from broker.identity import Identity
-from broker.nameservers import Nameservers
+from broker.identity import BrokerIdentity
+from broker.nameservers import OwnNameservers
 from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.new_topics import NewTopics
@@ -54,8 +54,8 @@ class BrokerContext:
         spawn: Spawn,
     ) -> None:
         self.config = config
-        self.identity = identity = Identity(config)
-        self.nameservers = Nameservers(config)
+        self.identity = identity = BrokerIdentity(config)
+        self.nameservers = OwnNameservers(config)
         self.state = state
         self.store = store
         self.store_host = store_host

@@ -4,7 +4,7 @@ from broker.config import BrokerConfig
 from ledgermq.remoting.route import PERM_READ, PERM_WRITE, MessageQueue
 
 
-class Identity:
+class BrokerIdentity:
     """The names of a broker, and its permission as it is at present.
 
     Attributes:

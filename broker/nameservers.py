@@ -17,7 +17,7 @@ T = TypeVar("T")
 _log: Final = RateLimitedLog(logging.getLogger(__name__))
 
 
-class Nameservers:
+class OwnNameservers:
     """Asks one nameserver after the other.
 
     Attributes:

@@ -188,7 +188,7 @@ def run_order(
     Raises:
         UsageError: a file cannot be written; nothing was started.
     """
-    from chaos.drills.verdict import Verdict
+    from chaos.drills.verdict import DrillVerdict
     from chaos.report.page import render
 
     with _writable(path for path in (arguments.json, arguments.report, arguments.history) if path is not None):
@@ -199,7 +199,7 @@ def run_order(
                 result = _run_watched(order, new, fabric, display)
         except CommandError as error:
             print(f"error: {error}", file=sys.stderr)
-            return Verdict.UNKNOWN.value
+            return DrillVerdict.UNKNOWN.value
         with contextlib.suppress(BrokenPipeError):  # the files and the exit code still tell the verdict
             print(result.table(), flush=True)
         if arguments.json is not None:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from chaos.compose import undisturbed
 from chaos.drills.catalogue import CATALOGUE
-from chaos.drills.verdict import Verdict
+from chaos.drills.verdict import DrillVerdict
 from cli.fabric import interrupt_on_sigterm
 from node.errors import UsageError
 
@@ -76,7 +76,9 @@ def run(suite: Suite) -> int:
     results = asyncio.run(_run_all(suite))
     print(table(results))
     verdicts = [figures["verdict"] if figures else "unknown" for found in results.values() for figures in found]
-    worst = next((one for one in (Verdict.FAIL, Verdict.UNKNOWN) if one.name.lower() in verdicts), Verdict.PASS)
+    worst = next(
+        (one for one in (DrillVerdict.FAIL, DrillVerdict.UNKNOWN) if one.name.lower() in verdicts), DrillVerdict.PASS
+    )
     return worst.value
 
 

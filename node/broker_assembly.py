@@ -19,7 +19,7 @@ from broker.admin.registration import NameserverLinks, broker_credentials
 from broker.config_kinds import MetricsExporter
 from broker.context import wall_clock_ms
 from broker.delay.timer_files import CLEAN_SECONDS
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from broker.log_follower import LogFollower
 from broker.metrics.broker_metrics import flush_histogram, register_metrics
 from broker.metrics.page import MetricsPage
@@ -77,7 +77,7 @@ class Broker:
             raise Refusal(Cause.INVALID_PARAMETER, sentences)
         self._node = config
         self._config = broker = config.broker
-        identity = Identity(broker)
+        identity = BrokerIdentity(broker)
         self._keep_settings = keep_settings or (lambda _: None)
         self.registry = Registry(
             {

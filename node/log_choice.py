@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from dledger.config import RaftConfig
 from dledger.log.identity import directory_of
 from dledger.log.raft_files import open_files
@@ -131,7 +131,7 @@ async def _open_elected_store(
     client: RemotingClient,
 ) -> ChosenLog:
     """Get an id from the controllers, if there is none yet, then as the others; waits until a controller answers."""
-    broker, identity = config.broker, Identity(config.broker)
+    broker, identity = config.broker, BrokerIdentity(config.broker)
     settings.folders.root.mkdir(parents=True, exist_ok=True)
     controllers = Controllers(config.elected.controllers, client, identity.cluster, identity.name)
     replica = await controllers.enrol(IdentityFiles(settings.folders.root), client_address)

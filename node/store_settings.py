@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from broker.auth_settings import AuthSettings, WithoutSecret
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from dledger.config import RaftConfig
 from dledger.core.settings import RaftTiming
 from ha.config import HaGroupConfig, MasterConfig, MemberConfig
@@ -44,7 +44,7 @@ def group_config(config: NodeConfig, client_address: str) -> HaGroupConfig:
     Raises:
         SecretFileError: the file of the peers' secret cannot be used.
     """
-    ha, broker, identity = config.ha, config.broker, Identity(config.broker)
+    ha, broker, identity = config.ha, config.broker, BrokerIdentity(config.broker)
     return HaGroupConfig(
         cluster=identity.cluster,
         name=identity.name,
@@ -122,7 +122,7 @@ def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> R
     """
     raft, broker = config.raft, config.broker
     return RaftConfig(
-        cluster=Identity(broker).cluster,
+        cluster=BrokerIdentity(broker).cluster,
         group=raft.group,
         self_id=raft.self_id,
         peers=raft.peers,

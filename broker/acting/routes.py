@@ -6,8 +6,8 @@ from collections import Counter
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.identity import Identity
-from broker.nameservers import Nameservers
+from broker.identity import BrokerIdentity
+from broker.nameservers import OwnNameservers
 from broker.state.names import RETRY_PREFIX
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -35,7 +35,7 @@ class OtherMaster(NamedTuple):
 class MemberRoutes:
     """Asks nameservers; answers about topics are kept for two seconds."""
 
-    def __init__(self, nameservers: Nameservers, identity: Identity) -> None:
+    def __init__(self, nameservers: OwnNameservers, identity: BrokerIdentity) -> None:
         self._nameservers = nameservers
         self._identity = identity
         self._known: dict[str, tuple[float, list[OtherMaster]]] = {}

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from broker.admin.registration_bodies import RegistrationBodies
 from broker.config import BrokerConfig
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from broker.role import Role
 from broker.state.settings import DataVersion, TopicConfig
 from ledgermq.message.crc import crc32
@@ -82,7 +82,7 @@ class NameserverLinks:
         on_master: Callable[[str, str], bool] = lambda _address, _ha_address: True,
     ) -> None:
         self._config = config
-        self._identity = identity = Identity(config)
+        self._identity = identity = BrokerIdentity(config)
         self._address = address
         self._ha_address = ha_address
         self._on_master = on_master

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from broker.config import BrokerConfig
 from broker.counting.arrivals import Arrivals
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from broker.role import Role
 from broker.state import names
 from broker.state.metadata import Metadata
@@ -72,7 +72,7 @@ class SendTargets:
         disk_full: Callable[[], str | None],
     ) -> None:
         self._config = config
-        self._identity = Identity(config)
+        self._identity = BrokerIdentity(config)
         self._metadata = metadata
         self._role = role
         self._queues = queues

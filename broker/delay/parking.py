@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from broker.append.target import SendTarget, SendTargets
 from broker.config import BrokerConfig
 from broker.delay.levels import LEVEL_MAX, due_ms
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from broker.state import names
 from ledgermq.message.properties import decode_properties, encode_properties, find_property
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -65,7 +65,7 @@ class Parking:
         self, config: BrokerConfig, targets: SendTargets, index: TimerIndex, clock_ms: Callable[[], int]
     ) -> None:
         self._config = config
-        self._identity = Identity(config)
+        self._identity = BrokerIdentity(config)
         self._targets = targets
         self._index = index
         self._clock_ms = clock_ms

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from broker.metrics.gauges import Gauges
 from broker.metrics.groups import Groups
 from broker.metrics.totals import counter_families
@@ -69,7 +69,7 @@ class MetricsPage:
 
 def common_labels(config: BrokerConfig) -> Labels:
     """Return the labels that RocketMQ puts on every series; configured labels cannot replace them."""
-    identity, labels = Identity(config), dict(config.metrics_labels)
+    identity, labels = BrokerIdentity(config), dict(config.metrics_labels)
     if config.metrics_in_delta:
         labels["aggregation"] = "delta"
     labels |= {"node_type": "broker", "cluster": identity.cluster, "node_id": identity.name}

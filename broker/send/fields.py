@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from broker.append.target import SendTarget
 from broker.config import BrokerConfig
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from ledgermq.message.flags import INNER_BATCH
 from ledgermq.message.pop_handle import POP_CK
 from ledgermq.message.properties import INNER_NUM, find_property
@@ -25,7 +25,7 @@ def stamp(config: BrokerConfig) -> bytes:
 
     Java's consumers trace by it, and find the reply topic of a request by its cluster.
     """
-    trace, cluster = str(config.trace_on).lower(), Identity(config).cluster
+    trace, cluster = str(config.trace_on).lower(), BrokerIdentity(config).cluster
     return f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{cluster}\x02".encode()
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TypeVar
 
 from broker.config import BrokerConfig
-from broker.identity import Identity
+from broker.identity import BrokerIdentity
 from broker.role import Role
 from broker.state import names
 from broker.state.new_topics import NewTopics
@@ -330,7 +330,7 @@ def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
     def topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
         return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
 
-    identity, inheritable = Identity(config), PERM_READ_WRITE | PERM_INHERIT
+    identity, inheritable = BrokerIdentity(config), PERM_READ_WRITE | PERM_INHERIT
     count = config.default_topic_queue_count
     return [
         topic(names.TEMPLATE_TOPIC, count, inheritable if config.auto_create_topic else PERM_READ_WRITE),

@@ -29,7 +29,7 @@ _LEAST_SHARE = 0.5
 """Share of the sends before the first fault that must have been acknowledged: with fewer the run proves nothing."""
 
 
-class Verdict(enum.Enum):
+class DrillVerdict(enum.Enum):
     """The outcome of a run; the value is the exit code."""
 
     PASS = 0
@@ -124,11 +124,11 @@ class DrillResult:
         return troubles
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DrillVerdict:
         """Broken promises count even where the run proves nothing else."""
         if any(check.holds is False for check in self.checks()):
-            return Verdict.FAIL
-        return Verdict.UNKNOWN if self.troubles() else Verdict.PASS
+            return DrillVerdict.FAIL
+        return DrillVerdict.UNKNOWN if self.troubles() else DrillVerdict.PASS
 
     def outages(self) -> list[Outage]:
         """Return what each injection cost, in their order."""
@@ -149,7 +149,7 @@ class DrillResult:
             "drill": self.drill,
             "mode": self.mode,
             "workload": self.workload,
-            "passed": self.verdict is Verdict.PASS,
+            "passed": self.verdict is DrillVerdict.PASS,
             "verdict": self.verdict.name.lower(),
             "troubles": self.troubles(),
             "sent": f.sent,

@@ -5,7 +5,7 @@ from html import escape
 
 from chaos.checkers.timing import percentile
 from chaos.drills.schedule import Planned, text_of
-from chaos.drills.verdict import DrillResult, Outage, Verdict
+from chaos.drills.verdict import DrillResult, DrillVerdict, Outage
 from chaos.report.distribution import distribution
 from chaos.report.timeline import draw
 
@@ -40,9 +40,9 @@ _LEGEND = (
     " down, amber is paused, grey is in no route."
 )
 _WORDS = {
-    Verdict.PASS: "every promise was kept",
-    Verdict.FAIL: "a promise was broken",
-    Verdict.UNKNOWN: "nothing is proved",
+    DrillVerdict.PASS: "every promise was kept",
+    DrillVerdict.FAIL: "a promise was broken",
+    DrillVerdict.UNKNOWN: "nothing is proved",
 }
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from chaos.checkers.operations import judge
 from chaos.drills.catalogue import CATALOGUE, Step
 from chaos.drills.record import DrillRecord, Event, Injection, Sample
-from chaos.drills.verdict import Verdict
+from chaos.drills.verdict import DrillVerdict
 from chaos.fabric.contract import NodeDigest, Verb
 from ledgermq.history import Outcome
 from tests.chaos.example_run import EQUAL, run_of
@@ -13,7 +13,7 @@ from tests.chaos.example_run import EQUAL, run_of
 
 def test_a_run_that_kept_every_promise_passes_and_says_how_long_nothing_was_acknowledged() -> None:
     result = run_of()
-    assert result.verdict is Verdict.PASS
+    assert result.verdict is DrillVerdict.PASS
     figures = result.figures()
     assert figures["rto_ms"] == 590.0  # from the acknowledgement at 0.91 s to the one at 1.5 s
     assert (figures["killed"], figures["leader_after"], figures["lost"]) == ("n0", "n1", 0)
@@ -36,12 +36,16 @@ def test_an_election_fails_a_drill_that_gives_no_reason_for_one() -> None:
     result = run_of()
     assert all(check.code != "E1" for check in result.checks())
     result.record.injections[0].drill = CATALOGUE["stalls"]
-    assert result.verdict is Verdict.FAIL
+    assert result.verdict is DrillVerdict.FAIL
     assert "FAIL E1" in result.table()
 
 
 def test_an_election_after_a_stall_that_the_machine_made_longer_does_not_count() -> None:
-    for seconds, sampled_s, verdict in ((1.05, 2.5, Verdict.FAIL), (1.9, 3.5, Verdict.PASS), (1.9, 4.5, Verdict.FAIL)):
+    for seconds, sampled_s, verdict in (
+        (1.05, 2.5, DrillVerdict.FAIL),
+        (1.9, 3.5, DrillVerdict.PASS),
+        (1.9, 4.5, DrillVerdict.FAIL),
+    ):
         result = run_of()
         stall = result.record.injections[0]
         stall.drill, stall.hold_s, stall.begin_s = CATALOGUE["stall-each"], 1.0, 1.0
@@ -55,25 +59,25 @@ def test_an_election_after_a_stall_that_the_machine_made_longer_does_not_count()
 
 
 def test_a_lost_message_and_a_log_that_differs_fail_it() -> None:
-    assert run_of(lose=True).verdict is Verdict.FAIL
+    assert run_of(lose=True).verdict is DrillVerdict.FAIL
     for digests in ((EQUAL[0], NodeDigest("n1", 100, "bb")), (EQUAL[0], NodeDigest("n1", 90, "aa")), ()):
         result = dataclasses.replace(run_of(), digests=digests)
-        assert result.verdict is Verdict.FAIL
+        assert result.verdict is DrillVerdict.FAIL
         assert result.table().count("FAIL L14") == 1
     differs = NodeDigest("n1", 100, "bb", differs_at=4096)
     assert "n1 100 B bb, differs at 4,096" in dataclasses.replace(run_of(), digests=(EQUAL[0], differs)).table()
 
 
 def test_a_fault_that_was_not_proven_and_a_run_without_traffic_prove_nothing() -> None:
-    assert run_of(trouble="kill had no effect").verdict is Verdict.UNKNOWN
+    assert run_of(trouble="kill had no effect").verdict is DrillVerdict.UNKNOWN
     assert "kill had no effect" in run_of(trouble="kill had no effect").table()
     unread = run_of()
     unread.record.troubles.append("the log could not be read")
-    assert unread.verdict is Verdict.UNKNOWN and "ok   L1 " in unread.table()
+    assert unread.verdict is DrillVerdict.UNKNOWN and "ok   L1 " in unread.table()
     unread.record.unread_count = 1
     assert "?    L1 " in unread.table()
     empty = dataclasses.replace(run_of(), record=DrillRecord(0.0), findings=judge((), (), frozenset()))
-    assert empty.verdict is Verdict.UNKNOWN
+    assert empty.verdict is DrillVerdict.UNKNOWN
     assert "no fault was injected" in empty.troubles()
 
 
@@ -86,14 +90,14 @@ def test_the_figures_have_the_names_that_the_json_promised_before() -> None:
 
 def test_a_send_that_fails_during_a_planned_change_fails_the_drill_and_no_other() -> None:
     for drill, mode, verdict in (
-        ("transfer", "raft", Verdict.FAIL),
-        ("rolling-restart", "raft", Verdict.FAIL),
-        ("rolling-restart", "sync", Verdict.PASS),
-        ("kill-leader", "raft", Verdict.PASS),
+        ("transfer", "raft", DrillVerdict.FAIL),
+        ("rolling-restart", "raft", DrillVerdict.FAIL),
+        ("rolling-restart", "sync", DrillVerdict.PASS),
+        ("kill-leader", "raft", DrillVerdict.PASS),
     ):
         result = run_of()
         result.record.injections[0].drill = CATALOGUE[drill]
-        assert dataclasses.replace(result, mode=mode).verdict is Verdict.PASS
+        assert dataclasses.replace(result, mode=mode).verdict is DrillVerdict.PASS
         result.record.failed(result.record.invoked(0.9), 1.6, Outcome.FAIL)
         assert dataclasses.replace(result, mode=mode).verdict is verdict
 
@@ -104,5 +108,5 @@ def test_where_sends_fail_before_a_planned_change_nobody_knows_what_it_costs() -
     result.record.failed(result.record.invoked(0.2), 0.7, Outcome.INFO)
     verdicts = [result.verdict]
     result.record.failed(result.record.invoked(0.9), 1.6, Outcome.FAIL)
-    assert [*verdicts, result.verdict] == [Verdict.PASS, Verdict.UNKNOWN]
+    assert [*verdicts, result.verdict] == [DrillVerdict.PASS, DrillVerdict.UNKNOWN]
     assert "?    S1 " in result.table() and "1 sends had failed before the planned change" in result.table()

@@ -27,7 +27,7 @@ _FRAME_LIMIT = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SimFrame:
     """One message as it travels. `what`: its name, for the trace."""
 
     what: str
@@ -66,7 +66,7 @@ class LogOwner(Protocol):
     def note_sent(self, peer_id: str, message: Message) -> None:
         """A message leaves."""
 
-    def transmit(self, peer_id: str, frame: Frame) -> None:
+    def transmit(self, peer_id: str, frame: SimFrame) -> None:
         """Over the network, if a connection stands."""
 
     def overflows(self, peer_id: str) -> None:
@@ -191,7 +191,7 @@ class SimTransport:
         if len(content) > self._limit:
             self._owner.overflows(peer_id)
             return
-        self._owner.transmit(peer_id, Frame(type(message).__name__, content))
+        self._owner.transmit(peer_id, SimFrame(type(message).__name__, content))
 
     def takes(self, hello: Hello) -> bool:
         """Whether this node takes the hello of one that connects, by the shipping rules."""
@@ -202,7 +202,7 @@ class SimTransport:
             return False
         return True
 
-    def message_of(self, peer_id: str, frame: Frame) -> PeerMessage:
+    def message_of(self, peer_id: str, frame: SimFrame) -> PeerMessage:
         """The message in a frame that arrived; what it views is valid until the next one."""
         if peer_id not in self._streams:
             self._streams[peer_id] = FrameStream(self, _FRAME_LIMIT)

@@ -20,7 +20,7 @@ from chaos.sim.process import ClusterContext, ProcessDiesError, SimProcess
 from chaos.sim.stack.accounts import CommittedLog
 from chaos.sim.stack.clients import Clients
 from chaos.sim.stack.disk import StoreDisk, entry_in
-from chaos.sim.stack.log import Frame, SimTransport, WatchedLog
+from chaos.sim.stack.log import SimFrame, SimTransport, WatchedLog
 from chaos.sim.stack.machinery import Machinery
 from chaos.sim.stack.nameservers import GROUP_NAME, nameserver_addresses
 from chaos.sim.stack.replacements import Replacements
@@ -405,7 +405,7 @@ class StoreProcess(SimProcess, Machinery):
             case "failed":
                 self.note_failed(detail)
 
-    def transmit(self, peer_id: str, frame: Frame) -> None:
+    def transmit(self, peer_id: str, frame: SimFrame) -> None:
         self._cluster.network.send(self.name, peer_id, frame)
 
     def overflows(self, peer_id: str) -> None:
