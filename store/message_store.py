@@ -53,7 +53,7 @@ _BATCH_BYTES = 128 << 10
 """Fewer bytes of a copied log are dispatched record by record: a batch costs as much as a hundred records or more."""
 _BATCH_RECORDS = 1024
 """Records put at once; one of a topic that is watched, or new, has them put one by one."""
-_GATHER_S = 0.01
+_GATHER_S = 0.025
 """How long a node that copies a log lets records gather before it dispatches them, where many arrive."""
 _MANY_BYTES = 32 << 10
 """Bytes of the log dispatched at once from which on many arrive."""

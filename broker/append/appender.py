@@ -27,7 +27,7 @@ Put = Callable[[Sequence[QueuedDraft], Done, float], None]
 _QUEUE_FILES_S: Final = 0.005
 """Longest time in which a turn makes files of queues; messages to further new queues wait for later turns."""
 
-_EARLY_DRAFTS: Final = 64
+_EARLY_DRAFTS: Final = 128
 """Number of drafts that are placed before the turn ends, if slaves copy the log: they copy while the turn goes on."""
 
 _PLACED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)

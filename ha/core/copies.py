@@ -7,7 +7,6 @@ There is no state per message: a report raises one offset, and the waiting batch
 Times are seconds of a monotonic clock, offsets physical.
 """
 
-import heapq
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -246,4 +245,4 @@ class Copies:
         """The offset up to which `count` copies, the own one among them, have the log."""
         if count <= ALONE:
             return local
-        return min(local, heapq.nlargest(count - ALONE, acks)[-1])
+        return min(local, sorted(acks)[ALONE - count])

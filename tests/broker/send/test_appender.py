@@ -182,7 +182,7 @@ async def test_where_slaves_copy_a_long_batch_is_placed_before_the_turn_ends() -
     store = ScriptedStore()
     appender = appender_on(store)
     drafts = [draft(n) for n in range(150)]
-    for has_slaves, sizes in ((False, [150]), (True, [64, 64, 22])):
+    for has_slaves, sizes in ((False, [150]), (True, [128, 22])):
         appender.has_slaves = has_slaves
         store.batches.clear()
         for one in drafts:
@@ -262,7 +262,7 @@ async def test_oneway_messages_that_are_refused_within_their_turn_count_no_more(
     oneway, flood = OnewayMessages(appender, asyncio.get_running_loop()), _Read()
     appender.has_slaves, store.error = True, Refusal(Cause.DISK_FULL, "no room")
     for _ in range(3):
-        for _ in range(100):
+        for _ in range(200):
             appender.begin_plain()  # places what is there already
             appender.drafts.append(draft(0))
             oneway.placed(flood, UNSETTLED_MAX_BYTES // 40)  # type: ignore[arg-type]
