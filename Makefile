@@ -49,7 +49,7 @@ compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, in containe
 compose-drill: $(BIN)/.dev ## a drill on containers: the leader's links are cut by Toxiproxy, then its cable is pulled (a Docker engine)
 	$(BIN)/ledgermq chaos run --schedule conf/compose/drill.toml --fabric compose --rate 200
 
-check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of rooms and functions
+check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of rooms and functions, names of classes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
