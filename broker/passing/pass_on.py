@@ -285,7 +285,7 @@ class PassOn:
         for answer in answers:
             connection, command, draft, _ = answer
             self._number += 1
-            place = draft.physical_offset
+            place = draft.physical_offsets()[0]
             waiting = Waiting(since + HOLD_S, self._number, connection, command, place, since)
             generation = max((one.number for one in kept if one.start_offset <= place), default=0)
             if self._is_stopped or connection.is_relayed or not self._lost_sends.take(waiting, generation, refusal):
