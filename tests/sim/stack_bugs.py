@@ -575,7 +575,7 @@ BUGS = (
     StackBug("A1 writable with entries undecided", writable_too_early),
     StackBug("A2 recovering member's own vote", own_vote_counts),
     StackBug("A3 filler counts alone", filler_counts_alone),
-    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one, ("R10",), 3522, "full_disk"),
+    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one, ("R10",), 34, "full_disk"),
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
     StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 3949, "failed_sync"),
@@ -586,11 +586,11 @@ BUGS = (
         "A8 members with different dLegerPeers",
         other_peers_are_no_matter,
         ("R24", "R17", "R1", "R6"),
-        18708,
+        27805,
         "other_peers",
     ),
     StackBug(
-        "A9 connected member with a failed disk keeps files", failed_member_keeps_files, ("R14",), 23483, "loses_a_disk"
+        "A9 connected member with a failed disk keeps files", failed_member_keeps_files, ("R14",), 18, "loses_a_disk"
     ),
     StackBug(
         "A10 state sent in one part",
@@ -640,7 +640,7 @@ BUGS = (
     StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 66, "callers"),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 13008, "callers"),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 13008, "callers"),
-    StackBug("damage ends the log", damage_ends_the_log, ("R21",), 28438, "rotten_entry"),
+    StackBug("damage ends the log", damage_ends_the_log, ("R21",), 13008, "rotten_entry"),
     StackBug(
         "damage behind the checkpoint looks torn",
         damage_behind_the_checkpoint_looks_torn,
@@ -663,11 +663,11 @@ BUGS = (
         552,
         "clock_jumps",
     ),
-    StackBug("no other member tried", no_other_member_is_tried, ("R14",), 0, "programs"),
-    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 22473, "programs"),
+    StackBug("no other member tried", no_other_member_is_tried, ("R14",), 4471, "programs"),
+    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 8271, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
-    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 10277, "members"),
+    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 5719, "members"),
     StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 5586, "members"),
     StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 5586, "members"),
     StackBug(
@@ -675,9 +675,9 @@ BUGS = (
     ),
     StackBug("unknown counts as commit", unknown_counts_as_commit, ("R32",), 52, "transactors"),
     StackBug("rollbacks store the message", rollbacks_store_the_message, ("R32",), 104, "transactors"),
-    StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 104, "transactors"),
+    StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 1395, "transactors"),
     StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 34, "poppers"),
-    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 44, "poppers"),
+    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 52, "poppers"),
     StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
     StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),

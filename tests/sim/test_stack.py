@@ -29,7 +29,7 @@ from tests.sim.stack_bugs import BUGS, StackBug
 REPOSITORY = Path(__file__).parents[2]
 SEARCHED = 100
 WHOLE = (0, 1, 2, 15, 20, 25, 36, 44)
-FIRST = (66, 22473, 4267)
+FIRST = (66, 4471, 4267)
 """These together do all that `test_seeds_do_what_they_are_for` wants, as a rule."""
 NAMED = {bug.seed for bug in BUGS if bug.seed is not None}
 SEEDS = tuple(sorted({*corpus_seeds(is_stack=True), *NAMED, *(WHOLE if IS_WHOLE else ())} - {*FIRST}))
