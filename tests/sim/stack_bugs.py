@@ -664,7 +664,7 @@ BUGS = (
         "clock_jumps",
     ),
     StackBug("no other member tried", no_other_member_is_tried, ("R14",), 4471, "programs"),
-    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 8271, "programs"),
+    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 13692, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
     StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 5719, "members"),
