@@ -23,10 +23,11 @@ def first_that_finds(find: Callable[[T], str], candidates: Iterable[T], most: in
     Raises:
         AssertionError: none does.
     """
-    tried = list(itertools.islice(candidates, most))
-    for candidate in tried:
+    tried: list[T] = []
+    for candidate in itertools.islice(candidates, most):
         if found := find(candidate):
             return candidate, found
+        tried.append(candidate)
     raise AssertionError(f"not found by {tried}")
 
 

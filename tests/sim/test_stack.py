@@ -8,7 +8,7 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -119,6 +119,14 @@ def test_a_seeded_bug_is_found_by_a_seed_that_the_product_passes(bug: StackBug) 
     seed, _ = first_that_finds(partial(find, bug), candidates, SEARCHED)
     if seed not in (*FIRST, *SEEDS):  # which the product passes above, once for all bugs
         _passes(seed)
+
+
+def test_other_seeds_are_drawn_only_where_the_named_one_misses() -> None:
+    def candidates() -> Iterator[int]:
+        yield 1
+        pytest.fail("30,000 plans are drawn for the next one")
+
+    assert first_that_finds(lambda _: "R1", candidates(), SEARCHED) == (1, "R1")
 
 
 def _passes(seed: int) -> RunResult:
