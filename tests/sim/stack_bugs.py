@@ -637,7 +637,7 @@ BUGS = (
         "request that arrives twice served twice", request_that_arrives_twice_is_served_twice, ("R16",), 66, "callers"
     ),
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
-    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 66, "callers"),
+    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 10716, "callers"),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 13008, "callers"),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 13008, "callers"),
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 13008, "rotten_entry"),
