@@ -68,6 +68,7 @@ class _Lost(NamedTuple):
         generation: the only one in which it can have been placed.
         error: why there is no answer.
         deadline: seconds of the loop's clock.
+        start: a record's end in the log of each later leader, too, at or before where this send lies.
     """
 
     waiting: Waiting
@@ -75,6 +76,7 @@ class _Lost(NamedTuple):
     error: RemotingError | Refusal
     identity: _Identity
     deadline: float
+    start: int
 
     def made(self, record: Record) -> bool:
         """Whether this send, and no other one, has placed a record of its identity."""
@@ -129,7 +131,8 @@ class LostSends:
             return False
         command.body = bytes(command.body)  # a view would keep all of what was received with it
         self._bytes += waiting.size_bytes
-        self._lost[waiting.number] = _Lost(waiting, generation, error, identity, self._loop.time() + WAIT_S)
+        start = min(waiting.since, self._store.dispatched_offset)
+        self._lost[waiting.number] = _Lost(waiting, generation, error, identity, self._loop.time() + WAIT_S, start)
         if not self._is_watching:
             self._is_watching = True
             self._spawn(self._watch())
@@ -178,7 +181,7 @@ class LostSends:
         wanted: defaultdict[_Identity, list[_Lost]] = defaultdict(list)
         for one in sends:
             wanted[one.identity].append(one)
-        start = max(min(one.waiting.since for one in sends), log.min_offset)
+        start = max(min(one.start for one in sends), log.min_offset)
         places: dict[int, StoredPlace] = {}
         seen: set[bytes] = set()
         read = 0
@@ -207,7 +210,7 @@ class LostSends:
             if not self._drop(one):  # its sender has been told meanwhile
                 continue
             waiting, key, place = one.waiting, one.identity.key, places.get(one.waiting.number)
-            is_absent = key not in seen and read < _RECORDS_MAX and log.min_offset <= waiting.since
+            is_absent = key not in seen and read < _RECORDS_MAX and log.min_offset <= one.start
             if place is not None:
                 self._answer(waiting.connection, waiting.command, place, key, waiting.arrived)
             elif is_absent and one.generation < newest:

@@ -115,6 +115,38 @@ async def test_a_deposed_leader_looks_for_the_sends_of_its_own_clients(
         assert answer.ext["queueOffset"] == str(places[number].queue_offset)
 
 
+async def test_a_deposed_leader_looks_also_where_its_records_lay_and_others_lie_now(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next leader's records begin and end elsewhere."""
+    monkeypatch.setattr(lost_sends, "WAIT_S", WAIT_S)
+    monkeypatch.setattr("broker.passing.pass_on.AGE_MAX_S", WAIT_S)
+    await make_topic(group)
+    old = group.leader
+    looking = old.parts.passing.pass_on._lost_sends
+    with monkeypatch.context() as patches:
+        patches.setattr(looking, "_decided_generation", lambda: 0)
+        with monkeypatch.context() as cuts:
+            node = old.parts.context.store.log._node  # type: ignore[attr-defined]
+            tell = node._transport.send
+            cuts.setattr(node._transport, "send", lambda *told: isinstance(told[1], AppendRequest) or tell(*told))
+            connection, refused = await group.client.connection(old.address), list[Any]()
+            keyless = Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i=""), body=b"keyless")
+            connection.call(keyless, WAIT_S, refused.append)
+            answers = await sent_through(group.client, old, *range(_COUNT))
+            await eventually(lambda: len(looking) == _COUNT, "the sends are looked for")
+        await group.led()
+        placed = max(one.waiting.since for one in looking._lost.values())
+        for number in range(1000, 1004):
+            body = b"%d" % number + bytes(4000)
+            answer = await ask(group.client, group.leader, RequestCode.SEND_MESSAGE_V2, numbered(number), body)
+            assert answer.code == 0
+        await eventually(lambda: old.parts.context.store.dispatched_offset > placed, "others lie there")
+    await eventually(lambda: len(answers) == _COUNT, "all are answered")
+    assert {answer.code for answer in answers.values()} == {0}
+    assert group.leader.parts.context.store.queues.get("T", 0).max_offset == _COUNT + 4, "each is stored once"
+
+
 @pytest.mark.parametrize("is_placed", [True, False])
 async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_next_election(
     group: Group, monkeypatch: pytest.MonkeyPatch, is_placed: bool
