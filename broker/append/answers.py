@@ -107,6 +107,11 @@ class SendAnswers:
         self.messages += 1
         self._calls.sent(command, ResponseCode.SUCCESS, since)
 
+    def count_refused(self, command: Command, refusal: Refusal, since: float) -> None:
+        """Count a sender's refusal that is told elsewhere, of a message that was placed; `since` as above."""
+        self.refusals[refusal.cause.slug] += 1
+        self._calls.sent(command, refusal.code, since)
+
     def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:
         head = b'%b,"copies":"%d","durableCopies":"%d","term":"%d","msgId":"%b' % (
             self._beginning,

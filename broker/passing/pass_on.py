@@ -188,6 +188,7 @@ class PassOn:
         self._clients = clients
         self._locks = locks
         self._store = store
+        self._answers = answers
         self._lost_sends = LostSends(store, loop, spawn, answers.answer_stored, self._again, self._tell_lost)
         self._client: RemotingClient | None = None
         self._secrets: Secrets = ()
@@ -450,8 +451,10 @@ class PassOn:
 
     def _tell_lost(self, waiting: Waiting, error: RemotingError | Refusal) -> None:
         """Answer that a request may or may not have been carried out."""
-        refusal = error
-        if not isinstance(refusal, Refusal):
+        if isinstance(error, Refusal):
+            refusal = error
+            self._answers.count_refused(waiting.command, refusal, waiting.arrived)
+        else:
             remark = f"passed on to the leader, which may or may not have carried it out: {error}"
             refusal = Refusal(Cause.LEADER_CHANGED, remark, retry_after_ms=100)
         if self._is_stopped:  # the connections are closed next

@@ -147,6 +147,27 @@ async def test_a_deposed_leader_looks_also_where_its_records_lay_and_others_lie_
     assert group.leader.parts.context.store.queues.get("T", 0).max_offset == _COUNT + 4, "each is stored once"
 
 
+async def test_a_deposed_leader_counts_the_sends_of_its_own_clients_that_it_refuses_late(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_sends, "WAIT_S", 0.2)
+    await make_topic(group)
+    context = group.leader.parts.context
+    looking = group.leader.parts.passing.pass_on._lost_sends
+    monkeypatch.setattr(looking, "_decided_generation", lambda: 0)
+    transport = context.store.log._node._transport  # type: ignore[attr-defined]
+    tell = transport.send
+    monkeypatch.setattr(transport, "send", lambda *told: isinstance(told[1], AppendRequest) or tell(*told))
+    answers = await sent_through(group.client, group.leader, *range(_COUNT))
+    await eventually(lambda: len(looking) == _COUNT, "the sends are looked for")
+    assert not context.answers.refusals
+    await eventually(lambda: len(answers) == _COUNT, "all are answered")
+    assert {answer.ext.get("cause") for answer in answers.values()} == {"leader-changed"}
+    assert context.answers.refusals == {"leader-changed": _COUNT}
+    times = {key[:2]: found for key, found in context.counting.calls.latencies()}
+    assert sum(times["send_message_v2", "service_not_available"].counts) == _COUNT
+
+
 @pytest.mark.parametrize("is_placed", [True, False])
 async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_next_election(
     group: Group, monkeypatch: pytest.MonkeyPatch, is_placed: bool
