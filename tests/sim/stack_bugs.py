@@ -603,7 +603,7 @@ BUGS = (
     StackBug("A11 forgotten votes", votes_are_forgotten),
     StackBug("A17 undecided removals no matter", undecided_removals_are_no_matter, ("R16",), 66),
     StackBug("A17 install keeps queues", install_keeps_queues, ("R20",), 3178, "leave_a_topic_behind administrators"),
-    StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 3257),
+    StackBug("A17 units of removed topics stay", units_of_removed_topics_stay, ("R20",), 1281),
     StackBug(
         "A19 recalled and delivered", timers_are_not_held_back_for_recalls, ("R16", "R23"), 26150, "administrators"
     ),
