@@ -8,6 +8,7 @@ import pytest
 from broker.passing import lost_sends
 from ha.controller.server import Controller
 from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from node.broker_assembly import Broker
 from tests.broker.conftest import eventually
@@ -37,6 +38,7 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
                 enableControllerMode=True,
                 controllerAddr=(settings.address,),
                 haListenPort=port,
+                slaveTimeout=int(WAIT_S * 1000),  # a successor waits for the end of the master's lease
             )
         )
         for number, port in enumerate(free_ports(3), start=1)
@@ -84,3 +86,50 @@ async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_n
         record = places[number]
         assert answer.ext["queueOffset"] == str(record.queue_offset)
         assert answer.ext["msgId"].endswith(f"{record.physical_offset:016X}")
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_deposed_master_looks_for_the_sends_of_its_own_clients(
+    group: Group, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    """It confirms nothing of what the slaves have, or they get nothing, so that it cuts its log."""
+    monkeypatch.setattr(lost_sends, "WAIT_S", WAIT_S)
+    monkeypatch.setattr("broker.passing.pass_on.AGE_MAX_S", WAIT_S)
+    await make_topic(group)
+    old, successor = group.leader, group.followers[0]
+    log, epoch = old.parts.context.store.log, old.parts.context.role.generation
+    controller = old._node.elected.controllers[0]
+    with monkeypatch.context() as patches:
+        if is_kept:
+            patches.setattr(log, "settle", lambda: None)
+        else:
+            for one in group.followers:
+                one.parts.context.store.log._part.slave.receiver.address = ""  # type: ignore[attr-defined]
+        answers = await sent_through(group.client, old, *range(_COUNT))
+        await eventually(lambda: log.max_offset > log.confirm_offset, "they are placed")
+        end = log.max_offset
+        if is_kept:
+            await eventually(
+                lambda: {one.parts.context.store.log.max_offset for one in group.followers} == {end}, "slaves have them"
+            )
+        fields = {
+            "brokerName": successor.parts.context.identity.name,
+            "clusterName": successor.parts.context.identity.cluster,
+            "brokerId": str(successor.parts.context.role.broker_id),
+            "designateElect": "true",
+        }
+        command = Command(RequestCode.CONTROLLER_ELECT_MASTER, ext=fields)
+        elected = await group.client.request(controller, command, WAIT_S)
+        assert elected.code == 0, elected
+        await eventually(lambda: not old.parts.context.role.writable, "it leads no more")
+    await eventually(lambda: len(answers) == _COUNT, "all are answered")
+    assert {answer.code for answer in answers.values()} == {0}
+    assert not old.parts.context.answers.refusals
+    await group.led()
+    assert group.leader is successor
+    places = {int(record.body): record for record in await stored(group)}
+    assert sorted(places) == sorted(answers)
+    assert successor.parts.context.store.queues.get("T", 0).max_offset == _COUNT, "each is stored once"
+    assert {int(answer.ext["term"]) == epoch for answer in answers.values()} == {is_kept}
+    for number, answer in answers.items():
+        assert answer.ext["queueOffset"] == str(places[number].queue_offset)
