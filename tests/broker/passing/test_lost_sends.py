@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,8 +23,10 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.refusal import Cause, Refusal
 from node.broker_assembly import Broker
 from store.errors import DiskReadError
+from store.log.drafts import QueuedDraft
 from store.replicated_log import Generation
 from tests.broker.conftest import Desk, MemoryClient, eventually, send, send_fields
 from tests.broker.conftest import make_topic as make_local_topic
@@ -145,6 +148,19 @@ async def test_a_deposed_leader_looks_also_where_its_records_lay_and_others_lie_
     await eventually(lambda: len(answers) == _COUNT, "all are answered")
     assert {answer.code for answer in answers.values()} == {0}
     assert group.leader.parts.context.store.queues.get("T", 0).max_offset == _COUNT + 4, "each is stored once"
+
+
+async def test_a_deposed_leader_does_not_look_for_what_a_member_passed_on_nor_while_it_stops(desk: Desk) -> None:
+    """The member looks for it, too: passed on again by both, it would be stored twice."""
+    pass_on = desk.parts.passing.pass_on
+    draft, refusal = QueuedDraft(), Refusal(Cause.LEADER_CHANGED, "deposed")
+    draft.physical_offset = 0
+    connections: list[Any] = [Mock(spec=Connection, is_relayed=is_relayed) for is_relayed in (False, True)]
+    answers = [(connection, lost(1), draft, b"") for connection in connections]
+    assert pass_on.look_for(answers, refusal, 0.0) == [answers[1]]
+    pass_on.release()
+    assert [connection.refuse.call_count for connection in connections] == [1, 0]
+    assert pass_on.look_for(answers, refusal, 0.0) == answers
 
 
 async def test_a_deposed_leader_counts_the_sends_of_its_own_clients_that_it_refuses_late(
