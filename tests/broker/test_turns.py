@@ -117,10 +117,10 @@ async def test_a_read_that_fails_in_a_later_turn_is_answered_and_the_others_go_o
     await many(client)
     get, calls = desk.parts.context.store.reader.get, iter(range(4))
 
-    def fails_twice(*asked: Any) -> GetResult:
+    def fails_twice(*asked: Any, **named: Any) -> GetResult:
         if next(calls) < 2:
             raise ValueError("no record")
-        return get(*asked)
+        return get(*asked, **named)
 
     monkeypatch.setattr(desk.parts.context.store.reader, "get", fails_twice)
     desk.parts.pull.processor._turns.run_later(lambda: None)  # so that what comes now waits

@@ -24,9 +24,12 @@ def test_our_own_keys_say_that_they_are_ours() -> None:
     assert "a key of LedgerMQ's own" in explain("healthPort")
 
 
-def test_a_key_of_several_files_is_explained_for_each_once() -> None:
-    assert explain("listenPort").count("listenPort: ") == 3
-    assert "broker.conf and namesrv.conf and controller.conf" in explain("bindAddress")
+def test_a_key_of_several_files_is_explained_once_for_each_meaning() -> None:
+    assert explain("configBlackList").count("configBlackList: ") == 3
+    for name in ("listenPort", "bindAddress"):
+        assert explain(name).count(f"{name}: ") == 1
+        assert "broker.conf and namesrv.conf and controller.conf" in explain(name)
+    assert "10911, for a nameserver 9876" in explain("listenPort")
 
 
 def test_a_live_key_of_a_controller_says_until_when_it_holds() -> None:

@@ -84,14 +84,14 @@ _FAILS = """
 import sys
 from types import SimpleNamespace
 import cli.drill
-from chaos.drills.verdict import Verdict
+from chaos.drills.verdict import DrillVerdict
 from cli.main import main
 
 async def run(order, shape, directory, watchdog, display):
     for number in range(1000):
         display.event(f"event {number}")
     rows = chr(10).join(map(str, range(100_000)))
-    return SimpleNamespace(table=lambda: rows, figures=lambda: {}, verdict=Verdict[sys.argv[1]])
+    return SimpleNamespace(table=lambda: rows, figures=lambda: {}, verdict=DrillVerdict[sys.argv[1]])
 
 cli.drill._run_on_new = run
 sys.exit(main(sys.argv[2:]))
