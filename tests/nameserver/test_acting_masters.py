@@ -8,6 +8,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.server import RemotingServer
+from tests.ports import free_ports
 
 from .conftest import Serve, Served
 
@@ -85,7 +86,8 @@ async def test_nobody_is_told_unless_the_nameserver_is_asked_to(serve: Serve, li
     assert listener.heard[0].ext["minBrokerAddr"] == "127.0.0.1:5"
 
 
-async def test_a_broker_that_cannot_be_told_harms_nothing(serve: Serve, unused_tcp_port: int) -> None:
+async def test_a_broker_that_cannot_be_told_harms_nothing(serve: Serve) -> None:
+    [port] = free_ports(1)
     served = await serve(notify_min_broker_id=True)
-    await lose_master(served, f"127.0.0.1:{unused_tcp_port}")
-    assert await (await served.peer()).addresses() == {"1": f"127.0.0.1:{unused_tcp_port}"}
+    await lose_master(served, f"127.0.0.1:{port}")
+    assert await (await served.peer()).addresses() == {"1": f"127.0.0.1:{port}"}

@@ -21,6 +21,7 @@ from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer
 from store.replicated_log import LogRole, LogState
 from tests.broker.conftest import eventually, log_state
+from tests.ports import free_ports
 
 
 def topic(name: str, queues: int = 4) -> TopicConfig:
@@ -265,7 +266,7 @@ async def test_what_a_broker_allowed_while_its_topics_were_written_is_not_kept(m
 
 
 async def test_the_topics_are_written_once_for_all_nameservers_and_attempts(
-    remoting: RemotingClient, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    remoting: RemotingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[bytes] = []
     write = registration_bodies._body
@@ -280,7 +281,7 @@ async def test_the_topics_are_written_once_for_all_nameservers_and_attempts(
     for namesrv in namesrvs:
         await namesrv.server.start("127.0.0.1", 0)
     namesrvs[1].refuse[RequestCode.REGISTER_BROKER] = 5
-    config = raft_config(unused_tcp_port, *(namesrv.server.port for namesrv in namesrvs))
+    config = raft_config(*free_ports(1), *(namesrv.server.port for namesrv in namesrvs))
     tables = Tables()
     links = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
     links.start()
@@ -307,15 +308,16 @@ async def test_a_refused_registration_is_tried_again(namesrv: ScriptedNameServer
 
 
 async def test_a_nameserver_that_is_away_keeps_nobody_waiting_and_is_told_when_it_comes(
-    namesrv: ScriptedNameServer, remoting: RemotingClient, unused_tcp_port: int
+    namesrv: ScriptedNameServer, remoting: RemotingClient
 ) -> None:
-    config = raft_config(namesrv.server.port, unused_tcp_port)
+    [late_port] = free_ports(1)
+    config = raft_config(namesrv.server.port, late_port)
     registration = NameserverLinks(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
     await registration.announce()
     assert registration.registered_count == 1
     late = ScriptedNameServer()
-    await late.server.start("127.0.0.1", unused_tcp_port)
+    await late.server.start("127.0.0.1", late_port)
     await eventually(lambda: registration.registered_count == 2)
     await registration.close()
     await late.server.close()
