@@ -267,9 +267,14 @@ class PullProcessor:
         wanted, since = pull.wanted, time.monotonic()
         try:
             result = self._store.reader.get(
-                pull.queue, pull.offset, pull.count_max, pull.size_max, wanted.tag_filter, wanted.record_filter,
+                pull.queue,
+                pull.offset,
+                pull.count_max,
+                pull.size_max,
+                wanted.tag_filter,
+                wanted.record_filter,
                 joins=BULK in pull.fields,
-            )  # fmt: skip
+            )
         except DiskReadError as error:
             pull.connection.refuse(pull.command, refusal_of(error))
             return True
