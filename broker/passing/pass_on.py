@@ -282,14 +282,17 @@ class PassOn:
             refusal: what they are told if nobody knows whether a send is stored.
             since: when the first of them arrived, seconds of the loop's clock.
         """
+        if self._is_stopped or not answers:
+            return answers
+        begin = answers[0][2].physical_offsets()[0]  # a batch is placed in one generation
         kept, left = self._store.log.generations(), []
+        generation = max((one.number for one in kept if one.start_offset <= begin), default=0)
         for answer in answers:
             connection, command, draft, _ = answer
             self._number += 1
             place = draft.physical_offsets()[0]
             waiting = Waiting(since + HOLD_S, self._number, connection, command, place, since)
-            generation = max((one.number for one in kept if one.start_offset <= place), default=0)
-            if self._is_stopped or connection.is_relayed or not self._lost_sends.take(waiting, generation, refusal):
+            if connection.is_relayed or not self._lost_sends.take(waiting, generation, refusal):
                 left.append(answer)
         return left
 

@@ -79,6 +79,13 @@ def kill_links(monkeypatch: pytest.MonkeyPatch, *, is_placed: bool) -> list[byte
     return taken
 
 
+def hold_entries_back(monkeypatch: pytest.MonkeyPatch, leader: Broker) -> None:
+    """From now on this leader sends its followers no entries."""
+    transport = leader.parts.context.store.log._node._transport  # type: ignore[attr-defined]
+    tell = transport.send
+    monkeypatch.setattr(transport, "send", lambda *told: isinstance(told[1], AppendRequest) or tell(*told))
+
+
 @pytest.mark.parametrize("is_kept", [True, False])
 async def test_a_deposed_leader_looks_for_the_sends_of_its_own_clients(
     group: Group, monkeypatch: pytest.MonkeyPatch, is_kept: bool
@@ -90,13 +97,12 @@ async def test_a_deposed_leader_looks_for_the_sends_of_its_own_clients(
     old = group.leader
     term, answers_of = old.parts.context.role.generation, old.parts.context.answers
     with monkeypatch.context() as patches:
-        node = old.parts.context.store.log._node  # type: ignore[attr-defined]
         if is_kept:
+            node = old.parts.context.store.log._node  # type: ignore[attr-defined]
             hear = node.on_message
             patches.setattr(node, "on_message", lambda *heard: isinstance(heard[1], AppendResponse) or hear(*heard))
         else:
-            tell = node._transport.send
-            patches.setattr(node._transport, "send", lambda *told: isinstance(told[1], AppendRequest) or tell(*told))
+            hold_entries_back(patches, old)
         answers = await sent_through(group.client, old, *range(_COUNT))
         batch = encode_batch((0, body, b"UNIQ_KEY\x01%b\x02" % body) for body in (b"1000", b"1001"))
         connection, refused = await group.client.connection(old.address), list[Any]()
@@ -130,9 +136,7 @@ async def test_a_deposed_leader_looks_also_where_its_records_lay_and_others_lie_
     with monkeypatch.context() as patches:
         patches.setattr(looking, "_decided_generation", lambda: 0)
         with monkeypatch.context() as cuts:
-            node = old.parts.context.store.log._node  # type: ignore[attr-defined]
-            tell = node._transport.send
-            cuts.setattr(node._transport, "send", lambda *told: isinstance(told[1], AppendRequest) or tell(*told))
+            hold_entries_back(cuts, old)
             connection, refused = await group.client.connection(old.address), list[Any]()
             keyless = Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i=""), body=b"keyless")
             connection.call(keyless, WAIT_S, refused.append)
@@ -171,9 +175,7 @@ async def test_a_deposed_leader_counts_the_sends_of_its_own_clients_that_it_refu
     context = group.leader.parts.context
     looking = group.leader.parts.passing.pass_on._lost_sends
     monkeypatch.setattr(looking, "_decided_generation", lambda: 0)
-    transport = context.store.log._node._transport  # type: ignore[attr-defined]
-    tell = transport.send
-    monkeypatch.setattr(transport, "send", lambda *told: isinstance(told[1], AppendRequest) or tell(*told))
+    hold_entries_back(monkeypatch, group.leader)
     answers = await sent_through(group.client, group.leader, *range(_COUNT))
     await eventually(lambda: len(looking) == _COUNT, "the sends are looked for")
     assert not context.answers.refusals
