@@ -79,6 +79,15 @@ def kill_links(monkeypatch: pytest.MonkeyPatch, *, is_placed: bool) -> list[byte
     return taken
 
 
+async def places_named(group: Group, answers: dict[int, Command]) -> dict[int, Record]:
+    """What is stored, by the number in its body; each answer names the place of its message."""
+    places = {int(record.body): record for record in await stored(group)}
+    for number, answer in answers.items():
+        assert answer.ext["queueOffset"] == str(places[number].queue_offset)
+        assert answer.ext["msgId"].endswith(f"{places[number].physical_offset:016X}")
+    return places
+
+
 def hold_entries_back(monkeypatch: pytest.MonkeyPatch, leader: Broker) -> None:
     """From now on this leader sends its followers no entries."""
     transport = leader.parts.context.store.log._node._transport  # type: ignore[attr-defined]
@@ -115,13 +124,11 @@ async def test_a_deposed_leader_looks_for_the_sends_of_its_own_clients(
     assert answers_of.refusals == {"leader-changed": 1}
     await group.led()
     assert group.leader.parts.context.role.generation > term
-    places = {int(record.body): record for record in await stored(group)}
+    places = await places_named(group, answers)
     stored_once = [*range(_COUNT), *([1000, 1001] if is_kept else [])]
     assert sorted(places) == stored_once
     assert group.leader.parts.context.store.queues.get("T", 0).max_offset == len(stored_once)
     assert {int(answer.ext["term"]) == term for answer in answers.values()} == {is_kept}
-    for number, answer in answers.items():
-        assert answer.ext["queueOffset"] == str(places[number].queue_offset)
 
 
 async def test_a_deposed_leader_looks_also_where_its_records_lay_and_others_lie_now(
@@ -211,12 +218,9 @@ async def test_a_send_without_an_answer_is_stored_once_and_answered_behind_the_n
     await group.led()
     records = await stored(group)
     assert sorted(int(record.body) for record in records) == [*range(_COUNT), 9000], "each is stored once"
-    places = {int(record.body): record for record in records}
+    await places_named(group, answers)
     for number, answer in answers.items():
-        record = places[number]
-        assert answer.ext["queueOffset"] == str(record.queue_offset)
         assert answer.ext["transactionId"] == f"K{number:04}"
-        assert answer.ext["msgId"].endswith(f"{record.physical_offset:016X}")
         assert (int(answer.ext["term"]) == term) is is_placed
     if is_placed:  # the member that answers counts them
         assert answers_of.messages == _COUNT
