@@ -2,8 +2,8 @@
 
     0 undecided: nothing, no answer | 8 commit: message into its topic, then an op record | 12 rollback: an op record
 
-A message is decided once: a second decision about it, or about an earlier copy, is answered with success and changes
-nothing.
+A message is decided once: a second decision about it, or about an earlier copy, changes nothing. It is answered with
+success, but for a commit of what this node does not know to be committed: it may have been given up.
 
 Source: apache/rocketmq `broker/.../processor/EndTransactionProcessor.java` (5.3.3).
 """
@@ -38,6 +38,7 @@ from store.replicated_log import AppendReceipt
 
 _DECISIONS: Final = (0, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 _NOT_FOUND = "Find prepared transaction message failed"
+_NOT_OPEN = "the message is not open any more, and not known to be committed: it may have been given up"
 _NOT_PUT_BACK = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 
@@ -126,7 +127,10 @@ class TransactionRequests:
             return
         half = self._service.begin_decision(record)
         if half is None:
-            connection.respond(command, ResponseCode.SUCCESS)
+            if decision == TRANSACTION_COMMIT and not self._service.is_committed(record):
+                connection.respond(command, ResponseCode.ILLEGAL_OPERATION, remark=_NOT_OPEN)
+            else:
+                connection.respond(command, ResponseCode.SUCCESS)
         elif decision == TRANSACTION_ROLLBACK:
             self._service.roll_back(half)
             self._events.rollbacks.add((half.topic,))

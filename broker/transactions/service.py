@@ -13,7 +13,7 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServic
 
 import contextlib
 import logging
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
@@ -41,6 +41,8 @@ OP_KEY: Final = offset_key(names.OP_HALF_TOPIC, GROUP)
 
 _SLICE_S: Final = 0.005
 _RETRY_SECONDS: Final = 1.0
+_COMMITTED_MAX: Final = 1 << 16
+"""Commits that are remembered for producers that ask again, since the answer was lost."""
 
 
 class TransactionService:
@@ -77,6 +79,7 @@ class TransactionService:
         self._busy: dict[int, list[Callable[[], None]]] = {}  # by half offset being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that arrived while the table was loading
         self._handed: dict[int, int] = {}  # given to `deliveries` while this slave stood in: half to physical offset
+        self._committed: OrderedDict[int, None] = OrderedDict()  # first records of messages committed lately
         self._recorded: tuple[int, int] | None = None
         self._run = 0
         self._is_ready = False
@@ -98,6 +101,7 @@ class TransactionService:
         half_start, op_start = progress.get(HALF_KEY, {}).get(0, 0), progress.get(OP_KEY, {}).get(0, 0)
         self._topics.restart(half_start, op_start)
         self._free_all()
+        self._committed.clear()
         self._handed.clear()
         self._recorded = (half_start, op_start)
         self.expect()
@@ -156,6 +160,8 @@ class TransactionService:
         decided = self._deliveries.committed | self._deliveries.origins
         for half in self._topics.table.halves():
             if half.physical_offset in decided:
+                if half.physical_offset in self._deliveries.committed:
+                    self._remember(half)
                 self._topics.table.end(half)
                 if self._role.writable:
                     self._ops.decided(half.queue_offset)
@@ -223,15 +229,35 @@ class TransactionService:
         return waiting is not None
 
     def begin_decision(self, record: Record) -> Half | None:
-        """Begin a decision about the open message of which this is a copy; returns None when it is decided already."""
+        """Begin a decision about the open message of which this is a copy; returns None when it is not open any more.
+
+        It is not when it is decided or given up, and when the log of a leader has deleted it undecided.
+        """
         half = self._topics.table.find_copy_of(half_of(record, 0))
         if half is not None:
             self._busy[half.queue_offset] = []
         return half
 
+    def is_committed(self, record: Record) -> bool:
+        """Whether the message of which this is a copy is known to be committed; older commits are not."""
+        return half_of(record, 0).first in self._committed or record.physical_offset in self._deliveries.committed
+
     def commit(self, half: Half, draft: QueuedDraft, done: Callable[[bool], None]) -> None:
         """Store the decided message; `done` is called with whether it is stored."""
 
+        def settle(is_stored: bool) -> None:
+            if is_stored:
+                self._remember(half)
+            done(is_stored)
+
+        self._deliver(half, draft, settle)
+
+    def _remember(self, half: Half) -> None:
+        self._committed[half.first] = None
+        if len(self._committed) > _COMMITTED_MAX:
+            self._committed.popitem(last=False)
+
+    def _deliver(self, half: Half, draft: QueuedDraft, done: Callable[[bool], None]) -> None:
         def settle(is_stored: bool) -> None:
             if is_stored:
                 self._decided(half)
@@ -390,7 +416,7 @@ class TransactionService:
             return
         self._busy[half.queue_offset] = []
         self.given_up += 1
-        self.commit(half, draft, lambda _: None)
+        self._deliver(half, draft, lambda _: None)
 
     # ---- counts
 

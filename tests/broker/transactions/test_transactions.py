@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.transactions import service as service_module
 from broker.transactions.copies import TransactionCopies
 from broker.transactions.service import HALF_KEY, OP_KEY
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
@@ -22,6 +23,7 @@ from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, se
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+NOT_OPEN = 604  # ILLEGAL_OPERATION
 RESUME = RequestCode.RESUME_CHECK_HALF_MESSAGE
 QUICK: dict[str, Any] = {
     "transaction_check_interval_ms": 50,
@@ -468,6 +470,49 @@ async def test_a_transaction_that_nobody_decides_is_given_up(desk: Desk, client:
     assert of(desk, "T") == []
 
 
+async def test_a_producer_is_not_told_that_a_message_is_committed_which_was_given_up(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path, **QUICK))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    await eventually(lambda: bool(of(desk, GIVEN_UP_TOPIC)), "given up")
+    await eventually(lambda: desk.parts.transactions.service.open_count == 0)
+    assert (await end(client, sent, COMMIT, fromTransactionCheck="true")).code == NOT_OPEN
+    await desk.stop()
+    await desk.start()
+    client = desk.client()
+    assert (await end(client, sent, COMMIT, fromTransactionCheck="true")).code == NOT_OPEN
+    assert (await end(client, sent, ROLLBACK, fromTransactionCheck="true")).code == 0
+    assert of(desk, "T") == []
+    await desk.stop()
+
+
+async def test_a_producer_is_not_told_that_a_message_is_committed_which_an_earlier_leader_had_deleted(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The log of the earlier leader was trimmed below the undecided message, and its progress lies behind it.
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    service = desk.parts.transactions.service
+    monkeypatch.setitem(desk.parts.context.state.offsets, HALF_KEY, {0: 1})
+    service.resume()
+    assert (await end(client, sent, COMMIT, fromTransactionCheck="true")).code == NOT_OPEN
+    assert of(desk, "T") == []
+
+
+async def test_the_latest_commits_are_remembered_for_producers_that_ask_again(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_COMMITTED_MAX", 2)
+    await make_topic(client, "T", 2)
+    sent = [await send_half(client, f"K{number}") for number in range(3)]
+    for one in sent:
+        assert (await end(client, one, COMMIT)).code == 0
+    assert [(await end(client, one, COMMIT)).code for one in sent] == [NOT_OPEN, 0, 0]
+    assert len(of(desk, "T")) == 3
+
+
 @pytest.mark.parametrize("desk", [QUICK], indirect=True)
 async def test_a_message_that_was_given_up_can_be_asked_about_again(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client, "T", 2)
@@ -531,7 +576,8 @@ async def test_open_and_decided_transactions_are_known_after_a_restart(tmp_path:
     client = desk.client()
     assert (await end(client, sent[0], COMMIT)).code == 0
     assert (await end(client, sent[1], COMMIT)).code == 0
-    assert (await end(client, sent[2], COMMIT)).code == 0
+    assert (await end(client, sent[2], COMMIT)).code == NOT_OPEN
+    assert (await end(client, sent[2], ROLLBACK)).code == 0
     assert sorted(record.body for record in of(desk, "T")) == [b"0", b"1"]
     assert desk.parts.transactions.service.open_count == 1
     assert desk.parts.transactions.service.counts.counts == {"T": 1}
