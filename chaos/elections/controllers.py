@@ -6,6 +6,7 @@ from typing import Final
 
 from chaos.elections.network import Network
 from ha.controller.core.commands import BY_CONTROLLER, AlterSet, Elect, GrantId, StateCommand
+from ha.controller.core.live import NEVER_MS, LiveBrokers, ReplicaHeartbeat
 from ha.controller.core.machine import ControllerMachine, encode_command
 from ha.controller.core.model import Candidate, Group
 from ha.controller.core.outcome import CommandOutcome
@@ -15,7 +16,9 @@ from ha.core.replica_role import GroupDecision
 NAME: Final = "broker"
 CONTROLLERS: Final = ("c1", "c2", "c3")
 LEASE_S: Final = 0.15  # the default of `masterLease`
-_SILENCE_S: Final = 0.6
+_SILENCE_MS: Final = 600
+_STILL_MS: Final = (100, 200, 600)
+"""Silence after which a master is replaced: shorter or longer than its lease, and than the time between heartbeats."""
 _LOOK_S: Final = 0.05
 _UNDECIDED: Final = 0.1
 """How often a proposal is decided late, by whoever leads then, and nobody is told."""
@@ -35,7 +38,7 @@ class _One:
         self.leads = False  # as it believes itself
         self.term = 0
         self.answered_s = float("-inf")
-        self.heard: dict[int, tuple[float, Candidate]] = {}
+        self.live = LiveBrokers()
         self.is_deciding = False
         self.last_view: Group | None = None  # of one that was deposed and does not know it
 
@@ -51,6 +54,7 @@ class SimControllers:
         self._leader = "c1"
         self._term = 0
         self._number = 0
+        self._still_ms = network.chance("still masters").choice(_STILL_MS)
 
     def start(self) -> None:
         """Assign the ids of the brokers, and let one controller lead."""
@@ -79,7 +83,18 @@ class SimControllers:
         """A heartbeat has arrived at one controller: master's epoch, the set's epoch, lease in seconds."""
         one = self._all[name]
         group = self._view(one)
-        one.heard[candidate.broker_id] = self._now_s(one), candidate
+        beat = ReplicaHeartbeat(
+            NAME,
+            candidate.broker_id,
+            f"b{candidate.broker_id}",
+            silence_ms=_SILENCE_MS,
+            epoch=candidate.epoch,
+            end_offset=candidate.end_offset,
+            priority=candidate.priority,
+            holds_lease=True,
+            doubt_epoch=candidate.doubt_epoch,
+        )
+        one.live.hear(beat, self._now_ms(one), None)
         lease_s = 0.0
         if one.leads and group.master_id == candidate.broker_id:
             lease_s = one.grants.grant(NAME, candidate.broker_id, self._now_s(one), one.answered_s)
@@ -97,7 +112,7 @@ class SimControllers:
         """A broker asks for an election; `elected` may never be called with the epoch."""
         group = self._view(self._all[name])
         can_depose = new_process and asker == group.master_id
-        can_depose = can_depose or not self._is_alive(self._all[name], group.master_id)
+        can_depose = can_depose or self._is_lost(self._all[name], group, waits=True)
         self._elect(name, asker, can_depose, new_process, None, elected)
 
     def hand_over(self, name: str, successor: int, epoch: int) -> None:
@@ -107,7 +122,7 @@ class SimControllers:
         if one.leads and not one.is_deciding and group.master_epoch == epoch and group.master_id is not None:
             one.grants.stop(NAME, self._now_s(one) + 10)
             one.grants.give_back(NAME, group.master_id)
-            alive = tuple(heard[1] for broker_id, heard in sorted(one.heard.items()) if self._is_alive(one, broker_id))
+            alive = one.live.candidates(group, self._now_ms(one), self._still_ms)
             command = Elect(name=NAME, asker=successor, designated=True, alive=alive, unclean=False, seen_epoch=epoch)
             self._submit(name, command, lambda _: one.grants.resume(NAME))
 
@@ -123,7 +138,7 @@ class SimControllers:
     ) -> None:
         """A master proposes an in-sync set; `answered` may never be called."""
         one = self._all[name]
-        alive = frozenset(broker_id for broker_id in (1, 2, 3) if self._is_alive(one, broker_id))
+        alive = one.live.alive(NAME, (1, 2, 3), self._now_ms(one))
         command = AlterSet(name=NAME, master_id=master_id, master_epoch=epoch, set_epoch=set_epoch, wanted=wanted,
                            alive=alive, renew=renew)  # fmt: skip
 
@@ -138,6 +153,9 @@ class SimControllers:
 
     def _now_s(self, one: _One) -> float:
         return self._network.now_s * one.rate
+
+    def _now_ms(self, one: _One) -> int:
+        return int(self._now_s(one) * 1000)
 
     def _lead(self, name: str) -> None:
         self._all[self._leader].last_view = self._machine.groups.get(NAME)
@@ -159,13 +177,17 @@ class SimControllers:
                 self._replace_if_lost(name, one)
         self._network.at(_LOOK_S, self._look)
 
-    def _is_alive(self, one: _One, broker_id: int | None) -> bool:
-        heard = None if broker_id is None else one.heard.get(broker_id)
-        return heard is not None and self._now_s(one) - heard[0] <= _SILENCE_S
+    def _is_lost(self, one: _One, group: Group, *, waits: bool = False) -> bool:
+        """Whether the master is dead, or stands still and its lease is over, or is waited for."""
+        now_ms = self._now_ms(one)
+        if group.master_id is None or not one.live.is_alive(NAME, group.master_id, now_ms):
+            return True
+        is_over = waits or one.grants.free_s(NAME, group.master_id) <= self._now_s(one)
+        return is_over and one.live.stands_still(group, now_ms, self._still_ms)
 
     def _replace_if_lost(self, name: str, one: _One) -> None:
         group = self._view(one)
-        if group.master_id is not None and not self._is_alive(one, group.master_id) and one.heard:
+        if group.master_id is not None and self._is_lost(one, group) and len(one.live):
             self._elect(name, BY_CONTROLLER, True, False, group.master_epoch)
 
     def _elect(
@@ -189,7 +211,8 @@ class SimControllers:
 
         def decide() -> None:
             one.is_deciding = False
-            alive = tuple(heard[1] for broker_id, heard in sorted(one.heard.items()) if self._is_alive(one, broker_id))
+            still_ms = self._still_ms if can_depose else NEVER_MS
+            alive = one.live.candidates(self._view(one), self._now_ms(one), still_ms)
             command = Elect(name=NAME, asker=asker, designated=False, alive=alive,
                             unclean=self._network.faults.elects_anybody, seen_epoch=seen_epoch,
                             new_process=new_process)  # fmt: skip

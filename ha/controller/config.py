@@ -104,6 +104,15 @@ class ControllerConfig:
         note="Of LedgerMQ's own brokers; a successor waits as long. The same on all controllers.",
         origin=OURS,
     )
+    still_ms: int = key(
+        "masterSilence",
+        POSITIVE,
+        700,
+        "Silence in ms after which the controllers replace a master whose lease is over.",
+        note="Of LedgerMQ's own brokers, if a member of the in-sync set is heard meanwhile.",
+        live=True,
+        origin=OURS,
+    )
     unclean: bool = key(
         "enableElectUncleanMaster",
         BOOL,
@@ -125,7 +134,7 @@ class ControllerConfig:
     scan_master_interval_ms: int = key(
         "scanInactiveMasterInterval",
         POSITIVE_LONG,
-        500,
+        200,
         "Time in ms between two looks for lost masters.",
         upstream="5000",
         live=True,

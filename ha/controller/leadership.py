@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
 from ha.controller.core.commands import BY_CONTROLLER, Clean, Confirm, Elect, StateCommand
-from ha.controller.core.live import SILENCE_MS, LiveBrokers, ReplicaHeartbeat
+from ha.controller.core.live import NEVER_MS, SILENCE_MS, LiveBrokers, ReplicaHeartbeat
 from ha.controller.core.machine import ControllerMachine
 from ha.controller.core.model import Group
 from ha.controller.core.outcome import CommandOutcome
@@ -36,6 +36,10 @@ class Rules(Protocol):
     @property
     def unclean(self) -> bool:
         """Whether replicas outside the in-sync set may be elected."""
+
+    @property
+    def still_ms(self) -> int:
+        """Silence in ms after which a master that uses leases is replaced by a member that is heard."""
 
 
 class ControllerLeadership:
@@ -135,9 +139,19 @@ class ControllerLeadership:
         now_ms, key = self._now_ms(), (group.name, group.master_id)
         has_waited = now_ms - self._started_ms > SILENCE_MS
         is_lost = not self._live.is_alive(*key, now_ms) and (has_waited or key in self._lost)
-        if is_lost and self._live.alive(group.name, group.replicas, now_ms):
-            _log.warning("master %d of %s is lost", group.master_id, group.name)
+        stands_still = self._stands_still(group)
+        if stands_still or (is_lost and self._live.alive(group.name, group.replicas, now_ms)):
+            trouble = "silent, and its lease is over" if stands_still else "lost"
+            _log.warning("master %d of %s is %s", group.master_id, group.name, trouble)
             self._spawn(group.name, self._replace(group))
+
+    def _stands_still(self, group: Group) -> bool:
+        """Whether the master is silent, its lease is over, and a member of the in-sync set can take its place."""
+        return (
+            group.master_id is not None
+            and self._live.stands_still(group, self._now_ms(), self._rules().still_ms)
+            and self._grants.free_s(group.name, group.master_id) <= time.monotonic()
+        )
 
     async def _replace(self, group: Group) -> None:
         await self.elect(group.name, BY_CONTROLLER, designated=False, seen_epoch=group.master_epoch)
@@ -189,12 +203,13 @@ class ControllerLeadership:
             Refusal: as `Quorum.submit`.
         """
 
-        def command(group: Group | None) -> StateCommand:
+        def command(group: Group | None, *, may_depose: bool) -> StateCommand:
+            still_ms = self._rules().still_ms if may_depose else NEVER_MS
             return Elect(
                 name=name,
                 asker=asker,
                 designated=designated,
-                alive=() if group is None else self._live.candidates(name, group.replicas, self._now_ms()),
+                alive=() if group is None else self._live.candidates(group, self._now_ms(), still_ms),
                 unclean=self._rules().unclean,
                 seen_epoch=seen_epoch,
                 new_process=new_process,
@@ -215,7 +230,7 @@ class ControllerLeadership:
             Refusal: as `Quorum.submit`.
         """
 
-        def command(group: Group | None) -> StateCommand:
+        def command(group: Group | None, **_: bool) -> StateCommand:
             alive = frozenset[int]() if group is None else self._live.alive(name, group.replicas, self._now_ms())
             return Clean(name=name, ids=ids, even_living=even_living, alive=alive)
 
@@ -224,27 +239,35 @@ class ControllerLeadership:
     async def _decide(
         self,
         name: str,
-        command: Callable[[Group | None], StateCommand],
+        command: Callable[..., StateCommand],
         can_depose: Callable[[Group], bool],
         resigned_epoch: int | None = None,
     ) -> CommandOutcome:
-        """Wait, then submit a command that is made from the state after the wait; one at a time per broker name."""
+        """Wait, then submit a command that is made from the state after the wait; one at a time per broker name.
+
+        The command is told whether it may depose a master that lives: only if its lease was waited for.
+        """
         lock = self._locks.setdefault(name, asyncio.Lock())
         async with lock:
             group = self._machine.groups.get(name)
+            may_depose = False
             if group is not None and group.master_id is not None and can_depose(group):
+                may_depose = True
                 self._grants.stop(name, time.monotonic() + _STOP_S)
                 if group.master_epoch == resigned_epoch:
                     self._grants.give_back(name, group.master_id)
                 else:
                     await self._wait_for_lease(group.name, group.master_id)
-            outcome = await self._quorum.submit(command(self._machine.groups.get(name)))
+            outcome = await self._quorum.submit(command(self._machine.groups.get(name), may_depose=may_depose))
             self._grants.resume(name)  # not reached while the command may still be applied
         return outcome
 
     def _can_depose(self, group: Group, asker: int, designated: bool) -> bool:
-        is_alive = self._live.is_alive(group.name, group.master_id, self._now_ms())
-        return not is_alive or (designated and asker not in (group.master_id, BY_CONTROLLER))
+        if designated and asker not in (group.master_id, BY_CONTROLLER):
+            return True
+        now_ms = self._now_ms()
+        is_alive = self._live.is_alive(group.name, group.master_id, now_ms)
+        return not is_alive or self._live.stands_still(group, now_ms, self._rules().still_ms)
 
     async def _wait_for_lease(self, name: str, master_id: int) -> None:
         if (name, master_id) not in self._without_lease:

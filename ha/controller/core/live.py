@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ha.controller.core.model import Candidate
+from ha.controller.core.model import Candidate, Group
 
 SILENCE_MS: Final = 10_000
 """Silence in ms after which a broker counts as dead that named none."""
+NEVER_MS: Final = (1 << 63) - 1
 PRIORITY: Final = (1 << 31) - 1
 LIVE_MAX: Final = 65_536
 
@@ -106,9 +107,30 @@ class LiveBrokers:
         alive = sorted(self.alive(name, ids, now_ms))
         return [broker_id for broker_id in alive if self._entries[name, broker_id].beat.is_full]
 
-    def candidates(self, name: str, ids: Iterable[int], now_ms: int) -> tuple[Candidate, ...]:
-        """The living ones as candidates, by id."""
-        beats = (self._entries[name, broker_id].beat for broker_id in sorted(self.alive(name, ids, now_ms)))
+    def candidates(self, group: Group, now_ms: int, still_ms: int) -> tuple[Candidate, ...]:
+        """The living replicas as candidates, by id; without those that stand still, if another one can be elected."""
+        alive = sorted(self.alive(group.name, group.replicas, now_ms))
+        moving = [broker_id for broker_id in alive if not self._is_silent(group.name, broker_id, now_ms, still_ms)]
+        chosen = moving if self._may_lead(group, moving) else alive
+        beats = (self._entries[group.name, broker_id].beat for broker_id in chosen)
         return tuple(
             Candidate(beat.broker_id, beat.epoch, beat.end_offset, beat.priority, beat.doubt_epoch) for beat in beats
         )
+
+    def stands_still(self, group: Group, now_ms: int, still_ms: int) -> bool:
+        """Whether the living master is silent, and a member of the in-sync set that can be elected is not."""
+        master_id = group.master_id
+        if master_id is None or not self.is_alive(group.name, master_id, now_ms):
+            return False
+        if not self._is_silent(group.name, master_id, now_ms, still_ms):
+            return False
+        return all(one.broker_id != master_id for one in self.candidates(group, now_ms, still_ms))
+
+    def _is_silent(self, name: str, broker_id: int, now_ms: int, still_ms: int) -> bool:
+        """Whether a living broker says nothing; if it knows no leases, the silence that it named counts instead."""
+        entry = self._entries[name, broker_id]
+        return entry.beat.holds_lease and now_ms - entry.heard_ms > still_ms
+
+    def _may_lead(self, group: Group, ids: Iterable[int]) -> bool:
+        sound = (one for one in ids if self._entries[group.name, one].beat.doubt_epoch is None)
+        return not group.in_sync.isdisjoint(sound)

@@ -1,12 +1,15 @@
 """Who counts as alive, and when a successor may be named."""
 
 from dataclasses import replace
+from typing import Any
 
 import ha.controller.core.live as live
 from ha.controller.core.live import LiveBrokers, ReplicaHeartbeat
-from ha.controller.core.model import Candidate
+from ha.controller.core.model import Candidate, Group, RegisteredReplica
 
 BEAT = ReplicaHeartbeat("a", 1, "127.0.0.1:1", silence_ms=1000, epoch=2, end_offset=500, priority=7)
+GROUP = Group("c", "a", {number: RegisteredReplica("", "") for number in (1, 2, 3)}, 4, 1, 1, frozenset({1, 2, 3}))
+STILL_MS = 200
 
 
 def test_a_broker_lives_for_the_silence_that_it_named() -> None:
@@ -36,7 +39,7 @@ def test_the_newest_heartbeat_counts_even_if_the_log_became_shorter() -> None:
     table = LiveBrokers()
     table.hear(BEAT, 0, object())
     table.hear(replace(BEAT, end_offset=300), 1, object())
-    assert table.candidates("a", [1, 2], 1) == (Candidate(1, 2, 300, 7),)
+    assert table.candidates(GROUP, 1, STILL_MS) == (Candidate(1, 2, 300, 7),)
     assert table.last("a", 1) == replace(BEAT, end_offset=300)
     assert table.last("a", 2) is None
 
@@ -46,7 +49,58 @@ def test_candidates_are_alive() -> None:
     table.hear(BEAT, 0, object())
     table.hear(replace(BEAT, broker_id=2), 900, object())
     assert table.alive("a", [1, 2, 3], 1500) == {2}
-    assert [one.broker_id for one in table.candidates("a", [3, 2, 1], 900)] == [1, 2]
+    assert candidates(table, 900) == [1, 2]
+
+
+def candidates(table: LiveBrokers, now_ms: int, group: Group = GROUP) -> list[int]:
+    return [one.broker_id for one in table.candidates(group, now_ms, STILL_MS)]
+
+
+def heard(*times_ms: int, **others: Any) -> LiveBrokers:
+    """The table after one heartbeat of each broker, at these times; `others` are fields of the second one's."""
+    table = LiveBrokers()
+    for number, at_ms in enumerate(times_ms, 1):
+        fields = {"holds_lease": True} | (others if number == 2 else {})
+        table.hear(replace(BEAT, broker_id=number, **fields), at_ms, object())
+    return table
+
+
+def test_a_master_stands_still_once_it_is_silent_and_a_member_of_the_set_is_not() -> None:
+    table = heard(0, 150, 150)
+    assert not table.stands_still(GROUP, STILL_MS, STILL_MS)
+    assert candidates(table, STILL_MS) == [1, 2, 3]
+    assert table.stands_still(GROUP, STILL_MS + 1, STILL_MS)
+    assert candidates(table, STILL_MS + 1) == [2, 3]
+
+
+def test_whoever_stands_still_with_the_master_is_not_elected_in_its_place() -> None:
+    assert candidates(heard(0, 0, 150), STILL_MS + 1) == [3]
+    assert candidates(heard(150, 0, 150), STILL_MS + 1) == [1, 3]
+
+
+def test_a_master_stays_while_all_are_silent() -> None:
+    table = heard(0, 0, 0)
+    assert not table.stands_still(GROUP, STILL_MS + 1, STILL_MS)
+    assert candidates(table, STILL_MS + 1) == [1, 2, 3]
+
+
+def test_a_silent_master_stays_while_nobody_that_is_heard_may_be_elected() -> None:
+    alone = replace(GROUP, in_sync=frozenset({1}))
+    assert not heard(0, 150, 150).stands_still(alone, STILL_MS + 1, STILL_MS)
+    assert candidates(heard(0, 150, 150), STILL_MS + 1, alone) == [1, 2, 3]
+    assert not heard(0, 150, doubt_epoch=1).stands_still(GROUP, STILL_MS + 1, STILL_MS)
+
+
+def test_rocketmqs_master_counts_by_the_silence_that_it_named() -> None:
+    table = heard(150, 0, holds_lease=False)
+    rocketmqs = replace(GROUP, master_id=2)
+    assert not table.stands_still(rocketmqs, STILL_MS + 1, STILL_MS)
+    assert candidates(table, STILL_MS + 1, rocketmqs) == [1, 2]
+
+
+def test_a_dead_master_does_not_stand_still() -> None:
+    assert not heard(0, 900).stands_still(GROUP, 1001, STILL_MS)
+    assert not heard(0, 900).stands_still(replace(GROUP, master_id=None), 900, STILL_MS)
 
 
 def test_the_table_has_a_limit() -> None:

@@ -1,6 +1,7 @@
 """Three controllers serve brokers and tools, on real connections; brokers are played by clients."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.ports import free_ports
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 LEASE_MS = 300
+PATIENT_MS = 600_000
 
 
 def configs(folder: Path, count: int = 3, **others: Any) -> list[ControllerConfig]:
@@ -44,6 +46,7 @@ def configs(folder: Path, count: int = 3, **others: Any) -> list[ControllerConfi
         "lease_ms": LEASE_MS,
         "scan_interval_ms": 50,
         "scan_master_interval_ms": 50,
+        "still_ms": PATIENT_MS,
     }
     return [
         ControllerConfig(
@@ -377,6 +380,57 @@ async def test_a_master_gets_leases_and_a_successor_waits_for_the_last(group: li
     await group[0].close()
     await until_master(group[1], ("2", "2"))
     assert loop.time() - asked >= LEASE_MS / 1000
+
+
+@contextlib.asynccontextmanager
+async def still_after(broker: Broker, silence_ms: int) -> AsyncIterator[None]:
+    """For this time, a master of leases that is silent for so long is replaced."""
+    await broker.ask(RequestCode.UPDATE_CONTROLLER_CONFIG, f"masterSilence={silence_ms}".encode())
+    try:
+        yield
+    finally:
+        await broker.ask(RequestCode.UPDATE_CONTROLLER_CONFIG, f"masterSilence={PATIENT_MS}".encode())
+
+
+async def beats_of(broker: Broker) -> None:
+    while True:
+        await broker.beat(holdsLease="true", heartbeatTimeoutMills=PATIENT_MS)
+        await asyncio.sleep(0.05)
+
+
+async def test_a_master_that_stands_still_is_replaced_before_it_counts_as_dead(
+    group: list[Broker], cluster: Cluster
+) -> None:
+    """Its connections stay open; a follower of the set is heard."""
+    await group[0].beat(holdsLease="true", heartbeatTimeoutMills=PATIENT_MS)
+    other = asyncio.create_task(beats_of(group[1]))
+    async with still_after(group[2], int(300 * SLOWNESS)):
+        await until_master(group[2], ("2", "2"))
+    other.cancel()
+    leading = cluster.controllers[cluster.leader or 0]
+    assert leading._live.is_alive(group[0].name, 1, leading._now_ms())
+    assert (await group[0].beat(holdsLease="true"))["masterEpoch"] == "2"
+
+
+async def test_a_master_that_stands_still_has_no_successor_before_its_lease_is_over(group: list[Broker]) -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(LIMIT_S):
+        while "lease" not in await group[0].beat(holdsLease="true"):
+            await asyncio.sleep(0.05)
+    async with still_after(group[1], 1):
+        asked = loop.time()
+        if "lease" in await group[0].beat(holdsLease="true"):  # else it was replaced already
+            await group[1].elect()
+            await until_master(group[1], ("2", "2"))
+            assert loop.time() - asked >= LEASE_MS / 1000
+
+
+async def test_a_master_that_stands_still_stays_when_all_others_do(group: list[Broker]) -> None:
+    for broker in group:
+        await broker.beat(holdsLease="true", heartbeatTimeoutMills=PATIENT_MS)
+    async with still_after(group[1], 1):
+        await asyncio.sleep(2 * LEASE_MS / 1000)
+        assert await master_of(group[1]) == ("1", "1")
 
 
 async def test_a_planned_change_ends_the_leases_of_a_master_that_does_not_hand_over(group: list[Broker]) -> None:
