@@ -41,8 +41,8 @@ OP_KEY: Final = offset_key(names.OP_HALF_TOPIC, GROUP)
 
 _SLICE_S: Final = 0.005
 _RETRY_SECONDS: Final = 1.0
-_COMMITTED_MAX: Final = 1 << 16
-"""Commits that are remembered for producers that ask again, since the answer was lost."""
+_REMEMBERED_MAX: Final = 1 << 16
+"""Commits that are remembered for producers that ask again, since the answer was lost; and messages given up."""
 
 
 class TransactionService:
@@ -79,7 +79,8 @@ class TransactionService:
         self._busy: dict[int, list[Callable[[], None]]] = {}  # by half offset being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that arrived while the table was loading
         self._handed: dict[int, int] = {}  # given to `deliveries` while this slave stood in: half to physical offset
-        self._committed: OrderedDict[int, None] = OrderedDict()  # first records of messages committed lately
+        self._committed: OrderedDict[int, Half] = OrderedDict()  # lately, by their first records
+        self._given_up: OrderedDict[int, Half] = OrderedDict()  # likewise; they may still be committed
         self._recorded: tuple[int, int] | None = None
         self._run = 0
         self._is_ready = False
@@ -102,6 +103,7 @@ class TransactionService:
         self._topics.restart(half_start, op_start)
         self._free_all()
         self._committed.clear()
+        self._given_up.clear()
         self._handed.clear()
         self._recorded = (half_start, op_start)
         self.expect()
@@ -161,7 +163,7 @@ class TransactionService:
         for half in self._topics.table.halves():
             if half.physical_offset in decided:
                 if half.physical_offset in self._deliveries.committed:
-                    self._remember(half)
+                    _remember(self._committed, half)
                 self._topics.table.end(half)
                 if self._role.writable:
                     self._ops.decided(half.queue_offset)
@@ -207,8 +209,10 @@ class TransactionService:
         Raises:
             Refusal: it cannot be appended now.
         """
-        draft = self._copies.put_back(record, 0, self._first_of(record))
+        first = self._first_of(record)
+        draft = self._copies.put_back(record, 0, first)
         if draft is not None:
+            self._given_up.pop(first, None)
             self._appender.add(draft, done)
         return draft is not None
 
@@ -229,11 +233,13 @@ class TransactionService:
         return waiting is not None
 
     def begin_decision(self, record: Record) -> Half | None:
-        """Begin a decision about the open message of which this is a copy; returns None when it is not open any more.
+        """Begin a decision about the message of which this is a copy; returns None when it is not open any more.
 
-        It is not when it is decided or given up, and when the log of a leader has deleted it undecided.
+        It is not when it is decided, when an earlier leader has given it up, and when the log of one has deleted it
+        undecided.
         """
-        half = self._topics.table.find_copy_of(half_of(record, 0))
+        one = half_of(record, 0)
+        half = self._topics.table.find_copy_of(one) or self._given_up.pop(one.first, None)
         if half is not None:
             self._busy[half.queue_offset] = []
         return half
@@ -247,15 +253,12 @@ class TransactionService:
 
         def settle(is_stored: bool) -> None:
             if is_stored:
-                self._remember(half)
+                _remember(self._committed, half)
+            else:
+                self.give_back(half)
             done(is_stored)
 
         self._deliver(half, draft, settle)
-
-    def _remember(self, half: Half) -> None:
-        self._committed[half.first] = None
-        if len(self._committed) > _COMMITTED_MAX:
-            self._committed.popitem(last=False)
 
     def _deliver(self, half: Half, draft: QueuedDraft, done: Callable[[bool], None]) -> None:
         def settle(is_stored: bool) -> None:
@@ -269,7 +272,9 @@ class TransactionService:
         self._deliveries.deliver(DeliveryKind.TRANSACTION, half.queue_offset, [draft], settle)
 
     def give_back(self, half: Half) -> None:
-        """End a decision that cannot be carried out; the half message stays open."""
+        """End a decision that cannot be carried out; the half message stays open, or given up."""
+        if not self._topics.table.is_open(half):
+            _remember(self._given_up, half)
         self._free(half)
 
     def roll_back(self, half: Half) -> None:
@@ -277,9 +282,11 @@ class TransactionService:
         self._decided(half)
 
     def _decided(self, half: Half) -> None:
-        self._topics.table.end(half)
+        if self._topics.table.is_open(half):
+            self._topics.table.end(half)
+            self._count(half, -1)
+        self._given_up.pop(half.first, None)
         self._free(half)
-        self._count(half, -1)
         self._ops.decided(half.queue_offset)
 
     def _free(self, half: Half) -> None:
@@ -413,10 +420,11 @@ class TransactionService:
         draft = self._copies.given_up_copy(record) if record is not None else None
         if draft is None:
             self._decided(half)
+            _remember(self._given_up, half)
             return
         self._busy[half.queue_offset] = []
         self.given_up += 1
-        self._deliver(half, draft, lambda _: None)
+        self._deliver(half, draft, lambda is_stored: _remember(self._given_up, half) if is_stored else None)
 
     # ---- counts
 
@@ -429,3 +437,9 @@ class TransactionService:
         for topic in self.counts.counts.keys() | found.keys():
             if change := found[topic] - self.counts.counts.get(topic, 0):
                 self.counts.add(topic, change)
+
+
+def _remember(halves: OrderedDict[int, Half], half: Half) -> None:
+    halves[half.first] = half
+    if len(halves) > _REMEMBERED_MAX:
+        halves.popitem(last=False)
