@@ -209,10 +209,14 @@ class CommittedLog:
             return None
         return f"the message {body[:20]!r} of {topic} is there {stored} times, where {allowed} are allowed"
 
-    def skip(self, key: Key, at: int, is_over: Callable[[int], bool]) -> int:
-        """Return the first queue offset, from `at` on, whose message is neither over nor deleted."""
+    def skip(self, key: Key, at: int, is_over: Callable[[int], bool], deleted_to: int | None = None) -> int:
+        """Return the first queue offset, from `at` on, whose message is neither over nor deleted.
+
+        `deleted_to`: physical offset below which messages count as deleted; None: what some member has deleted.
+        """
         messages = self.present_life(key).messages
-        while at < len(messages) and (is_over(at) or messages[at].physical_offset < self.deleted_to):
+        deleted_to = self.deleted_to if deleted_to is None else deleted_to
+        while at < len(messages) and (is_over(at) or messages[at].physical_offset < deleted_to):
             at += 1
         return at
 

@@ -96,8 +96,11 @@ class PopAccount:
 
     def reign(self) -> int | None:
         """How often a leader began to take writes; None while nobody leads, or a deposed leader may still serve."""
-        leading = [one for one in self._cluster.rafts().values() if one.member.role is RaftRole.LEADER]
-        return self._accounts.reign_count if len(leading) == 1 else None
+        return self._accounts.reign_count if self._leader() is not None else None
+
+    def _leader(self) -> str | None:
+        leading = [name for name, one in self._cluster.rafts().items() if one.member.role is RaftRole.LEADER]
+        return leading[0] if len(leading) == 1 else None
 
     def _changed(self, change: dict[str, Any], stored_ms: int) -> None:
         pop = change.get("pop", {})
@@ -204,8 +207,12 @@ class OrderedPopAccount(PopAccount):
     is_ordered = True
 
     def acks(self, handle: PopHandle) -> None:
-        place = _place_of(handle)
-        if self._accounts.skip(place[:2], 0, partial(self._is_acked, place[:2])) >= place[2]:
+        place, leader = _place_of(handle), self._leader()
+        if leader is None:
+            return
+        # the leader passes over what its own log has deleted; another member's log may lack more
+        deleted_to = self._cluster.processes[leader].begin_of_log
+        if self._accounts.skip(place[:2], 0, partial(self._is_acked, place[:2]), deleted_to) >= place[2]:
             super().acks(handle)
 
     def _is_acked(self, key: Key, at: int) -> bool:
