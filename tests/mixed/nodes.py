@@ -226,6 +226,13 @@ class Street:
         return node
 
 
+def changed(node: Node, conf: Mapping[str, object]) -> None:
+    """Change its configuration for its next start."""
+    path = node.home / "node.conf"
+    kept = [line for line in path.read_text().splitlines() if line.partition("=")[0] not in conf]
+    path.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in conf.items())]) + "\n")
+
+
 def _members(name: str) -> list[dict[str, object]]:
     """What each of three members of a Raft group is told."""
     ports = free_ports(3)

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -16,7 +16,7 @@ from store.timer.checkpoint import TimerCheck
 from tests.broker.conftest import send_fields
 from tests.broker.pop.support import handle_fields, handles, pop_fields
 from tests.limits import STRANGER_WAIT_S, WAIT_S
-from tests.mixed.nodes import Node, Street
+from tests.mixed.nodes import Node, Street, changed
 from tests.mixed.test_java_brokers_here import copied, has_topic, registered
 from tests.mixed.test_masters_and_slaves import log_of
 from tests.mixed.traffic import brokers, consume, create_topic
@@ -99,24 +99,17 @@ class Pair:
         self.master.kill()
 
     async def return_master(self) -> None:
-        _change(self.master, LATER)
+        changed(self.master, LATER)
         self.master.start()
         await self._eventually(lambda: registered(self.namesrv, NAME, self.master), "the master is back")
 
     async def promote_slave(self) -> None:
         """By its configuration, as an operator does who gives the master up."""
         self.slave.stop()
-        _change(self.slave, {"brokerRole": "ASYNC_MASTER", "brokerId": 0})
+        changed(self.slave, {"brokerRole": "ASYNC_MASTER", "brokerId": 0})
         self.slave.start()
         self.serving = self.slave
         await self._eventually(lambda: registered(self.namesrv, NAME, self.slave), "our slave is master")
-
-
-def _change(node: Node, conf: Mapping[str, object]) -> None:
-    """Change its configuration for its next start."""
-    path = node.home / "node.conf"
-    kept = [line for line in path.read_text().splitlines() if line.partition("=")[0] not in conf]
-    path.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in conf.items())]) + "\n")
 
 
 def now_ms() -> int:
