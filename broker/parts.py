@@ -34,6 +34,8 @@ from store.replicated_log import LogRole, LogState
 from store.timer.metrics import TopicCounts
 from store.timer.timer_index import TimerIndex
 
+_WAITING_TOPICS = frozenset(topic.encode() for topic in names.WAITING_TOPICS)
+
 log = logging.getLogger(__name__)
 
 
@@ -154,7 +156,7 @@ class Parts:
         self.pull.on_dispatched(queues)
         self.pop.on_dispatched(queues)
         for queue in queues:
-            if queue.topic in names.WAITING_TOPICS:
+            if queue.topic_bytes in _WAITING_TOPICS:
                 self.delay.on_parked(queues)
                 self.transactions.on_parked(queues)
                 break

@@ -23,6 +23,7 @@ from broker.state.new_topics import NewTopics
 from broker.state.settings import TopicConfig
 from ledgermq.message.record import needs_v2, record_size
 from ledgermq.remoting.codec.fields import integer, text
+from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.compaction.compaction_store import is_compacted
 from store.queues.consume_queue import ConsumeQueue
@@ -59,6 +60,7 @@ class SendTargets:
 
     Attributes:
         known: targets by the texts of topic and queue id in the header. Read by the hot path.
+        repeated: the same by their bytes, of sends whose headers are not parsed as JSON.
     """
 
     def __init__(
@@ -81,11 +83,13 @@ class SendTargets:
         self._disk_full = disk_full
         self._random = random.Random()
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
+        self.repeated: dict[tuple[bytes, bytes], SendTarget] = {}
         self._checked: dict[str, TopicConfig] = {}  # topics of known targets
 
     def forget(self) -> None:
         """Clear the cache, since topics, groups or the role have changed."""
         self.known.clear()
+        self.repeated.clear()
         self._checked.clear()
 
     def find(self, fields: Mapping[str, str]) -> SendTarget:
@@ -94,6 +98,19 @@ class SendTargets:
         Raises:
             Refusal: NOT_LEADER, NO_PERMISSION, INVALID_PARAMETER, TOPIC_NOT_EXIST, GROUP_NOT_EXIST or DISK_FULL.
         """
+        target = self._found(fields)
+        if self._may_be_kept(target):
+            self.known[target.queue.topic, str(target.queue_id)] = target
+        return target
+
+    def find_repeated(self, send: RepeatedSend) -> SendTarget:
+        """As `find`, for a send whose target is not in `repeated`."""
+        target = self._found(send.ext)
+        if self._may_be_kept(target) and send.queue_id == b"%d" % target.queue_id:
+            self.repeated[target.topic, send.queue_id] = target
+        return target
+
+    def _found(self, fields: Mapping[str, str]) -> SendTarget:
         self._role.check_writable()
         name = text(fields, "b")
         topic = self._checked.get(name) or self._topic(name, fields)
@@ -104,10 +121,12 @@ class SendTargets:
         # here, so that consumer offsets, which share the batch, are not refused with it
         if (why := self._disk_full()) is not None:
             raise Refusal(Cause.DISK_FULL, why, retry_after_ms=1000)
-        if not target.is_new and not name.startswith(names.RETRY_PREFIX):
-            self.known[name, str(queue_id)] = target
-            self._checked[name] = topic
+        if self._may_be_kept(target):
+            self._checked[target.queue.topic] = topic
         return target
+
+    def _may_be_kept(self, target: SendTarget) -> bool:
+        return not target.is_new and not target.queue.topic.startswith(names.RETRY_PREFIX)
 
     def target(self, topic: str, queue_id: int) -> SendTarget:
         """Return the target of a queue that is known to exist."""

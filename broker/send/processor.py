@@ -62,6 +62,7 @@ Numbers = tuple[int, int, int]
 _NUMBERS_MAX: Final = 1024  # combinations kept; senders repeat a few
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
+_RETRY_PREFIX: Final = names.RETRY_PREFIX.encode()
 _SHARDING_KEY: Final = "__SHARDINGKEY\x01"
 _NOT_PLAIN: Final = (
     *("CLUSTER\x01", "POP_CK\x01", "INNER_NUM\x01", _SHARDING_KEY, "DELAY\x01", "TRAN_MSG\x01", "TIMER_DEL"),
@@ -116,6 +117,7 @@ class SendProcessor:
         self._metadata = context.metadata
         self._targets = context.targets
         self._known = context.targets.known
+        self._repeated = context.targets.repeated
         self._appender = context.appender
         self._oneway = OnewayMessages(context.appender, context.loop)
         self._answer_all = context.answers
@@ -361,9 +363,9 @@ class SendProcessor:
         like = command.pattern.derived
         if like is None:
             like = command.pattern.derived = self._plain_like(connection, command)
-        target = self._known.get((command.topic, command.queue_id))
-        if target is None and like.is_plain and not command.topic.startswith(names.RETRY_PREFIX):
-            target = self._targets.find(command.ext)
+        target = self._repeated.get((command.topic, command.queue_id))
+        if target is None and like.is_plain and not command.topic.startswith(_RETRY_PREFIX):
+            target = self._targets.find_repeated(command)
         body = command.body
         if target is None or target.is_new or target.needs_key or not like.is_plain:
             return False

@@ -49,7 +49,6 @@ log = logging.getLogger(__name__)
 
 _FOLDERS: Final = ("compactionLog", "compactionCq")
 _I64_MAX: Final = (1 << 63) - 1
-_UNMET: Final[Any] = object()
 _READ_BY_MEMBER_S: Final = 30.0
 """Seconds for which a queue is not compacted after another node has fetched a part of it."""
 _READ_BY_MEMBERS_MAX_S: Final = 600.0
@@ -95,7 +94,7 @@ class CompactionStore:
         self._read_by_member: dict[CompactionLog, tuple[float, float]] = {}
         # the time (s) before which a queue is not compacted, and the last time to which fetches can move that
         self._logs: dict[QueueKey, CompactionLog] = {}
-        self._by_queue: dict[ConsumeQueue, CompactionLog | None] = {}
+        self._by_queue: dict[ConsumeQueue, CompactionLog] = {}
         self._timers: dict[object, asyncio.TimerHandle] = {}
         self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix="ledgermq-compaction")
         self._running: set[asyncio.Future[None]] = set()
@@ -145,21 +144,15 @@ class CompactionStore:
         While copying is stopped, nothing is kept: if the disk is full, deleting these files is what makes room.
         """
         waiting = [
-            (queue, kept)
-            for queue, kept in self._by_queue.items()
-            if kept is not None and kept.fault is None and not kept.lacks_history
+            (queue, kept) for queue, kept in self._by_queue.items() if kept.fault is None and not kept.lacks_history
         ]
         units = [queue.unit(kept.durable_offset) for queue, kept in waiting]
         return min((unit[0] for unit in units if unit is not None), default=_I64_MAX)
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
         """These queues have new messages."""
-        by_queue = self._by_queue
         for queue in queues:
-            found = by_queue.get(queue, _UNMET)
-            if found is _UNMET:
-                found = self._meet(queue)
-            if found is not None and not found.lacks_history:
+            if not queue.is_uncompacted and (found := self._of(queue)) is not None and not found.lacks_history:
                 self._copier.add(found, queue)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
@@ -175,7 +168,7 @@ class CompactionStore:
         Raises:
             DiskFullError, DiskFailedError: nothing is dropped yet; call again.
         """
-        cut = {queue.topic for queue, kept in self._by_queue.items() if kept and kept.end_offset > queue.max_offset}
+        cut = {queue.topic for queue, kept in self._by_queue.items() if kept.end_offset > queue.max_offset}
         lost = {
             (queue.topic, queue.queue_id) for queue in self._store.queues if queue.topic in cut and queue.min_offset > 0
         }
@@ -203,7 +196,7 @@ class CompactionStore:
         Raises:
             Refusal: RECOVERING, this node lacks the kept messages of the queue.
         """
-        found = self._by_queue[queue] if queue in self._by_queue else self._meet(queue)
+        found = self._of(queue)
         if found is not None and found.lacks_history:
             raise _lacks_history(queue.topic, queue.queue_id)
         return None if found is None else found.read(queue, offset, max_count, max_bytes, accepts)
@@ -213,7 +206,7 @@ class CompactionStore:
 
         0 while the kept messages are missing, so that no group begins behind them.
         """
-        found = self._by_queue[queue] if queue in self._by_queue else self._meet(queue)
+        found = self._of(queue)
         if found is not None and found.lacks_history:
             return 0
         return None if found is None else found.first_offset
@@ -258,6 +251,8 @@ class CompactionStore:
             self._drop_log(key)
             self._remove_files(*key)
         self._by_queue.clear()
+        for queue in self._store.queues:
+            queue.is_uncompacted = False
         if self._missing.queues:
             log.warning("%s", self.why_incomplete())
 
@@ -271,7 +266,8 @@ class CompactionStore:
         if queue is None:
             return None
         self._by_queue.pop(queue, None)
-        return self._meet(queue)
+        queue.is_uncompacted = False
+        return self._of(queue)
 
     async def take_kept(self, compaction_log: CompactionLog, records: bytes) -> None:
         """Add a part that another node has sent.
@@ -386,6 +382,8 @@ class CompactionStore:
         for key in [key for key in self._logs if key[0] == topic]:
             self._drop_log(key)
         self._by_queue = {queue: kept for queue, kept in self._by_queue.items() if queue.topic != topic}
+        for queue in self._store.queues.of_topic(topic):
+            queue.is_uncompacted = False
         for name in _FOLDERS:
             self._trash.take(self._directory / name / topic)
 
@@ -402,9 +400,14 @@ class CompactionStore:
         for name in _FOLDERS:
             self._trash.take(self._directory / name / topic / str(queue_id))
 
-    def _meet(self, queue: ConsumeQueue) -> CompactionLog | None:
-        """Open or make the log of a queue that is seen for the first time; its topic's cleanup policy never changes."""
-        found = None
+    def _of(self, queue: ConsumeQueue) -> CompactionLog | None:
+        """Return the log of a queue; it is opened or made at the first call, if the queue is compacted.
+
+        The cleanup policy of a topic never changes.
+        """
+        found = self._by_queue.get(queue)
+        if found is not None or queue.is_uncompacted:
+            return found
         if is_compacted(self._topic_attributes(queue.topic)):
             key = queue.topic, queue.queue_id
             found = self._logs.get(key)
@@ -414,7 +417,10 @@ class CompactionStore:
                     self._compact_in(found, self._interval_s())
             if found is not None and key in self._missing.queues:
                 found.lacks_history = True
-        self._by_queue[queue] = found
+        if found is None:
+            queue.is_uncompacted = True
+        else:
+            self._by_queue[queue] = found
         return found
 
     def _open(self, topic: str, queue_id: int, *, clean: bool) -> CompactionLog | None:

@@ -37,6 +37,7 @@ _HEAD = np.dtype(
 )
 _RARE = HOST_MASK | TRANSACTION_MASK
 _TAIL_SIZE_MIN = 3
+_LENGTHS = tuple(bytes((length,)) for length in range(TOPIC_LENGTH_V1_MAX + 1))
 
 Other = tuple[int, int, bytes, bytes]
 
@@ -161,12 +162,8 @@ def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
     tails: list[bytes] = []
     sizes: list[int] = []
     others: list[Other] = []
-    heads: dict[bytes, bytes] = {}
     for draft in drafts:
         topic = draft.topic
-        head = heads.get(topic)
-        if head is None:
-            head = heads[topic] = bytes((len(topic) & 127,)) + topic + b"\0\0"
         is_other = draft.sys_flag & TRANSACTION_MASK or len(topic) > TOPIC_LENGTH_V1_MAX
         if draft.messages > 1:
             texts, first = draft.texts_of_records(), len(offsets)
@@ -176,6 +173,7 @@ def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
                 sizes += [0] * len(texts)
                 others += [(number, draft.sys_flag, topic, text) for number, text in enumerate(texts, first)]
             else:
+                head = _LENGTHS[len(topic)] + topic + b"\0\0"
                 before = len(head)
                 sizes += [before + len(text) for text in texts]
                 tails += (head, head.join(texts))
@@ -184,8 +182,9 @@ def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
             sizes.append(0)
             others.append((len(offsets), draft.sys_flag, topic, draft.properties))
         else:
-            sizes.append(len(head) + len(draft.properties))
-            tails += (head, draft.properties)
+            properties = draft.properties
+            sizes.append(len(topic) + len(properties) + 3)
+            tails += (_LENGTHS[len(topic)], topic, b"\0\0", properties)
         offsets.append(draft.physical_offset)
         timestamps.append(draft.store_timestamp)
     columns = [np.array(column, np.int64) for column in (offsets, timestamps, sizes)]

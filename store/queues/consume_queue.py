@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.errors import StoreError
-from store.queues.held_units import HELD_MAX, ROOM_AHEAD, Held, HeldUnits
+from store.queues.held_units import HELD_MAX, ROOM_AHEAD, HeldUnits
 from store.queues.queue_file import QueueFile
 from store.queues.queue_files import QueueFiles
 from store.queues.queue_mapping import MappedQueues
@@ -69,6 +69,7 @@ class ConsumeQueue:
         room_end: units below have room, in blocks on disk or in memory; see `reserve`.
         is_removed: the table has dropped the queue with its files.
         is_watched: the store's listeners are told of each dispatched record of this topic.
+        is_uncompacted: nothing compacts the queue, as far as is known; kept by the compaction store.
         is_gapped: units were missing when the queue was loaded or filled; it must be filled from the whole log.
         counted_units: units of this queue in `QueueTable.unit_count`; kept by the table.
     """
@@ -81,12 +82,14 @@ class ConsumeQueue:
         "_flushed_offset",
         "_held",
         "_held_end",
+        "_held_start",
         "_mapped",
         "_memory",
         "_window_end",
         "counted_units",
         "is_gapped",
         "is_removed",
+        "is_uncompacted",
         "is_watched",
         "max_offset",
         "min_offset",
@@ -118,14 +121,16 @@ class ConsumeQueue:
         self.room_end = 0
         self.is_watched = False
         self.is_removed = False
+        self.is_uncompacted = False
         self.is_gapped = False
         self.counted_units = 0
         self._files = QueueFiles(directory, file_units, self.unit_size)
         self._flushed_offset = 0
         self._mapped = mapped if mapped is not None else MappedQueues(1)
         self._memory = memory
-        self._held: Held | None = None
-        self._held_end = 0  # units below may be held without a look at the others'; 0 while none is held
+        self._held: bytearray | None = None  # units as they lie on disk, all of one file, and room for further ones
+        self._held_start = 0
+        self._held_end = 0  # units below have room there; 0 while none is held
         self._blocks_end = 0  # units below have blocks on disk
         self._buffer: mmap.mmap | bytearray = _UNMAPPED  # the file that holds `[_base, _window_end)`
         self._base = 0
@@ -159,7 +164,10 @@ class ConsumeQueue:
 
     def held_below(self, end_offset: int) -> bytes:
         """Return the units below `end_offset` that are held in memory."""
-        return b"" if self._held is None else bytes(self._held[1][: max(end_offset - self._held[0], 0) * UNIT_SIZE])
+        return self._held_units(min(end_offset, self.max_offset))
+
+    def _held_units(self, end: int) -> bytes:
+        return b"" if self._held is None else bytes(self._held[: max(end - self._held_start, 0) * self.unit_size])
 
     @property
     def folder_changed(self) -> int:
@@ -177,14 +185,14 @@ class ConsumeQueue:
             DiskFullError, DiskFailedError: nothing was stored.
         """
         if queue_offset != self.max_offset or queue_offset >= self._window_end:
-            if self._held is not None and self._memory is not None and queue_offset == self.max_offset < self._held_end:
-                self._held[1].extend(UNIT.pack(physical_offset, size, tags_code))
-                self._memory.count += 1
-                self.max_offset = queue_offset + 1
-            else:
+            held, memory = self._held, self._memory
+            if held is None or memory is None or not queue_offset == self.max_offset < self._held_end:
                 self._put_slowly(queue_offset, (physical_offset, size, tags_code))
-            return
-        UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, physical_offset, size, tags_code)
+                return
+            UNIT.pack_into(held, (queue_offset - self._held_start) * UNIT_SIZE, physical_offset, size, tags_code)
+            memory.count += 1
+        else:
+            UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, physical_offset, size, tags_code)
         self.max_offset = queue_offset + 1
 
     def extend(self, units: bytes) -> None:
@@ -228,8 +236,7 @@ class ConsumeQueue:
             return
         if self._may_hold(end_offset):
             self.room_end = self._room_in_memory(end_offset)
-            if self._held is not None:
-                self._held_end = self._end_of_given()
+            self._extend_held()
         else:
             self._reserve_blocks(end_offset)
 
@@ -240,9 +247,8 @@ class ConsumeQueue:
             DiskFullError, DiskFailedError: the units are still held.
         """
         if self._held is not None:
-            start, units = self._held
-            file = self._files.find_or_add(start)
-            file.write(start * self.unit_size - file.start_bytes, units)
+            file = self._files.find_or_add(self._held_start)
+            file.write(self._held_start * self.unit_size - file.start_bytes, self._held_units(self.max_offset))
             self._drop_held()
 
     def units(self, offset: int, count: int) -> memoryview:
@@ -251,10 +257,9 @@ class ConsumeQueue:
             return memoryview(b"")
         end = self.max_offset
         if self._held is not None:
-            end, held = self._held
+            end = self._held_start
             if offset >= end:
-                start = (offset - end) * self.unit_size
-                return memoryview(bytes(held[start : start + count * self.unit_size]))
+                return memoryview(self.held_below(offset + count)[(offset - end) * self.unit_size :])
         file = self._files.find(offset)
         if file is None:
             return memoryview(b"")
@@ -394,7 +399,7 @@ class ConsumeQueue:
         Without such units it may return the file of the next unit, since after `restart` its name says where the queue
         continues.
         """
-        written = self.max_offset if self._held is None else self._held[0]
+        written = self.max_offset if self._held is None else self._held_start
         start, self._flushed_offset = self._flushed_offset, written
         end = max(written, min(self._blocks_end, start + 1))
         return self._files.overlapping(start, end) if start < end else []
@@ -456,7 +461,7 @@ class ConsumeQueue:
 
     def _hold_limit(self) -> int:
         """Return the end of the units that can be held with those that are."""
-        start = self.max_offset if self._held is None else self._held[0]
+        start = self.max_offset if self._held is None else self._held_start
         return min(start + HELD_MAX, self.file_end(start))
 
     def _hold(self, units: bytes) -> None:
@@ -464,25 +469,29 @@ class ConsumeQueue:
         memory = self._memory
         assert memory is not None, f"{self} must not hold units"
         if self._held is None:
-            self._held = self.max_offset, bytearray(units)
+            self._held = bytearray()
+            self._held_start = self.max_offset
             memory.queues[self] = None
-        else:
-            self._held[1].extend(units)
-        count = len(units) // self.unit_size
+        count, position = len(units) // self.unit_size, (self.max_offset - self._held_start) * self.unit_size
+        self._held[position : position + len(units)] = units
         memory.count += count
         self.max_offset += count
-        self._held_end = self._end_of_given()
+        self._extend_held()
+
+    def _extend_held(self) -> None:
+        """Make all the room that the queue was given, if it holds units."""
+        if self._held is not None:
+            self._held_end = self._end_of_given()
+            self._held.extend(bytes(max((self._held_end - self._held_start) * self.unit_size - len(self._held), 0)))
 
     def _drop_held(self, keep: int = 0) -> None:
         """Hold only the first `keep` units."""
         if self._held is None or self._memory is None:
             return
         self._held_end = 0
-        units = self._held[1]
-        before = len(units)
-        del units[keep * self.unit_size :]
-        self._memory.count -= (before - len(units)) // self.unit_size
-        if not units:
+        self._memory.count -= max(self.max_offset - self._held_start - keep, 0)
+        del self._held[keep * self.unit_size :]
+        if not self._held:
             self._held = None
             del self._memory.queues[self]
 
@@ -492,8 +501,8 @@ class ConsumeQueue:
         Raises:
             DiskFullError, DiskFailedError: no; what was reserved and what was held stays.
         """
-        held, end_offset = self._held, max(end_offset, self.room_end)
-        written = self.max_offset if held is None else held[0]
+        held, end_offset = self._held_units(self.max_offset), max(end_offset, self.room_end)
+        written = self.max_offset - len(held) // self.unit_size
         while self._blocks_end < end_offset:
             self._window_end = 0  # another file, or more of the present one, comes into it
             file = self._files.find_or_add(max(self._blocks_end, written))
@@ -505,9 +514,9 @@ class ConsumeQueue:
         self.room_end = max(self.room_end, self._blocks_end)
         if self._blocks_end > written:
             self._open_window(written)  # from now on units are stored there
-        if held is not None:
+        if held:
             position = (written - self._base) * self.unit_size
-            self._buffer[position : position + len(held[1])] = held[1]
+            self._buffer[position : position + len(held)] = held
             self._drop_held()
 
     def _begins_anew(self, physical_offset: int) -> bool:
@@ -562,8 +571,8 @@ class ConsumeQueue:
         """Keep `[min_offset, end)` and zero the rest."""
         self._window_end = 0
         if self._held is not None:
-            self._drop_held(max(end - self._held[0], 0))
-        self._blocks_end = end if self._held is None else self._held[0]
+            self._drop_held(max(end - self._held_start, 0))
+        self._blocks_end = end if self._held is None else self._held_start
         self._files.cut(self._blocks_end)
         self.max_offset = self.next_offset = self.room_end = end
         self.min_offset = min(self.min_offset, end)

@@ -27,9 +27,6 @@ UNITS_MAX = 2_000_000
 MAPPED_MIN = 256
 """So many queues have mapped files before units of others are held."""
 
-Held = tuple[int, bytearray]
-"""Queue offset of the first unit, and the units as they lie on disk; all in one file of the queue."""
-
 
 class Holder(Protocol):
     """A queue, as far as its held units are concerned; see `ConsumeQueue`."""

@@ -25,10 +25,6 @@ LEARN_AFTER: Final = 8
 LEARN_EVERY: Final = 256
 """The same after one that could not be used or that replaced another, since making one costs as much as ten sends."""
 
-TOPICS_MAX: Final = 1 << 14
-"""Names of topics that are kept as text."""
-
-_topics: dict[bytes, str] = {}
 _HEADER_MAX: Final = 1024
 """Largest header, in bytes, of which a pattern is kept: any connection, even unsigned, may have `PATTERNS_MAX`."""
 _OPAQUE_MAX: Final = 2**31 - 1
@@ -41,7 +37,8 @@ _PLACES: Final = re.compile(
 )
 _ALL: Final = string.digits + string.ascii_letters
 _OTHER: Final = bytes.maketrans(_ALL.encode(), (_ALL[1:10] + "1" + _ALL[11:] + "a").encode())
-_TOPIC_SIGNS: Final = b"_%-"
+_ALNUM: Final = bytes.maketrans(b"_%-", b"aaa")
+"""Makes the name of a topic consist of letters and digits, if it has only those and `_%-`."""
 _LOWER: Final = bytes.maketrans(b"0123456789", b"1012345678")
 
 
@@ -88,19 +85,18 @@ class HeaderPattern:
     def command(self, parts: tuple[bytes, ...], body: bytes | memoryview) -> "RepeatedSend | None":
         """Return the command of a header with these parts; None if it must be parsed as JSON."""
         opaque, queue_id, born = parts[self._opaque_at], parts[self._queue_id_at], parts[self._born_at]
-        key = parts[self._key_at]
+        key, topic = parts[self._key_at], parts[self._topic_at]
         if not (opaque + queue_id + born).isdigit() or not key.isalnum() or opaque[0] == _ZERO:
             return None
         number = int(opaque)
-        if number > _OPAQUE_MAX:
+        if number > _OPAQUE_MAX or not topic.translate(_ALNUM).isalnum():
             return None
-        topic = _topics.get(parts[self._topic_at]) or _read_topic(parts[self._topic_at])
-        return None if topic is None else RepeatedSend(self, number, body, topic, queue_id.decode(), born, key, parts)
+        return RepeatedSend(self, number, body, topic, queue_id, born, key, parts)
 
-    def ext_of(self, topic: str, queue_id: str, born: bytes, key: bytes) -> dict[str, str]:
+    def ext_of(self, topic: bytes, queue_id: bytes, born: bytes, key: bytes) -> dict[str, str]:
         """Return the header fields of a send with these values."""
         properties = f"{self._before}UNIQ_KEY\x01{key.decode()}{self._after}"
-        return self.ext | {"b": topic, "e": queue_id, "g": born.decode(), "i": properties}
+        return self.ext | {"b": topic.decode(), "e": queue_id.decode(), "g": born.decode(), "i": properties}
 
 
 class RepeatedSend(Command):
@@ -108,8 +104,8 @@ class RepeatedSend(Command):
 
     Attributes:
         pattern: the pattern.
-        topic: its name.
-        queue_id: the number of the queue, as text.
+        topic: its name, letters, digits and `_%-`.
+        queue_id: the number of the queue, digits.
         born: the time at the sender, digits.
         key: of the message.
     """
@@ -121,8 +117,8 @@ class RepeatedSend(Command):
         pattern: HeaderPattern,
         opaque: int,
         body: bytes | memoryview,
-        topic: str,
-        queue_id: str,
+        topic: bytes,
+        queue_id: bytes,
         born: bytes,
         key: bytes,
         parts: tuple[bytes, ...],
@@ -156,16 +152,6 @@ class RepeatedSend(Command):
         return self._ext
 
 
-def _read_topic(topic: bytes) -> str | None:
-    """Return a topic's name as text, one object for all sends; None if the header must be parsed as JSON."""
-    if not topic.translate(None, _TOPIC_SIGNS).isalnum():
-        return None
-    if len(_topics) >= TOPICS_MAX:
-        _topics.clear()
-    _topics[topic] = text = topic.decode()
-    return text
-
-
 def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:
     """Return a pattern of the header of a send, given as received and as parsed; None if a value is missing."""
     if len(header) > _HEADER_MAX or command.remark is not None:
@@ -195,6 +181,6 @@ def pattern_of(header: bytes, command: Command) -> HeaderPattern | None:
     return pattern if pattern.ext_of(*_values(pattern, header)) == command.ext else None
 
 
-def _values(pattern: HeaderPattern, header: bytes) -> tuple[str, str, bytes, bytes]:
+def _values(pattern: HeaderPattern, header: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     command = pattern.command(pattern.unpack_from(header), b"")
-    return ("", "", b"", b"") if command is None else (command.topic, command.queue_id, command.born, command.key)
+    return (b"", b"", b"", b"") if command is None else (command.topic, command.queue_id, command.born, command.key)

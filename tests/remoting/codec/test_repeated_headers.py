@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ledgermq.remoting.codec import repeated_headers
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser
 from ledgermq.remoting.codec.repeated_headers import LEARN_AFTER, PATTERNS_MAX, RepeatedSend
@@ -56,7 +55,7 @@ def test_a_header_like_others_before_it_has_its_own_values(first: str) -> None:
     head = header(9876, first, b="U", e="7", g="1712345678901", i=FIELDS["i"].replace("07F00A", "zZ9900"))
     command = one(parser, head)
     assert type(command) is RepeatedSend
-    assert (command.opaque, command.topic, command.queue_id) == (9876, "U", "7")
+    assert (command.opaque, command.topic, command.queue_id) == (9876, b"U", b"7")
     assert (command.born, command.key) == (b"1712345678901", b"zZ9900")
     assert parts(parser, head) == parts(FrameParser(), head)
 
@@ -130,13 +129,12 @@ def test_a_header_is_kept_as_it_came_unless_it_has_a_remark(remark: str) -> None
         assert command.header == head
 
 
-def test_the_name_of_a_topic_is_one_text_in_all_sends_and_few_names_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker looks for the queue of each send by it."""
-    monkeypatch.setattr(repeated_headers, "TOPICS_MAX", 3)
-    monkeypatch.setattr(repeated_headers, "_topics", {})
-    parser, other = learned(header()), learned(header())
-    for name in "ABABCABCDABCD":
-        sends = [one(each, header(b=name)) for each in (parser, other)]
-        assert all(type(send) is RepeatedSend and send.topic == name for send in sends)
-        assert sends[0].topic is sends[1].topic  # type: ignore[attr-defined]
-        assert len(repeated_headers._topics) <= 3
+@pytest.mark.parametrize("name", ["B", "%", "_", "-", "é", "\\", '"', "\x7f", "+"])
+def test_the_name_of_any_topic_is_read_as_it_is(name: str) -> None:
+    """The broker looks for the queue of each send by it: letters, digits and a few signs need no JSON."""
+    head = header(b=name)
+    command = one(learned(header(b="A" * (len(header(b=name)) - len(header(b=""))))), head)
+    assert command.ext["b"] == name
+    assert isinstance(command, RepeatedSend) == (name in "B%_-")
+    if isinstance(command, RepeatedSend):
+        assert (command.topic, command.queue_id) == (name.encode(), command.ext["e"].encode())
