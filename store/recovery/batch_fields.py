@@ -32,6 +32,9 @@ Dispatch = tuple[int, bool, UnitFields]
 Part = tuple[MappedFile, RecordBatch]
 """A batch, and the file that has its records."""
 
+_FEW = 4
+"""So many records a queue are put at once; fewer are put record by record, for less than the slices of a run take."""
+
 Find = Callable[[bytes, int, int], ConsumeQueue | None]
 """Returns the queue of a topic and queue id, for the record at an offset; None if there can be no such queue."""
 
@@ -152,13 +155,48 @@ def runs_of(parts: Sequence[Part], find: Find) -> Iterator[QueueRun]:
         CorruptRecordError: a record cannot be parsed.
         DiskReadError: the disk cannot read a page.
     """
+    groups = _grouped(parts)
+    if groups is None:
+        return
+    bounds = slices(groups.firsts, len(groups.units))
+    for (start, end), is_even, key, offset in zip(bounds, groups.are_even, groups.keys, groups.heads, strict=True):
+        queue = find(*key, offset)
+        if queue is not None:
+            yield groups.run(queue, start, end, is_even)
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Records sorted by queue, and of each queue where its records begin, and for the first one topic and place.
+
+    Attributes:
+        units, offsets, sound: as in `QueueRun`, of all records.
+        keys: topic and id of each queue.
+        heads: physical offset of the first record of each queue.
+        are_even: of each queue; see `QueueRun`.
+    """
+
+    units: npt.NDArray[np.void]
+    offsets: Longs
+    sound: Bools
+    firsts: Longs
+    keys: list[tuple[bytes, int]]
+    heads: list[int]
+    are_even: list[bool]
+
+    def run(self, queue: ConsumeQueue, start: int, end: int, is_even: bool) -> QueueRun:
+        """Return the records of one queue, which are those of `[start, end)`."""
+        return QueueRun(queue, self.units[start:end], self.offsets[start:end], self.sound[start:end], is_even)
+
+
+def _grouped(parts: Sequence[Part]) -> _Groups | None:
     kept = [_Kept(file, batch) for file, batch in parts if len(batch.starts)]
     if not kept:
-        return
+        return None
     columns = [part.columns() for part in kept]
     queue_ids, physical, sizes, offsets, sound = (np.concatenate(column) for column in zip(*columns, strict=True))
     if not len(offsets):
-        return
+        return None
     tails, codes = _tails_of(kept)
     order, firsts = tails.groups(queue_ids)
     units = np.empty(len(order), QUEUE_UNIT)
@@ -168,12 +206,8 @@ def runs_of(parts: Sequence[Part], find: Find) -> Iterator[QueueRun]:
     follows[1:] &= offsets[1:] - offsets[:-1] == 1
     follows[firsts] = sound[firsts]
     are_even = np.logical_and.reduceat(follows, firsts).tolist()
-    places = tails.topics(heads), queue_ids[heads].tolist(), physical[heads].tolist()
-    bounds = slices(firsts, len(order))
-    for (start, end), is_even, topic, queue_id, offset in zip(bounds, are_even, *places, strict=True):
-        queue = find(topic, queue_id, offset)
-        if queue is not None:
-            yield QueueRun(queue, units[start:end], offsets[start:end], sound[start:end], is_even)
+    keys = list(zip(tails.topics(heads), queue_ids[heads].tolist(), strict=True))
+    return _Groups(units, offsets, sound, firsts, keys, physical[heads].tolist(), are_even)
 
 
 class _Kept:
@@ -268,22 +302,26 @@ def put_plain(
         CorruptRecordError: a record cannot be parsed; nothing is put.
         DiskFullError, DiskFailedError: not all units can be stored; putting the batch again is harmless.
     """
-    others: list[int] = []
-
-    def find(topic: bytes, queue_id: int, offset: int) -> ConsumeQueue | None:
-        queue = known.get((topic, queue_id))
-        if type(queue) is not ConsumeQueue or queue.is_watched:
-            others.append(offset)
-        return queue
-
-    runs = list(runs_of([(file, batch)], find))
-    if others:
+    groups = _grouped([(file, batch)])
+    if groups is None:
+        return []
+    queues = [known.get(key) for key in groups.keys]
+    plain = [queue for queue in queues if type(queue) is ConsumeQueue and not queue.is_watched]
+    if len(plain) < len(queues):
         return None
-    for run in runs:
-        if not put_run(run):
+    if len(plain) * _FEW > len(groups.units):
+        by_record = np.repeat(np.arange(len(plain)), np.diff(groups.firsts, append=len(groups.units)))
+        rows = zip(by_record.tolist(), groups.units.tolist(), groups.offsets.tolist(), strict=True)
+        for number, (physical, size, code), queue_offset in rows:
+            plain[number].put(physical, size, code, queue_offset)
+        return plain
+    for queue, (start, end), is_even in zip(
+        plain, slices(groups.firsts, len(groups.units)), groups.are_even, strict=True
+    ):
+        if not put_run(run := groups.run(queue, start, end, is_even)):
             for unit, queue_offset, _ in one_by_one(run):
-                run.queue.put(*unit, queue_offset)
-    return [run.queue for run in runs]
+                queue.put(*unit, queue_offset)
+    return plain
 
 
 def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:
