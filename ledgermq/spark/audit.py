@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
@@ -31,6 +32,9 @@ from ledgermq.spark.store_source import DIGEST_OFFSETS
 
 KINDS: Final = ("lost", "duplicated", "reordered", "divergent", "phantom", "misplaced", "hole")
 _PLACE: Final = ["topic", "queue_id", "queue_offset"]
+_OUTCOMES: Final = f"array({', '.join(repr(each.value) for each in (Outcome.FAIL, Outcome.INFO, Outcome.OK))})"
+"""From the worst to the best: 1, 2, 3."""
+_KEPT: Final = StorageLevel.DISK_ONLY
 _REPLICAS_MAX: Final = 60
 _COLUMNS: Final = ["kind", "topic", "queue_id", "queue_offset", "key", "producer", "sequence", "replicas", "detail"]
 
@@ -83,15 +87,17 @@ def audit(
     if told is not None and not topics:
         topics = [row.topic for row in told.select("topic").distinct().collect()]
     digests = _digests(spark, stores, topics).persist()
-    records = _records(spark, stores, topics, digests).persist()
-    places = _places(records).persist()
-    parts = [_divergent(places, stores), _holes(records, stores)]
+    records = _records(spark, stores, topics, digests).persist(_KEPT)
+    kept, parts = [digests, records], [*_divergent_and_holes(records, stores)]
+    acknowledged = 0
     if told is not None:
-        told = told.persist()
+        joined = _joined(told, records, copies).persist(_KEPT)
+        kept.append(joined)
         parts += [
-            _lost(told, places, stores, copies), _misplaced(told, places), _phantoms(told, places, stores),
-            _duplicates(told, places, stores), _reordered(told, places),
+            _lost(joined, stores, copies), _misplaced(joined), _phantoms(joined, stores), _duplicates(joined, stores),
+            _reordered(joined),
         ]  # fmt: skip
+        acknowledged = joined.where(fn.col("outcome") == Outcome.OK.value).count()
     findings = parts[0]
     for part in parts[1:]:
         findings = findings.unionByName(part)
@@ -100,7 +106,8 @@ def audit(
     sizes = {
         row.broker: row.records for row in digests.groupBy("broker").agg(fn.sum("records").alias("records")).collect()
     }
-    acknowledged = 0 if told is None else told.where(fn.col("outcome") == Outcome.OK.value).count()
+    for each in kept:
+        each.unpersist()
     return Audit(findings, counts, {store: sizes.get(str(n), 0) for n, store in enumerate(stores)}, acknowledged)
 
 
@@ -142,28 +149,71 @@ def _digests(spark: SparkSession, stores: Sequence[str], topics: Sequence[str]) 
 def _records(spark: SparkSession, stores: Sequence[str], topics: Sequence[str], digests: DataFrame) -> DataFrame:
     """Return the records that must be compared: of runs that are equal everywhere only those of the first store.
 
-    Columns: topic, queue_id, queue_offset, key, crc, stores (bits: which stores hold it like this).
+    Columns: topic, queue_id, queue_offset, key, crc, stores (bits: which stores hold it; of runs that differ one each).
     """
     run = ["topic", "queue_id", "bucket"]
     runs = digests.groupBy(run).agg(fn.countDistinct("digest").alias("kinds"), fn.count("*").alias("holders"))
-    differing = runs.where((fn.col("kinds") > 1) | (fn.col("holders") < len(stores)))
-    differing = differing.select(*run, fn.lit(1).alias("differs"))
-    rows = _read(spark, stores, topics, columns="topic,broker,queue_id,queue_offset,msg_id,record_crc")
-    rows = rows.withColumn("bucket", (fn.col("queue_offset") / DIGEST_OFFSETS).cast("bigint"))
-    rows = rows.join(fn.broadcast(differing), run, "left").where("differs = 1 or broker = '0'")
-    own = fn.expr("shiftleft(1L, cast(broker as int))")
-    everything = fn.lit((1 << len(stores)) - 1).cast("bigint")
-    return rows.select(
-        *_PLACE,
-        fn.col("msg_id").alias("key"),
-        fn.col("record_crc").alias("crc"),
-        fn.when(fn.col("differs") == 1, own).otherwise(everything).alias("stores"),
+    differing = runs.where((fn.col("kinds") > 1) | (fn.col("holders") < len(stores))).select(run)
+    bounds = differing.agg(
+        fn.collect_set("topic").alias("topics"),
+        fn.concat_ws(",", fn.collect_set(fn.col("queue_id").cast("string"))).alias("queues"),
+        fn.min("bucket").alias("first"),
+        fn.max("bucket").alias("last"),
+    ).collect()[0]
+    names = "topic,broker,queue_id,queue_offset,msg_id,record_crc"
+    bucket = (fn.col("queue_offset") / DIGEST_OFFSETS).cast("bigint")
+
+    def chosen(rows: DataFrame, bits: Any) -> DataFrame:
+        return rows.select(*_PLACE, fn.col("msg_id").alias("key"), fn.col("record_crc").alias("crc"), bits)
+
+    first = _read(spark, stores[:1], topics, columns=names).withColumn("bucket", bucket)
+    everywhere = fn.lit(_everywhere(stores)).cast("bigint").alias("stores")
+    if not bounds.topics:
+        return chosen(first, everywhere)
+    limits = {
+        "queueIds": bounds.queues,
+        "startingOffset": str(bounds["first"] * DIGEST_OFFSETS),
+        "endingOffset": str((bounds["last"] + 1) * DIGEST_OFFSETS),
+    }
+    each = _read(spark, stores, bounds.topics, columns=names, **limits).withColumn("bucket", bucket)
+    equal = chosen(first.join(fn.broadcast(differing), run, "left_anti"), everywhere)
+    own = fn.expr("shiftleft(1L, cast(broker as int))").alias("stores")
+    return equal.unionByName(chosen(each.join(fn.broadcast(differing), run, "left_semi"), own))
+
+
+def _everywhere(stores: Sequence[str]) -> int:
+    return (1 << len(stores)) - 1
+
+
+def _joined(told: DataFrame, records: DataFrame, copies: int) -> DataFrame:
+    """Return sends and records side by side, with what is known of all rows of their key; `stores` is null in sends.
+
+    held: bits of the stores that have the key; is_single: all its records have one place, which is queue and place;
+    best: the best outcome of its sends. A send is plain if it was acknowledged, and enough stores have its key where
+    the acknowledgement says, and nowhere else. Records of which nothing more is asked are left out. The order is that
+    of a number, the hash, since most keys begin alike.
+    """
+    sends = told.select(*_PLACE, "key", "producer", "sequence", "outcome", "tries")
+    both = sends.unionByName(records, allowMissingColumns=True).withColumn("hash", fn.xxhash64("key", "topic"))
+    same = Window.partitionBy("hash", "key", "topic")
+    queue, place = (fn.when(fn.col("stores").isNotNull(), fn.col(name)) for name in ("queue_id", "queue_offset"))
+    known = {
+        "held": fn.expr("bit_or(stores)"),
+        "best": fn.max(fn.expr(f"array_position({_OUTCOMES}, outcome)")),
+        "queue": fn.min(queue),
+        "place": fn.min(place),
+        "last_queue": fn.max(queue),
+        "last_place": fn.max(place),
+    }
+    rows = both.withColumns({name: value.over(same) for name, value in known.items()})
+    rows = rows.withColumn("is_single", fn.expr("queue = last_queue and place = last_place"))
+    plain = (
+        f"stores is null and outcome = '{Outcome.OK.value}' and is_single and queue_id = queue and queue_offset = place"
+        f" and bit_count(held) >= {copies}"
     )
-
-
-def _places(records: DataFrame) -> DataFrame:
-    """Return a row for each record at each queue offset: the same record in several stores is one row."""
-    return records.groupBy([*_PLACE, "key", "crc"]).agg(fn.expr("bit_or(stores)").alias("stores"))
+    rows = rows.withColumn("is_plain", fn.expr(f"coalesce({plain}, false)"))
+    rows = rows.where("stores is null or not is_single or coalesce(best, 0) < 2")
+    return rows.drop("hash", "last_queue", "last_place")
 
 
 def _finding(found: DataFrame, kind: str, **columns: Any) -> DataFrame:
@@ -184,86 +234,106 @@ def _names(stores: Sequence[str], bits: Any) -> Any:
     return fn.concat_ws(", ", *named)
 
 
-def _divergent(places: DataFrame, stores: Sequence[str]) -> DataFrame:
-    several = places.groupBy(_PLACE).agg(
-        fn.count("*").alias("kinds"), fn.expr("bit_or(stores)").alias("stores"), fn.min("key").alias("key")
+def _divergent_and_holes(records: DataFrame, stores: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+    """Find queue offsets with different records, and those that are missing.
+
+    Both begin with blocks of 64 offsets, and a bit for each that is there, so that only few are looked at one by one.
+    """
+    at = ["topic", "queue_id", "block"]
+    rows = records.withColumn("block", fn.expr("shiftright(queue_offset, 6)"))
+    blocks = rows.groupBy(*at, "stores").agg(
+        fn.min("queue_offset").alias("low"),
+        fn.max("queue_offset").alias("high"),
+        fn.expr("bit_or(shiftleft(1L, cast(queue_offset & 63 as int)))").alias("seen"),
+        fn.count("*").alias("records"),
+    )
+    doubles = blocks.where("records > bit_count(seen)").select(*at, fn.lit(True).alias("is_double"))
+    some = rows.join(fn.broadcast(doubles.distinct()), at, "left")
+    some = some.where((fn.col("stores") != _everywhere(stores)) | fn.col("is_double"))
+    return _divergent(some, stores), _holes(blocks, stores)
+
+
+def _divergent(records: DataFrame, stores: Sequence[str]) -> DataFrame:
+    several = records.groupBy(_PLACE).agg(
+        fn.countDistinct("key", "crc").alias("kinds"),
+        fn.expr("bit_or(stores)").alias("stores"),
+        fn.min("key").alias("key"),
     )
     detail = fn.concat(fn.col("kinds").cast("string"), fn.lit(" different records"))
     return _finding(several.where("kinds > 1"), "divergent", replicas=_names(stores, fn.col("stores")), detail=detail)
 
 
-def _holes(records: DataFrame, stores: Sequence[str]) -> DataFrame:
+def _holes(blocks: DataFrame, stores: Sequence[str]) -> DataFrame:
     """Find queue offsets that are missing inside one store; a queue's first offset may be any."""
-    by_store = Window.partitionBy("number", "topic", "queue_id").orderBy("queue_offset")
+    whole = "array(struct(low, high))"
+    pieces = (
+        "transform(filter(sequence(low, high), at -> getbit(seen, cast(at & 63 as int)) = 1),"
+        " at -> struct(at as low, at as high))"
+    )
+    ranges = blocks.select(
+        "topic", "queue_id", "stores", fn.expr(f"inline(if(bit_count(seen) = high - low + 1, {whole}, {pieces}))")
+    )
     numbers = fn.array(*[fn.when(fn.col("stores").bitwiseAND(1 << n) != 0, fn.lit(n)) for n in range(len(stores))])
-    each = records.withColumn("number", fn.explode(numbers)).where("number is not null")
-    before = fn.lag("queue_offset").over(by_store)
-    gaps = each.withColumn("before", before).where("queue_offset - before > 1")
-    detail = fn.concat(
-        (fn.col("queue_offset") - fn.col("before") - 1).cast("string"), fn.lit(" offsets are missing before it")
-    )
+    each = ranges.withColumn("number", fn.explode(numbers)).where("number is not null")
+    before = fn.lag("high").over(Window.partitionBy("number", "topic", "queue_id").orderBy("low"))
+    gaps = each.withColumn("missing", fn.col("low") - before - 1).where("missing > 0")
+    detail = fn.concat(fn.col("missing").cast("string"), fn.lit(" offsets are missing before it"))
     store = fn.element_at(fn.array(*[fn.lit(name) for name in stores]), fn.col("number") + 1)
-    return _finding(gaps, "hole", replicas=store, detail=detail, key=fn.lit(None))
+    return _finding(gaps, "hole", replicas=store, detail=detail, queue_offset=fn.col("low"))
 
 
-def _lost(told: DataFrame, places: DataFrame, stores: Sequence[str], copies: int) -> DataFrame:
-    held = places.groupBy("topic", "key").agg(fn.expr("bit_or(stores)").alias("stores"))
-    acknowledged = told.where(fn.col("outcome") == Outcome.OK.value)
-    found = acknowledged.join(held, ["topic", "key"], "left")
-    count = fn.bit_count(fn.coalesce("stores", fn.lit(0).cast("bigint")))
+def _acknowledged(joined: DataFrame) -> DataFrame:
+    return joined.where((fn.col("outcome") == Outcome.OK.value) & ~fn.col("is_plain"))
+
+
+def _lost(joined: DataFrame, stores: Sequence[str], copies: int) -> DataFrame:
+    count = fn.bit_count(fn.coalesce("held", fn.lit(0).cast("bigint")))
     detail = fn.concat(fn.lit("in "), count.cast("string"), fn.lit(f" of {len(stores)} logs, {copies} are needed"))
-    return _finding(found.where(count < copies), "lost", replicas=_names(stores, fn.col("stores")), detail=detail)
+    found = _acknowledged(joined).where(count < copies)
+    return _finding(found, "lost", replicas=_names(stores, fn.col("held")), detail=detail)
 
 
-def _misplaced(told: DataFrame, places: DataFrame) -> DataFrame:
+def _misplaced(joined: DataFrame) -> DataFrame:
     """Find messages that are in a log, but not where their acknowledgement says."""
-    acknowledged = told.where(fn.col("outcome") == Outcome.OK.value)
-    elsewhere = acknowledged.join(places.select("topic", "key").distinct(), ["topic", "key"], "left_semi")
-    right = places.select(*_PLACE, "key")
-    return _finding(
-        elsewhere.join(right, [*_PLACE, "key"], "left_anti"), "misplaced", detail=fn.lit("its key is at another offset")
-    )
+    there = fn.count("stores").over(Window.partitionBy(*_PLACE, "key"))
+    found = _acknowledged(joined.where("held is not null and not is_plain").withColumn("there", there))
+    found = found.where("if(is_single, not (queue_id <=> queue and queue_offset <=> place), there = 0)")
+    return _finding(found, "misplaced", detail=fn.lit("its key is at another offset"))
 
 
-def _phantoms(told: DataFrame, places: DataFrame, stores: Sequence[str]) -> DataFrame:
-    sent = told.where(fn.col("outcome") != Outcome.FAIL.value).select("topic", "key").distinct()
-    found = places.join(sent, ["topic", "key"], "left_anti")
-    return _finding(
-        found, "phantom", replicas=_names(stores, fn.col("stores")), detail=fn.lit("never sent, or refused")
-    )
+def _phantoms(joined: DataFrame, stores: Sequence[str]) -> DataFrame:
+    never = joined.where("stores is not null and coalesce(best, 0) < 2")
+    found = never.groupBy(*_PLACE, "key", "crc").agg(fn.expr("bit_or(stores)").alias("stores"))
+    detail = fn.lit("never sent, or refused")
+    return _finding(found, "phantom", replicas=_names(stores, fn.col("stores")), detail=detail)
 
 
-def _duplicates(told: DataFrame, places: DataFrame, stores: Sequence[str]) -> DataFrame:
-    at = places.select(*_PLACE, "key", "stores").distinct()
-    several = at.groupBy("topic", "key").agg(
-        fn.countDistinct("queue_id", "queue_offset").alias("offsets"),
-        fn.min("queue_id").alias("queue_id"),
-        fn.min("queue_offset").alias("queue_offset"),
-        fn.expr("bit_or(stores)").alias("stores"),
+def _duplicates(joined: DataFrame, stores: Sequence[str]) -> DataFrame:
+    is_record = fn.col("stores").isNotNull()
+    offsets = fn.when(is_record, fn.col("queue_offset"))
+    found = (
+        joined.where("not is_single and best is not null")
+        .groupBy("topic", "key")
+        .agg(
+            fn.countDistinct(fn.when(is_record, fn.col("queue_id")), offsets).alias("offsets"),
+            fn.min("queue").alias("queue_id"),
+            fn.min("place").alias("queue_offset"),
+            fn.min("held").alias("held"),
+            fn.max("tries").alias("tries"),
+            fn.first("producer", ignorenulls=True).alias("producer"),
+            fn.first("sequence", ignorenulls=True).alias("sequence"),
+        )
     )
-    sent = told.groupBy("topic", "key").agg(
-        fn.max("tries").alias("tries"), fn.first("producer").alias("producer"), fn.first("sequence").alias("sequence")
-    )
-    found = several.where("offsets > 1").join(sent, ["topic", "key"])
     tried = fn.when(fn.col("tries") > 1, "tried again after no answer").otherwise("never tried again")
     detail = fn.concat(fn.lit("at "), fn.col("offsets").cast("string"), fn.lit(" offsets; "), tried)
-    return _finding(found, "duplicated", replicas=_names(stores, fn.col("stores")), detail=detail)
+    return _finding(found, "duplicated", replicas=_names(stores, fn.col("held")), detail=detail)
 
 
-def _reordered(told: DataFrame, places: DataFrame) -> DataFrame:
+def _reordered(joined: DataFrame) -> DataFrame:
     """Compare sequences along each queue, of keys that are there once; others are duplicates."""
-    at = places.select(*_PLACE, "key").distinct()
-    first = at.groupBy("topic", "key").agg(
-        fn.count("*").alias("offsets"),
-        fn.first("queue_id").alias("queue_id"),
-        fn.first("queue_offset").alias("queue_offset"),
-    )
-    first = first.where("offsets = 1")
-    sent = told.groupBy("topic", "key").agg(
-        fn.first("producer").alias("producer"), fn.first("sequence").alias("sequence")
-    )
-    order = Window.partitionBy("topic", "queue_id", "producer").orderBy("queue_offset")
+    order = Window.partitionBy("topic", "queue", "producer").orderBy("place", "sequence")
     highest = fn.max("sequence").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    found = first.join(sent, ["topic", "key"]).withColumn("highest", highest).where("sequence < highest")
+    rows = joined.where("stores is null and is_single").withColumn("highest", highest)
     detail = fn.concat(fn.lit("after sequence "), fn.col("highest").cast("string"))
-    return _finding(found, "reordered", detail=detail)
+    place = {"queue_id": fn.col("queue"), "queue_offset": fn.col("place")}
+    return _finding(rows.where("sequence < highest"), "reordered", detail=detail, **place)

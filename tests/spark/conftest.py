@@ -23,10 +23,13 @@ from tests.store.support import eventually
 
 T = TypeVar("T")
 
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Jobs of tests are short: compiling their code well costs more than it saves."""
 SETTINGS = {
     "spark.master": "local[2,4]",  # a task may fail by a test, and by a Python worker for which Spark waits 10 s only
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JVM_OPTIONS,
+    "spark.executor.extraJavaOptions": JVM_OPTIONS,
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
@@ -46,6 +49,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = make_session("tests", SETTINGS | warehouse)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def own_session(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that makes a session of its own: what it does not set is as in `spark`."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(
+        "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
+    )
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "SPARK_CONF_DIR": str(tmp_path / "conf")}
 
 
 class RunningBroker:

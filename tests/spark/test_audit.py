@@ -90,6 +90,11 @@ def test_every_planted_error_is_found_and_nothing_else(spark: SparkSession, tmp_
         return record(ends[queue_id] - 1, queue_id=queue_id, body=b"planted", properties=properties)
 
     extra = [stored(tried.key, 0), stored("NEVER-SENT", 0)]
+    twice = replace(extra[1], queue_offset=64)  # all replicas have it, at an offset where another record is
+    extra[1] = twice
+    ends[0] -= 1
+    beside = next(each for each in run.replicas[0] if (each.queue_id, each.queue_offset) == (0, 64))
+    ends[2] += 70  # a hole in all replicas, longer than a block of offsets
     late = Send("p0", 1_000_000, "LATE", "T", Outcome.OK, 2, ends[2])
     early = Send("p0", 999_999, "EARLY", "T", Outcome.OK, 2, ends[2] + 1)
     extra += [stored("LATE", 2), stored("EARLY", 2)]
@@ -106,19 +111,21 @@ def test_every_planted_error_is_found_and_nothing_else(spark: SparkSession, tmp_
         del records[place(lost)]  # two of three lost it: the same index in all, for nothing was deleted before it
     counts, rows = findings(spark, run, tmp_path)
     assert rows == [
+        ("divergent", beside.property_map["UNIQ_KEY"], 64),
         ("divergent", divergent.key, divergent.queue_offset),
-        ("duplicated", tried.key, rows[1][2]),
+        ("duplicated", tried.key, rows[2][2]),
         ("hole", None, (lost.queue_offset or 0) + 1),
         ("hole", None, (lost.queue_offset or 0) + 1),
+        *[("hole", None, late.queue_offset)] * 3,
         ("lost", lost.key, lost.queue_offset),
         ("misplaced", misplaced.key, (misplaced.queue_offset or 0) + 1),
-        ("phantom", "NEVER-SENT", extra[1].queue_offset),
+        ("phantom", "NEVER-SENT", 64),
         ("reordered", "EARLY", extra[3].queue_offset),
     ]
     assert counts == {
-        "divergent": 1,
+        "divergent": 2,
         "duplicated": 1,
-        "hole": 2,
+        "hole": 5,
         "lost": 1,
         "misplaced": 1,
         "phantom": 1,

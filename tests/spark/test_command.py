@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 import subprocess
 import sys
@@ -26,7 +25,9 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.java
-def test_an_audit_with_a_loss_exits_with_1_and_a_jvm_that_is_killed_with_2(tmp_path: Path) -> None:
+def test_an_audit_with_a_loss_exits_with_1_and_a_jvm_that_is_killed_with_2(
+    own_session: dict[str, str], tmp_path: Path
+) -> None:
     """In a process with a JVM of its own, whose end is told in one line: it is no verdict of the job."""
     records = [record(n, properties=f"UNIQ_KEY\x01K{n}\x02".encode()) for n in range(9)]
     write_log(tmp_path / "n0", records)
@@ -47,8 +48,9 @@ def test_an_audit_with_a_loss_exits_with_1_and_a_jvm_that_is_killed_with_2(tmp_p
         "print(main(['pipeline', 'archive', 'n0', 'a']))\n"
     )
     words = [sys.executable, "-c", code]
-    rooms = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=500, cwd=tmp_path, env=rooms)
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=500, cwd=tmp_path, env=own_session
+    )
     assert done.stdout.endswith("NOT SOUND\n1\n2\n"), done.stderr
     assert "lost: T/0 @9  key K9: in 0 of 1 logs, 1 are needed" in done.stdout
     assert "error: Spark's JVM has ended; the system may have killed it for lack of memory\n" in done.stderr
