@@ -57,8 +57,8 @@ class MessageReader:
     ) -> GetResult:
         """Messages of a queue from unit `offset` on.
 
-        `accepts` is asked with the unit's tags code, `matches` with the record. With `joins`, records that follow each
-        other in the log may share a view.
+        `accepts` is asked with the unit's tags code, `matches` with the record. With `joins`, for bulk pulls, see
+        `read_queue`.
         """
         if self.compacted is not None and queue is not None:
             result = self.compacted.read(queue, offset, max_count, max_bytes, accepts)

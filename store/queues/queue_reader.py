@@ -99,8 +99,8 @@ def read_queue(
     """Return records of `queue` from `offset` on: at most `max_count` and `max_bytes`, but always one if there is one.
 
     `accepts` filters by a unit's tags code, `matches` by the record; with `matches` the read ends after about
-    `FILTER_SLICE_S`, but looks at some records in any case. With `joins`, records that follow each other in the log may
-    share a view.
+    `FILTER_SLICE_S`, but looks at some records in any case. With `joins`, the read is for a bulk pull: records
+    that follow each other in the log may share a view, and from the disk come as many as fit into its limit of bytes.
 
     Raises:
         DiskReadError: the disk cannot read the first record.
@@ -121,7 +121,8 @@ def read_queue(
         result.next_offset = queue.file_end(offset)
         return result
     if UNIT.unpack_from(units)[0] < log.max_offset - cold.memory_bytes:
-        max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
+        max_count = max_count if joins else min(max_count, cold.count_max)
+        max_bytes = min(max_bytes, cold.bytes_max)
     if accepts is None and matches is None:
         if not (joins and _collect_joined(log, units, max_count, max_bytes, result)):
             _collect(log, units, max_count, max_bytes, result)

@@ -473,11 +473,13 @@ async def test_messages_that_the_log_dropped_are_stepped_over(read: Rig) -> None
 
 
 async def test_messages_far_behind_the_end_are_read_in_small_steps(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, cold_limits=ColdLimits(memory_bytes=1000))
+    rig = Rig(tmp_path, cold_limits=ColdLimits(memory_bytes=1000, bytes_max=4000))
     rig.store.start()
     rig.put(*[bytes(100)] * 30)
     rig.log.confirm()
     assert rig.store.reader.get(rig.queue(), 0, 10, 1 << 20).count == 8
+    bulk = rig.store.reader.get(rig.queue(), 0, 30, 1 << 20, joins=True)
+    assert 8 < bulk.count < 30 and bulk.size_bytes <= 4000, "a bulk pull is limited by bytes only"
     assert rig.store.reader.get(rig.queue(), 28, 10, 1 << 20).count == 2
 
 
