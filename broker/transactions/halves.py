@@ -7,7 +7,7 @@ A copy names the first record of its message, so that one that was sent twice is
 Copies of RocketMQ, and of releases up to the one that began to name it, name none: they are known by their keys.
 
 Progress is the same as RocketMQ's: the first open offset of the half topic, and the first op record that names one at
-or behind it.
+or behind it. It does not pass records that the disk could not read: they are read later, or deleted with their log.
 
 Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (5.3.3).
 """
@@ -23,6 +23,9 @@ CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 ORIGINAL: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 OP_SEPARATOR: Final = ","
+_UNREAD: Final = 1 << 63
+"""Stands for the greatest half offset that an op record names, while that record cannot be read."""
+
 _SENDS_MAX: Final = 64
 """Open sends of one message among which the one is looked for of which a copy was made."""
 
@@ -88,6 +91,8 @@ class OpenHalves:
     Attributes:
         half_end: next queue offset of the half topic to read; the reader moves it.
         op_end: next queue offset of the op topic to read; `end_all` moves it.
+        unread: queue offsets of half messages that were passed over, by physical offset.
+        unread_ops: queue offsets of op records that were passed over.
     """
 
     def __init__(self, half_start: int = 0, op_start: int = 0) -> None:
@@ -99,16 +104,19 @@ class OpenHalves:
         self._ops: deque[tuple[int, int]] = deque()  # op offset, greatest half offset that it names
         self.half_end = half_start
         self.op_end = op_start
+        self.unread: dict[int, int] = {}
+        self.unread_ops: list[int] = []
 
     def __len__(self) -> int:
         return len(self._open)
 
     def halves(self) -> list[Half]:
         """All open half messages, in the order of the half topic."""
-        return list(self._open.values())
+        return sorted(self._open.values(), key=lambda half: half.queue_offset)
 
     def add(self, half: Half) -> Half | None:
         """Add the half message of a record; returns the earlier copy that it replaces."""
+        self.unread.pop(half.first, None)  # this one, or of which this is a copy
         earlier, names_none = self._source_of(half), half.names_none
         if earlier is not None:
             names_none = names_none or self._unnamed.get(half.key) == earlier.first
@@ -148,9 +156,21 @@ class OpenHalves:
             if half is not None:
                 self._remove(half)
                 ended.append(half)
-        self._ops.append((op_offset, max([*offsets, *(half.queue_offset for half in ended)], default=-1)))
-        self.op_end = op_offset + 1
+        self.unread = {place: offset for place, offset in self.unread.items() if offset not in offsets}
+        named = op_offset, max([*offsets, *(half.queue_offset for half in ended)], default=-1)
+        if op_offset in self.unread_ops:
+            self.unread_ops.remove(op_offset)
+            self._ops = deque(named if op[0] == op_offset else op for op in self._ops)
+        else:
+            self._ops.append(named)
+            self.op_end = op_offset + 1
         return ended
+
+    def pass_over_op(self, op_offset: int) -> None:
+        """Note an op record that cannot be read; `end_all` takes it when it can."""
+        self.unread_ops.append(op_offset)
+        self._ops.append((op_offset, _UNREAD))
+        self.op_end = op_offset + 1
 
     def find(self, first: int) -> Half | None:
         """The open copy of the message with this first record; None when it is decided."""
@@ -166,7 +186,7 @@ class OpenHalves:
 
     def progress(self) -> tuple[int, int]:
         """Queue offsets of the half and the op topic from which this table can be rebuilt."""
-        half_start = min(self._open, default=self.half_end)
+        half_start = min([*self._open, *self.unread.values()], default=self.half_end)
         while self._ops and self._ops[0][1] < half_start:
             self._ops.popleft()
         return half_start, self._ops[0][0] if self._ops else self.op_end

@@ -1,8 +1,14 @@
 """Reads the half and op topics into the table of open half messages: from the progress on, then each new record.
 
 half topic --> message added, or replacing its earlier copy        op topic --> messages that a record names are removed
+
+A record that the disk cannot read holds up those behind it only in a log of which other nodes have copies, since the
+log gets it from them. Elsewhere it is passed over, and tried again from time to time. While that is an op record, a
+message which it names may be asked about, and delivered, once more.
 """
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -18,6 +24,9 @@ from store.queues.consume_queue import ConsumeQueue
 from store.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+"""How long records that were passed over are not tried again."""
 
 
 class TransactionTopics:
@@ -46,6 +55,7 @@ class TransactionTopics:
         self._on_added = on_added
         self._on_replaced = on_replaced
         self._on_ended = on_ended
+        self._try_again_s = 0.0
         self.table = OpenHalves()
 
     def restart(self, half_start: int, op_start: int) -> None:
@@ -60,7 +70,8 @@ class TransactionTopics:
         """Read both topics to their ends; returns False when the time slice was over first.
 
         Raises:
-            Refusal: DISK_FAILED, a record cannot be read now; the records before it are in the table.
+            Refusal: DISK_FAILED, a record cannot be read until the log has it from another node; the records before it
+                are in the table.
         """
         table = self.table
         halves, ops = (self._store.queues.find(topic, 0) for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
@@ -68,15 +79,23 @@ class TransactionTopics:
             table.half_end = max(table.half_end, halves.min_offset)  # what lies before is deleted
         if ops is not None:
             table.op_end = max(table.op_end, ops.min_offset)
+        self._try_again(ops)
         while halves is not None and table.half_end < halves.max_offset:
-            self._take_half(self._record_at(halves, table.half_end))
+            try:
+                self._take_half(self._record_at(halves, table.half_end))
+            except Refusal as refusal:
+                self._pass_over(refusal)
+                if (unit := halves.unit(table.half_end)) is not None:
+                    table.unread[unit[0]] = table.half_end
             table.half_end += 1
             if time_slice is not None and time_slice.is_over():
                 return False
         while ops is not None and table.op_end < ops.max_offset:
-            record = self._record_at(ops, table.op_end)
-            for half in table.end_all(table.op_end, record.body if record is not None else b""):
-                self._on_ended(half)
+            try:
+                self._take_op(ops, table.op_end)
+            except Refusal as refusal:
+                self._pass_over(refusal)
+                table.pass_over_op(table.op_end)
             if time_slice is not None and time_slice.is_over():
                 return False
         return True
@@ -84,17 +103,52 @@ class TransactionTopics:
     def look_up(self, physical_offset: int) -> Record | None:
         """The record at a physical offset; None when there is none or it is damaged.
 
+        A half message that was passed over is open from now on.
+
         Raises:
             Refusal: DISK_FAILED, it cannot be read now.
         """
+        record = None
         try:
             found = self._store.reader.look_up(physical_offset)
-            return decode_record(found) if found is not None else None
+            record = decode_record(found) if found is not None else None
         except StoreError as error:
             raise Refusal(Cause.DISK_FAILED, str(error)) from error
         except CorruptRecordError as error:
             log.error("a record of the transaction topics at %d is damaged and ignored: %s", physical_offset, error)
-            return None
+        if self.table.unread.pop(physical_offset, None) is not None:
+            self._take_half(record)
+        return record
+
+    def _pass_over(self, refusal: Refusal) -> None:
+        """Log that a record cannot be read.
+
+        Raises:
+            Refusal: the log gets it from another node.
+        """
+        if self._store.log.state.role.is_member:
+            raise refusal
+        log.error("a record of the transaction topics is passed over until it can be read: %s", refusal.remark)
+        self._try_again_s = asyncio.get_running_loop().time() + _RETRY_SECONDS
+
+    def _try_again(self, ops: ConsumeQueue | None) -> None:
+        """Take records that were passed over, up to the first that still cannot be read."""
+        table = self.table
+        if not (table.unread or table.unread_ops) or asyncio.get_running_loop().time() < self._try_again_s:
+            return
+        self._try_again_s = asyncio.get_running_loop().time() + _RETRY_SECONDS
+        with contextlib.suppress(Refusal):
+            for physical_offset in list(table.unread):
+                self.look_up(physical_offset)
+        with contextlib.suppress(Refusal):
+            for op_offset in table.unread_ops.copy():
+                if ops is not None:
+                    self._take_op(ops, op_offset)
+
+    def _take_op(self, ops: ConsumeQueue, op_offset: int) -> None:
+        record = self._record_at(ops, op_offset)
+        for half in self.table.end_all(op_offset, record.body if record is not None else b""):
+            self._on_ended(half)
 
     def _take_half(self, record: Record | None) -> None:
         if record is None:

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from broker.transactions import service as service_module
 from broker.transactions.copies import TransactionCopies
+from broker.transactions.halves import half_of
 from broker.transactions.service import HALF_KEY, OP_KEY
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record, decode_record
@@ -18,6 +20,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from store.errors import DiskReadError
 from store.log.drafts import QueuedDraft
+from store.message_reader import MessageReader
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -418,10 +421,10 @@ async def test_a_message_that_was_given_up_is_put_back_beside_another_at_its_que
     await eventually(lambda: desk.parts.transactions.service.open_count == 2)
 
 
-async def test_a_commit_is_refused_while_the_half_topic_cannot_be_read_up_to_its_message(
+async def test_a_half_message_that_cannot_be_read_holds_up_nothing_but_itself(
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it would count as decided before, and be answered with success without being stored."""
+    """Nor does it count as decided: it is committed as soon as it can be read."""
     await make_topic(client, "T", 2)
     log, read, bad = desk.store.log, desk.store.log.read, desk.store.log.max_offset
 
@@ -431,12 +434,64 @@ async def test_a_commit_is_refused_while_the_half_topic_cannot_be_read_up_to_its
         return read(physical_offset, size_bytes)
 
     monkeypatch.setattr(log, "read", unreadable)
-    await send_half(client, "A")
+    first = await send_half(client, "A")
     sent = await send_half(client, "B", b"B")
-    assert (await end(client, sent, COMMIT)).code != 0
-    monkeypatch.setattr(log, "read", read)
     assert (await end(client, sent, COMMIT)).code == 0
-    assert [record.body for record in of(desk, "T")] == [b"B"]
+    assert (await end(client, first, COMMIT)).code not in (0, NOT_OPEN)
+    await eventually(lambda: desk.store.queues.get(OP_TOPIC, 0).max_offset == 1, "decided")
+    table = desk.parts.transactions.service._topics.table
+    assert (len(table), table.progress()[0]) == (0, 0)
+    monkeypatch.setattr(log, "read", read)
+    assert (await end(client, first, COMMIT)).code == 0
+    assert [record.body for record in of(desk, "T")] == [b"B", b"half"]
+    assert table.progress()[0] == 2
+
+
+async def test_a_copy_stands_for_a_half_message_that_cannot_be_read(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client, "T", 2)
+    await send_half(client, "A")
+    table, (record,) = desk.parts.transactions.service._topics.table, of(desk, HALF_TOPIC)
+    half = half_of(record, 0)
+    table.end(half)
+    table.unread[half.physical_offset] = half.queue_offset
+    copy = replace(half, queue_offset=5, physical_offset=half.physical_offset + 1000, check_times=1, is_copy=True)
+    assert table.add(copy) is None
+    assert (table.unread, table.progress()[0]) == ({}, 5)
+    assert desk.parts.transactions.service.look_up(half.physical_offset) == record
+    assert table.halves() == [copy]
+
+
+async def test_an_op_record_that_cannot_be_read_holds_up_no_later_one(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.transactions.topics._RETRY_SECONDS", 0.0)
+    await make_topic(client, "T", 2)
+    sent = [await send_half(client, key) for key in "ABC"]  # the first one stays open
+    for number in (1, 2):
+        assert (await end(client, sent[number], ROLLBACK)).code == 0
+        await eventually(lambda: len(of(desk, OP_TOPIC)) == number, "decided")  # noqa: B023
+    bad = of(desk, OP_TOPIC)[0].physical_offset
+    is_bad, look_up = True, MessageReader.look_up
+
+    def fails(reader: MessageReader, physical_offset: int) -> memoryview | None:
+        if physical_offset == bad and is_bad:
+            raise DiskReadError(Path("commitlog"), physical_offset, "bad sector")
+        return look_up(reader, physical_offset)
+
+    monkeypatch.setattr(MessageReader, "look_up", fails)
+    await desk.stop()
+    await desk.start()  # as a leader that reads both topics from the first open message on
+    client = desk.client()
+    service = desk.parts.transactions.service
+    await eventually(lambda: service.open_count == 2, "B's record cannot be read, C's can")
+    assert service._topics.table.progress() == (0, 0)
+    is_bad = False
+    await send_half(client, "D")
+    await eventually(lambda: service.open_count == 2, "A and D are open")
+    assert [half.unique_key for half in service._topics.table.halves()] == ["A", "D"]
+    assert service._topics.table.unread_ops == []
 
 
 @pytest.mark.parametrize("desk", [QUICK], indirect=True)
