@@ -1,7 +1,7 @@
 """Audit: what producers were told against every replica's log, one row for each finding.
 
     history (JSON Lines) --+
-                           +--> join on topic, queue, offset and on key --> findings --> verdict
+                           +--> one sort by key --> findings --> verdict
     replica 0..n ----------+    digests first: only runs of 4,096 offsets whose digests differ are compared by record
 
 | finding | meaning |
@@ -14,7 +14,7 @@
 | misplaced | acknowledged at an offset where another message is |
 | hole | a queue offset that is missing between two that are there, in one replica |
 
-Everything is a Spark join or aggregation, which spills to disk: memory does not grow with the input.
+Everything is a window or an aggregation of Spark, which spill to disk: memory does not grow with the input.
 """
 
 from collections.abc import Sequence
