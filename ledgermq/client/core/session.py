@@ -29,7 +29,8 @@ from ledgermq.remoting.tls import ClientTls, ContextSource
 
 _log: Final = logging.getLogger(__name__)
 
-ATTEMPT_TIMEOUT_S: Final = 3.0
+ATTEMPT_TIMEOUT_S: Final = 4.0
+"""Longer than brokers wait for replicas by default (`slaveTimeout`, 3 s): their answer says that it is stored."""
 DEADLINE_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 2.0
 

@@ -8,6 +8,7 @@ import pytest
 from ledgermq.client import Action, Producer
 from ledgermq.client.core import calls
 from ledgermq.client.core.routes import ASK_AGAIN_S, Routes
+from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S
 from ledgermq.client.errors import (
     AnswerTimeoutError,
     BusyError,
@@ -24,6 +25,7 @@ from ledgermq.client.errors import (
 )
 from ledgermq.message.properties import decode_properties
 from ledgermq.remoting.codec.codes import RequestCode
+from node.node_config import RaftKeys
 from tests.client.conftest import StartCluster
 from tests.client.fake import FakeCluster, eventually, hang_up, ignore, refuse, store_and_hang_up
 from tests.limits import WAIT_S
@@ -46,6 +48,11 @@ async def test_a_send_that_is_not_answered_in_time_is_tried_again(cluster: FakeC
     broker.plan(SEND, ignore)
     async with Producer(cluster.namesrv, attempt_timeout_s=0.1) as producer:
         assert (await producer.send("T", b"x")).attempts == 2
+
+
+def test_a_try_takes_longer_than_a_broker_waits_for_replicas() -> None:
+    """Otherwise each message that a master without its slave has stored is sent, and stored, again."""
+    assert RaftKeys().append_timeout_ms + 1000 <= 1000 * ATTEMPT_TIMEOUT_S
 
 
 async def test_a_leader_hint_is_followed_without_a_nameserver(start_cluster: StartCluster) -> None:
