@@ -1,6 +1,7 @@
 """A group of whole `RaftNode`s over simulated disks, network and clocks, and everything that can be done to it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -123,12 +124,19 @@ class SimCluster:
         """The cores of all living processes."""
         return {name: process.raft for name, process in self.processes.items()}
 
-    def run(self, process: SimProcess, what: str, event: Callable[[], None]) -> None:
-        """Let something happen to a process: now, after its pause, or never when it is dead."""
+    def run(self, process: SimProcess, what: str, event: Callable[[], None], source: str = "") -> None:
+        """Let something happen to a process: now, after its pause, or never when it is dead.
+
+        Args:
+            process: it.
+            what: its name in the trace.
+            event: runs there.
+            source: the process whose message it is.
+        """
         if process.is_dead:
             return
         if process.paused_until_us > self.clock.now_us:
-            process.backlog.append(lambda: self.run(process, what, event))
+            process.backlog.append(lambda: self.run(process, what, event, source))
             return
         try:
             process.perform(event)
@@ -142,15 +150,15 @@ class SimCluster:
             (self.trace_hash, self.clock.now_us, process.number, state.term, state.commit_index, state.terms.last_index)
         )
         if self.on_event is not None:
-            self.on_event(process.name, what)
+            self.on_event(process.name, f"<- {source} {what}" if source else what)
 
     def _deliver(self, source: str, target: str, message: Any) -> None:
         process = self.processes.get(target)
         if process is not None:
-            what = getattr(message, "what", type(message).__name__)
+            what = getattr(message, "what", None) or type(message).__name__
             self.mark(f"message {what}")
             receive = process.node.on_message if isinstance(message, BusyNotice) else process.receive
-            self.run(process, f"<- {source} {what}", lambda: receive(source, message))
+            self.run(process, what, partial(receive, source, message), source)
 
     def _tell_lost(self, name: str, peer: str) -> None:
         process = self.processes.get(name)

@@ -210,10 +210,10 @@ class SimLog:
     def append_span(self, span: Span) -> None:
         assert span.start_position == position_of(span.first_index), span
         self._check_room()
-        for index, entry in enumerate(ENTRY.iter_unpack(span.data), span.first_index):
-            if index > self._disk.last_index:
-                assert index == self._disk.last_index + 1, (index, self._disk.last_index)
-                self.write(*entry)
+        next_index = self._disk.last_index + 1
+        assert span.first_index <= next_index, (span.first_index, next_index)
+        for term, payload in ENTRY.iter_unpack(span.data[(next_index - span.first_index) * ENTRY.size :]):
+            self.write(term, payload)
 
     def append_term_start(self, index: int, term: int) -> None:
         self._check_room()

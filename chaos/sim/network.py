@@ -7,6 +7,7 @@ neither end learns of it. Loss, doubling and reordering inside a connection are 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -93,7 +94,7 @@ class SimNetwork(Lines):
         if not (conditions.reorder_rate and rng.random() < conditions.reorder_rate):
             time_us = max(time_us, self._last_us.get(link, 0) + 1)
             self._last_us[link] = time_us
-        self._clock.call_at(time_us, lambda: self._arrive(source, target, message, epoch))
+        self._clock.call_at(time_us, partial(self._arrive, source, target, message, epoch))
 
     def _arrive(self, source: str, target: str, message: Any, epoch: int) -> None:
         if self._epochs.get(_pair(source, target), 0) == epoch and (source, target) not in self.cut:

@@ -135,7 +135,7 @@ class Observer:
         self.is_lossy = False
         self.ignored: tuple[str, ...] = ()
         self.leaders: dict[int, str] = {}
-        self._chains: dict[tuple[int, int], int] = {}
+        self._chains: dict[int, dict[int, int]] = {}  # by term and index
         self._votes: dict[tuple[str, int], str] = {}
         self._sound_votes: dict[tuple[str, int], dict[str, None]] = {}  # by candidate and term
         self._terms: dict[str, int] = {}
@@ -179,7 +179,7 @@ class Observer:
         known = max(saved, default=0)
         self.leaders = {term: leader for term, leader in self.leaders.items() if term <= known}
         self._votes = {key: candidate for key, candidate in self._votes.items() if key[1] <= known}
-        self._chains = {key: chain for key, chain in self._chains.items() if key[1] <= known}
+        self._chains = {term: chains for term, chains in self._chains.items() if term <= known}
 
     def after(self, name: str, raft: Raft) -> None:
         """Check the invariants of one node after an event on it."""
@@ -256,14 +256,14 @@ class Observer:
     def _commits_by_counting(self, name: str, raft: Raft) -> None:
         index, term = raft.state.commit_index, raft.state.term
         counted = raft.state.terms.term_at(index)
-        self._expect(counted == term, "R8", f"{name} in term {term} committed {index} of term {counted} by counting")
+        wrong = "{} in term {} committed {} of term {} by counting"
+        self._expect(counted == term, "R8", wrong, name, term, index, counted)
         if self.is_lossy:
             return
         chain = self._disks[name].chain_at(index)
         holders = [other for other, disk in self._disks.items() if self._holds(disk, index, chain)]
-        self._expect(
-            len(holders) >= self._quorum, "R8", f"{name} committed {index}, which only {holders} hold for the quorum"
-        )
+        wrong = "{} committed {}, which only {} hold for the quorum"
+        self._expect(len(holders) >= self._quorum, "R8", wrong, name, index, holders)
 
     def _holds(self, disk: Machine[Any], index: int, chain: int | None) -> bool:
         end = disk.durable_index if self._durable_quorum else disk.last_index
@@ -280,10 +280,12 @@ class Observer:
     def appended(self, name: str, index: int) -> None:
         """An entry was written."""
         disk = self._disks[name]
-        term, chain = disk.last_term, disk.chains[-1]
-        known = self._chains.setdefault((index, term), chain)
+        term, chain = disk.entries[-1][0], disk.chains[-1]
+        chains = self._chains.get(term)
+        if chains is None:
+            chains = self._chains[term] = {}
         wrong = "{}: entry {} of term {} follows another log than elsewhere"
-        self._expect(known == chain, "R5", wrong, name, index, term)
+        self._expect(chains.setdefault(index, chain) == chain, "R5", wrong, name, index, term)
 
     def truncates(self, name: str, raft: Raft, last_index: int) -> None:
         """Entries above `last_index` are about to go."""
@@ -305,16 +307,17 @@ class Observer:
         """A message is about to leave."""
         disk = self._disks[name]
         saved_term = 0 if disk.hard_state is None else disk.hard_state.term
-        if isinstance(message, VoteRequest):
-            self._asks_for_votes(name, raft, message)
-        elif isinstance(message, VoteResponse):
-            self._votes_for(name, raft, peer, message, saved_term)
-            self._has_same_members(name, peer, message.term)
-        elif isinstance(message, AppendResponse):
-            self._acknowledges(name, message, saved_term)
-            self._has_same_members(name, peer, message.term)
-        elif isinstance(message, AppendRequest | InstallResponse):
-            self._expect_saved_term(name, message.term, saved_term)
+        match message:
+            case AppendRequest() | InstallResponse():
+                self._expect_saved_term(name, message.term, saved_term)
+            case AppendResponse():
+                self._acknowledges(name, message, saved_term)
+                self._has_same_members(name, peer, message.term)
+            case VoteRequest():
+                self._asks_for_votes(name, raft, message)
+            case VoteResponse():
+                self._votes_for(name, raft, peer, message, saved_term)
+                self._has_same_members(name, peer, message.term)
 
     def _asks_for_votes(self, name: str, raft: Raft, request: VoteRequest) -> None:
         """Its own vote, which needs not be on disk yet, counts when it leads; a process asks once in a term."""
@@ -397,7 +400,7 @@ class Observer:
     def acknowledged(self, name: str, term: int, index: int, rafts: dict[str, Raft]) -> None:
         """A client got an acknowledgement: everything up to `index` is committed."""
         chain = self._disks[name].chain_at(index)
-        self._expect(self.committed_chain(index) == chain, "R13", f"{name} acknowledged {index}: not committed")
+        self._expect(self.committed_chain(index) == chain, "R13", "{} acknowledged {}: not committed", name, index)
         self.acked_index = max(self.acked_index, index)
         self.acked_count += 1
         for other, raft in rafts.items():

@@ -36,12 +36,13 @@ class View(NamedTuple):
 
 def view(raft: Raft) -> View:
     """Return the present state."""
-    state, terms = raft.state, raft.state.terms
+    state, member = raft.state, raft.member
+    terms = state.terms
     return View(
         state.term,
         state.voted_for,
-        raft.member.role,
-        raft.member.leader_id,
+        member.role,
+        member.leader_id,
         terms.first_index,
         terms.last_index,
         state.commit_index,
@@ -56,13 +57,13 @@ def check(before: View, raft: Raft) -> View:
         InvariantError: names the invariant that does not hold, with the values.
     """
     after = view(raft)
-    ends_are_in_order(raft)
-    term_covers_the_log(raft)
+    log_is_in_order(raft)
     role_has_its_parts(raft)
-    if raft.member.role is RaftRole.CANDIDATE or raft.member.role is RaftRole.LEADER:
+    if after.role is RaftRole.LEADER:
         contender_voted_for_itself(raft)
-    if raft.member.role is RaftRole.LEADER:
         leader_knows_no_more_than_it_has(raft)
+    elif after.role is RaftRole.CANDIDATE:
+        contender_voted_for_itself(raft)
     if before != after:
         nothing_falls(before, after)
         committed_entries_stay(before, after)
@@ -73,27 +74,25 @@ def check(before: View, raft: Raft) -> View:
     return after
 
 
-def ends_are_in_order(raft: Raft) -> None:
-    """Commit index and durable index lie in `[first - 1, last]`."""
-    state, terms = raft.state, raft.state.terms
+def log_is_in_order(raft: Raft) -> None:
+    """Commit index and durable index lie in `[first - 1, last]`. No entry is of a later term than the node's."""
+    state = raft.state
+    terms = state.terms
     base, last_index = terms.first_index - 1, terms.last_index
     if not base <= state.commit_index <= last_index:
         raise _broken("commit index within the log", raft, state.commit_index)
     if not base <= state.durable_index <= last_index:
         raise _broken("durable index within the log", raft, state.durable_index)
-
-
-def term_covers_the_log(raft: Raft) -> None:
-    """No entry is of a later term than the node's."""
-    if raft.state.term < raft.state.terms.last_term:
-        raise _broken("term covers the log", raft, raft.state.terms.last_term)
+    if state.term < terms.last_term:
+        raise _broken("term covers the log", raft, terms.last_term)
 
 
 def role_has_its_parts(raft: Raft) -> None:
     """A leader has the progress of its peers, a candidate has a ballot, and no other role has either."""
     member = raft.member
-    is_asking = member.role is RaftRole.PRE_CANDIDATE or member.role is RaftRole.CANDIDATE
-    if (member.leader is not None) != (member.role is RaftRole.LEADER):
+    role = member.role
+    is_asking = role is RaftRole.PRE_CANDIDATE or role is RaftRole.CANDIDATE
+    if (member.leader is not None) != (role is RaftRole.LEADER):
         raise _broken("leader's part", raft, member.leader)
     if (member.ballot is not None) != is_asking:
         raise _broken("ballot", raft, member.ballot)

@@ -33,8 +33,7 @@ class TermRun(NamedTuple):
     first_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Consecutive entries of one term inside one mapped file, as the bytes of the log.
 
     Both indexes are included. `data` is `[start_position, end_position)` of the log, entry headers included. It may be
@@ -117,8 +116,7 @@ class VoteResponse:
     recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequest:
+class AppendRequest(NamedTuple):
     """Entries that follow `prev_index`; a heartbeat or probe without entries (`span` None).
 
     `commit_index` may lie above the span. `sequence` is the number of the leader's heartbeat round and is echoed: the
@@ -138,8 +136,7 @@ class AppendRequest:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResponse:
+class AppendResponse(NamedTuple):
     """The answer to one append request, or to several in a row (the newest `sequence`).
 
     Accepted: this log equals the leader's up to `received_index`; up to `durable_index` (never above it) it is durable.
