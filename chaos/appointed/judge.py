@@ -4,6 +4,7 @@ A promise is SEND_OK: the batch is on as many slaves as are wanted, now, and on 
 confirmed may have been read: no node ever confirms other bytes there, and each later master has them.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -32,6 +33,7 @@ class AppointedSeen:
         masters: how often a node began as master.
         violations: rules that were broken; empty in a good run.
         strikes: number, time in s and kind of each fault.
+        met: how many of them were kills and pauses of a master, and partitions.
     """
 
     acked: dict[int, bytes] = field(default_factory=dict)
@@ -39,6 +41,7 @@ class AppointedSeen:
     masters: int = 0
     violations: list[str] = field(default_factory=list)
     strikes: list[tuple[int, float, str]] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
 
     @property
     def acked_count(self) -> int:

@@ -123,6 +123,7 @@ class AppointedSimulation:
         slave = chance.choice([one for one in names if one != world.master])
         one, other = chance.sample(names, 2)
         some_us = int(chance.uniform(50_000, 1_500_000))
+        self._note(kind, name)
         strikes: dict[str, Callable[[], object]] = {
             "kill_master": lambda: world.down(world.master, world.kill),
             "kill_slave": lambda: world.down(slave, world.kill),
@@ -144,6 +145,18 @@ class AppointedSimulation:
             "heal": self._lines.heal,
         }
         return strikes[kind]() is not False
+
+    def _note(self, kind: str, name: str) -> None:
+        """Count what is about to happen to a master that runs, and partitions."""
+        world, met = self._world, self._world.judge.seen.met
+        master = world.processes.get(world.master)
+        runs = master is not None and master.paused_until_us <= world.clock.now_us
+        if kind in ("isolate", "cut", "cut_one_way"):
+            met["partitions"] += 1
+        elif kind == "kill_master" and runs:
+            met["kills"] += 1
+        elif kind == "pause" and runs and name == world.master:
+            met["pauses"] += 1
 
     @property
     def _lines(self) -> Lines:

@@ -5,6 +5,7 @@ Times are seconds.
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -56,6 +57,7 @@ class Seen:
         epochs: in which a broker began as master.
         sets: by its epoch, each in-sync set on which the controllers agreed.
         strikes: number, time and kind of each fault.
+        met: how many of them were kills and pauses of a master, and partitions.
     """
 
     acked: dict[int, str] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class Seen:
     epochs: list[int] = field(default_factory=list)
     sets: dict[int, frozenset[int]] = field(default_factory=dict)
     strikes: list[tuple[int, float, str]] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
 
     @property
     def acked_count(self) -> int:

@@ -123,6 +123,10 @@ class ElectionSimulation:
         if self._script.keeps(number):
             kind = next(kind for highest, kind in KINDS if chosen < highest)
             network.seen.struck(number, network.now_s, kind)
+            if kind in ("cut", "isolate"):
+                network.seen.met["partitions"] += 1
+            elif kind in ("kill", "pause") and broker.is_master:
+                network.seen.met[f"{kind}s"] += 1
             self._strike(kind, broker)
         if self._script.reaches(2 * number + 1, chance):
             network.at(chance.uniform(*_FAULT_S), self._fault)

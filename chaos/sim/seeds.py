@@ -32,10 +32,12 @@ class SeedOutcome(Protocol):
     Attributes:
         violations: rules that were broken; empty in a good run.
         strikes: number, time in s and kind of each fault.
+        met: how many of them were kills and pauses of a master, and partitions.
     """
 
     violations: list[str]
     strikes: list[tuple[int, float, str]]
+    met: Counter[str]
 
     @property
     def acked_count(self) -> int:
@@ -57,6 +59,7 @@ class SeedSums(NamedTuple):
     acked: int
     leaders: int
     struck: Counter[str]
+    met: Counter[str]
     broken: Sequence[str]
 
 
@@ -116,10 +119,12 @@ class Campaign:
         acked, leaders = sum(part.acked for part in parts), sum(part.leaders for part in parts)
         broken = [text for part in parts for text in part.broken]
         struck = sum((part.struck for part in parts), Counter[str]())
+        met = sum((part.met for part in parts), Counter[str]())
         print(*broken, sep="\n", end="\n" if broken else "")
         figures = f"{acked} records acknowledged under {leaders} masters, {len(broken)} rules broken"
         print(f"{seeds} of {wanted} seeds: {figures}; {counting} of them count")
         print("  ".join(f"{kind} {struck[kind]}" for kind in self.kinds))
+        print(f"{met['kills']} kills and {met['pauses']} pauses of the master, {met['partitions']} partitions")
         missing = [kind for kind in self.kinds if not struck[kind]]
         print(f"never occurred: {', '.join(missing) or 'nothing'}")
         if broken or not acked:
@@ -129,7 +134,7 @@ class Campaign:
     def _run(self, chunk: Sequence[int], *, first: int | None, budget_s: float) -> SeedSums:
         """Run these seeds; none but the first one of all when this process has spent `budget_s`."""
         seeds = counting = acked = leaders = 0
-        struck: Counter[str] = Counter()
+        struck, met = Counter[str](), Counter[str]()
         broken: list[str] = []
         for seed in chunk:
             if seed != first and time.process_time() > budget_s:
@@ -138,10 +143,11 @@ class Campaign:
             seeds, counting = seeds + 1, counting + _counts(seen)
             acked, leaders = acked + seen.acked_count, leaders + seen.leader_count
             struck.update(kind for _, _, kind in seen.strikes)
+            met.update(seen.met)
             broken += [f"seed {seed}: {violation}" for violation in seen.violations]
             if seen.violations:
                 broken.append(f"shrink: python -m {self.module} --shrink {seed}; keep it in {self.corpus_name}")
-        return SeedSums(seeds, counting, acked, leaders, struck, broken)
+        return SeedSums(seeds, counting, acked, leaders, struck, met, broken)
 
     @property
     def corpus_name(self) -> str:

@@ -169,7 +169,7 @@ def test_many_seeds_of_which_few_count_or_which_lack_a_fault_are_a_gap(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     struck = Counter(kind for _, kind in KINDS)
-    part = SeedSums(JUDGED_SEEDS, JUDGED_SEEDS, 1, 1, struck, ())
+    part = SeedSums(JUDGED_SEEDS, JUDGED_SEEDS, 1, 1, struck, Counter(kills=3, pauses=2, partitions=1), ())
     assert CAMPAIGN.tell([part], 1) == 0
     assert CAMPAIGN.tell([part._replace(counting=1)], 1) == GAP_EXIT_CODE
     del struck["pause"]
