@@ -128,12 +128,13 @@ class Programs:
 
 
 class Cluster:
-    """Raft groups of three, run by `ledgermq cluster up`."""
+    """Groups of three, run by `ledgermq cluster up`."""
 
-    def __init__(self, directory: Path, settings: list[str], groups: int, nameservers: int) -> None:
+    def __init__(self, directory: Path, mode: str, settings: list[str], groups: int, nameservers: int) -> None:
         self.directory = directory
         self.groups = groups
-        words = ["--mode", "raft", "--groups", str(groups), "--nameservers", str(nameservers)]
+        words = ["--mode", mode, "--nameservers", str(nameservers)]
+        words += ["--groups", str(groups)] if mode == "raft" else []
         words += [word for setting in settings for word in ("--conf", setting)]
         self.up, description = start_cluster(directory, *words)
         self.namesrv: str = description["namesrv"]
@@ -389,7 +390,7 @@ def run_faults(
     groups: int, faults: list[str], programs: Programs, scratch: Path, options: argparse.Namespace
 ) -> Results:
     """Run all rounds of these faults on one cluster; return the figures by fault and client."""
-    cluster = Cluster(scratch / f"cluster-{groups}", options.conf, groups, 1 + options.dead_nameserver)
+    cluster = Cluster(scratch / f"cluster-{groups}", options.mode, options.conf, groups, 1 + options.dead_nameserver)
     results: Results = {}
     try:
         if options.dead_nameserver:
@@ -415,6 +416,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--fault", default=",".join(FAULTS), help="one or several, with commas between")
     parser.add_argument("--rounds", type=int, default=20, help="of each fault")
     parser.add_argument("--groups", type=int, help="Raft groups over the same machines; else 3 for dead, 1 for others")
+    parser.add_argument("--mode", choices=("raft", "controller"), default="raft", help="who elects the leader (raft)")
     parser.add_argument("--consumers", type=int, default=1, help="of each group; for the fault consumer two")
     parser.add_argument("--orderly", action="store_true", help="consumers read in order, whatever breaks")
     parser.add_argument("--dead-nameserver", action="store_true", help="the first one of two is dead")
@@ -431,6 +433,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--queues", type=int, help="of each topic, on each broker name; else as many as a send makes")
     options = parser.parse_args()
     options.faults = options.fault.split(",")
+    if options.mode != "raft" and (options.groups or "dead" in options.faults):
+        parser.error("several groups are of mode raft")
     if unknown := set(options.faults) - set(FAULTS):
         parser.error(f"--fault {', '.join(sorted(unknown))}: not one of {', '.join(FAULTS)}")
     return options

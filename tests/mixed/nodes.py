@@ -31,7 +31,7 @@ _SMALL_FILES = {
     "registerNameServerPeriod": 10_000,
 }
 """A slave of RocketMQ's learns of another master's HA address when it registers next: every 10 s is the most often."""
-_PATIENT_CONTROLLER: Conf = {"controllerElectionTimeout": 2500}
+_PATIENT_CONTROLLER: Conf = {"controllerElectionTimeout": 2500, "masterSilence": 120_000}
 _PATIENT_CONTROLLED: Conf = {"controllerHeartBeatTimeoutMills": 120_000, "clientCloseSocketIfTimeout": "false"}
 """A busy machine elects nobody: a process that gets no processor for seconds is not dead, and a late answer does not
 close the connection, which controllers take for a broker's death. A killed process is found by its connection."""
