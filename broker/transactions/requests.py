@@ -98,6 +98,11 @@ class TransactionRequests:
             if record is None or record.topic != names.CHECKED_OUT_TOPIC:
                 topic = "nothing" if record is None else f"a message of {record.topic}"
                 raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} There is {topic} at offset {offset}")
+            again = partial(self._resume, connection, command, offset)
+            if self._service.is_decided_late(record, lambda: self._service.when_ready(again)):
+                return
+            if self._service.is_committed_late(record):
+                raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} It was committed after it was given up.")
             if self._service.is_resumed(record):
                 connection.respond(command, ResponseCode.SUCCESS)
             elif not self._service.ask_again(record, done):

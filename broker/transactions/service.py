@@ -192,6 +192,14 @@ class TransactionService:
         """Whether this message, which was given up, is in the half topic again and undecided."""
         return self._topics.table.find(self._first_of(record)) is not None
 
+    def is_committed_late(self, record: Record) -> bool:
+        """Whether this message, which was given up, is known to be committed since."""
+        return self._first_of(record) in self._committed
+
+    def is_decided_late(self, record: Record, decide: Callable[[], None]) -> bool:
+        """As `is_busy`, for a message that was given up."""
+        return self._waits(self._given_up.get(self._first_of(record)), decide)
+
     def _first_of(self, record: Record) -> int:
         """The physical offset of the first record of a message that was given up.
 
@@ -211,13 +219,21 @@ class TransactionService:
         """
         first = self._first_of(record)
         draft = self._copies.put_back(record, 0, first)
-        if draft is not None:
-            self._given_up.pop(first, None)
-            self._appender.add(draft, done)
-        return draft is not None
+        if draft is None:
+            return False
+        half, run = self._given_up.get(first), self._run
+
+        def settle(outcome: AppendReceipt | Refusal) -> None:
+            if half is not None and run == self._run and isinstance(outcome, Refusal) and outcome.cause not in PLACED:
+                _remember(self._given_up, half)
+            done(outcome)
+
+        self._appender.add(draft, settle)
+        self._given_up.pop(first, None)
+        return True
 
     def is_busy(self, record: Record, decide: Callable[[], None]) -> bool:
-        """Whether the open message of which this is a copy is being decided or put back.
+        """Whether the message of which this is a copy is being decided or put back.
 
         If so, `decide` is called when that is done, or when this node stops leading.
 
@@ -226,7 +242,9 @@ class TransactionService:
         """
         if record.queue_offset >= self._topics.table.half_end:
             self._topics.follow(None)
-        half = self._topics.table.find_copy_of(half_of(record, 0))
+        return self._waits(self._undecided(record), decide)
+
+    def _waits(self, half: Half | None, decide: Callable[[], None]) -> bool:
         waiting = self._busy.get(half.queue_offset) if half is not None else None
         if waiting is not None:
             waiting.append(decide)
@@ -238,11 +256,14 @@ class TransactionService:
         It is not when it is decided, when an earlier leader has given it up, and when the log of one has deleted it
         undecided.
         """
-        one = half_of(record, 0)
-        half = self._topics.table.find_copy_of(one) or self._given_up.pop(one.first, None)
+        half = self._undecided(record)
         if half is not None:
             self._busy[half.queue_offset] = []
         return half
+
+    def _undecided(self, record: Record) -> Half | None:
+        one = half_of(record, 0)
+        return self._topics.table.find_copy_of(one) or self._given_up.get(one.first)
 
     def is_committed(self, record: Record) -> bool:
         """Whether the message of which this is a copy is known to be committed; older commits are not."""
@@ -254,8 +275,6 @@ class TransactionService:
         def settle(is_stored: bool) -> None:
             if is_stored:
                 _remember(self._committed, half)
-            else:
-                self.give_back(half)
             done(is_stored)
 
         self._deliver(half, draft, settle)
@@ -273,8 +292,6 @@ class TransactionService:
 
     def give_back(self, half: Half) -> None:
         """End a decision that cannot be carried out; the half message stays open, or given up."""
-        if not self._topics.table.is_open(half):
-            _remember(self._given_up, half)
         self._free(half)
 
     def roll_back(self, half: Half) -> None:

@@ -1,8 +1,9 @@
 """Transactions at a broker's desk: parked, decided once, asked about, given up; and what survives a restart."""
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError
 from store.log.drafts import QueuedDraft
 from store.message_reader import MessageReader
@@ -547,6 +549,64 @@ async def test_a_message_that_was_given_up_may_still_be_committed_once(tmp_path:
     assert (await end(client, sent[2], COMMIT)).code == NOT_OPEN  # nobody knows any more that it is not committed
     assert [record.body for record in of(desk, "T")] == [b"0"]
     await desk.stop()
+
+
+@pytest.fixture
+async def given_up(tmp_path: Path) -> AsyncIterator[tuple[Desk, Command]]:
+    """A desk, and the answer to a half message that it has given up."""
+    desk = Desk(small_config(tmp_path, **QUICK))
+    await desk.start()
+    await make_topic(desk.client(), "T", 2)
+    sent = await send_half(desk.client())
+    await eventually(lambda: bool(of(desk, GIVEN_UP_TOPIC)), "given up")
+    await eventually(lambda: desk.parts.transactions.service.open_count == 0)
+    desk.config.transaction_check_max = 1000
+    yield desk, sent
+    await desk.stop()
+
+
+async def resume(desk: Desk) -> int:
+    """Ask that the message that was given up is asked about again; return the code of the answer."""
+    (record,) = of(desk, GIVEN_UP_TOPIC)
+    return (await desk.client().ask(RESUME, {"msgId": record.offset_message_id})).code
+
+
+async def test_a_producer_that_asks_again_while_its_late_commit_is_stored_is_told_that_it_is(
+    given_up: tuple[Desk, Command],
+) -> None:
+    desk, sent = given_up
+    answers = await asyncio.gather(*(end(desk.client(), sent, COMMIT) for _ in range(2)))
+    assert [answer.code for answer in answers] == [0, 0]
+    assert len(of(desk, "T")) == 1
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_message_that_was_committed_after_it_was_given_up_is_not_asked_about_again(
+    given_up: tuple[Desk, Command], waits: bool
+) -> None:
+    """Its producer would commit it a second time."""
+    desk, sent = given_up
+    commit = asyncio.create_task(end(desk.client(), sent, COMMIT))
+    await (commit if waits else asyncio.sleep(0))
+    assert await resume(desk) == 1
+    assert (await commit).code == 0
+    service = desk.parts.transactions.service
+    assert (service.open_count, len(of(desk, HALF_TOPIC)), len(of(desk, "T"))) == (0, 3, 1)
+
+
+async def test_a_message_that_could_not_be_put_back_may_still_be_committed(
+    given_up: tuple[Desk, Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, sent = given_up
+
+    def refuse(_: QueuedDraft, done: Callable[[Refusal], None]) -> None:
+        asyncio.get_running_loop().call_soon(done, Refusal(Cause.DISK_FULL, "full"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.parts.context.appender, "add", refuse)
+        assert await resume(desk) == 14
+    assert (await end(desk.client(), sent, COMMIT)).code == 0
+    assert len(of(desk, "T")) == 1
 
 
 async def test_a_producer_is_not_told_that_a_message_is_committed_which_an_earlier_leader_had_deleted(
