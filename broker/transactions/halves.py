@@ -156,7 +156,9 @@ class OpenHalves:
             if half is not None:
                 self._remove(half)
                 ended.append(half)
-        self.unread = {place: offset for place, offset in self.unread.items() if offset not in offsets}
+        if self.unread:
+            gone = set(offsets)
+            self.unread = {place: offset for place, offset in self.unread.items() if offset not in gone}
         named = op_offset, max([*offsets, *(half.queue_offset for half in ended)], default=-1)
         if op_offset in self.unread_ops:
             self.unread_ops.remove(op_offset)

@@ -75,6 +75,7 @@ class TransactionService:
             on_added=lambda half: self._count(half, 1),
             on_replaced=self._free,
             on_ended=lambda half: self._count(half, -1),
+            on_late=self._end_if_decided,
         )
         self._busy: dict[int, list[Callable[[], None]]] = {}  # by half offset being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that arrived while the table was loading
@@ -159,19 +160,24 @@ class TransactionService:
         if not is_loaded:
             self._loop.call_soon(self._load, run)
             return
-        decided = self._deliveries.committed | self._deliveries.origins
         for half in self._topics.table.halves():
-            if half.physical_offset in decided:
-                if half.physical_offset in self._deliveries.committed:
-                    _remember(self._committed, half)
-                self._topics.table.end(half)
-                if self._role.writable:
-                    self._ops.decided(half.queue_offset)
+            self._end_if_decided(half)
         self._is_ready = True
         self._count_anew()
         self._check_later(self._config.transaction_check_interval_ms / 1000)
         while self._waiting:
             self._waiting.popleft()()
+
+    def _end_if_decided(self, half: Half) -> None:
+        """End a half message that is committed, or of which the log has a copy among those given up."""
+        is_committed = half.first in self._committed or half.physical_offset in self._deliveries.committed
+        if is_committed or half.physical_offset in self._deliveries.origins:
+            if is_committed:
+                _remember(self._committed, half)
+            self._topics.table.end(half)
+            self._count(half, -1)
+            if self._role.writable:
+                self._ops.decided(half.queue_offset)
 
     def first_left(self) -> Generator[None, None, int]:
         """Queue offset of the first half message that is open and that no other master has, found in steps.

@@ -36,6 +36,7 @@ class TransactionTopics:
         on_added: called with each new half message.
         on_replaced: called with each copy that a later one replaced.
         on_ended: called with each half message that an op record ended.
+        on_late: called with each half message that was passed over and is open now.
 
     Attributes:
         table: the open half messages.
@@ -49,12 +50,14 @@ class TransactionTopics:
         on_added: Callable[[Half], None],
         on_replaced: Callable[[Half], None],
         on_ended: Callable[[Half], None],
+        on_late: Callable[[Half], None],
     ) -> None:
         self._config = config
         self._store = store
         self._on_added = on_added
         self._on_replaced = on_replaced
         self._on_ended = on_ended
+        self._on_late = on_late
         self._try_again_s = 0.0
         self.table = OpenHalves()
 
@@ -116,9 +119,15 @@ class TransactionTopics:
             raise Refusal(Cause.DISK_FAILED, str(error)) from error
         except CorruptRecordError as error:
             log.error("a record of the transaction topics at %d is damaged and ignored: %s", physical_offset, error)
-        if self.table.unread.pop(physical_offset, None) is not None:
-            self._take_half(record)
+        if self.table.unread.pop(physical_offset, None) is not None and record is not None:
+            self._take_late(half_of(record, self._config.transaction_timeout_ms))
         return record
+
+    def _take_late(self, half: Half) -> None:
+        later = self.table.find(half.first)
+        if later is None or later.queue_offset < half.queue_offset:  # else a copy that was stored after it is open
+            self._take(half)
+            self._on_late(half)
 
     def _pass_over(self, refusal: Refusal) -> None:
         """Log that a record cannot be read.
@@ -151,9 +160,10 @@ class TransactionTopics:
             self._on_ended(half)
 
     def _take_half(self, record: Record | None) -> None:
-        if record is None:
-            return
-        half = half_of(record, self._config.transaction_timeout_ms)
+        if record is not None:
+            self._take(half_of(record, self._config.transaction_timeout_ms))
+
+    def _take(self, half: Half) -> None:
         earlier = self.table.add(half)
         if earlier is None:
             self._on_added(half)

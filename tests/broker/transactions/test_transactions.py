@@ -465,6 +465,36 @@ async def test_a_copy_stands_for_a_half_message_that_cannot_be_read(
     assert table.halves() == [copy]
 
 
+async def test_a_half_message_that_is_read_late_takes_the_place_of_no_later_copy(
+    given_up: tuple[Desk, Command],
+) -> None:
+    """Else the op record would name the earlier copy, and the later one be open again after a restart."""
+    desk, _ = given_up
+    service, (_, earlier, later) = desk.parts.transactions.service, (half_of(half, 0) for half in of(desk, HALF_TOPIC))
+    table = service._topics.table
+    table.add(later)
+    table.unread[earlier.physical_offset] = earlier.queue_offset
+    assert service.look_up(earlier.physical_offset) is not None
+    assert (table.halves(), table.unread) == ([later], {})
+
+
+@pytest.mark.parametrize("by_this_leader", [True, False])
+async def test_a_half_message_that_is_read_late_is_not_committed_again(
+    desk: Desk, client: MemoryClient, by_this_leader: bool
+) -> None:
+    """It could not be read when this leader began, and a copy of it was committed, or it by an earlier leader."""
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    assert (await end(client, sent, COMMIT)).code == 0
+    service, (half,) = desk.parts.transactions.service, of(desk, HALF_TOPIC)
+    if not by_this_leader:
+        service._committed.clear()
+        desk.parts.delay.deliveries.committed.add(half.physical_offset)
+    service._topics.table.unread[half.physical_offset] = half.queue_offset
+    assert (await end(client, sent, COMMIT)).code == 0
+    assert (len(of(desk, "T")), service.open_count, service.counts.counts) == (1, 0, {"T": 0})
+
+
 async def test_an_op_record_that_cannot_be_read_holds_up_no_later_one(
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
