@@ -20,6 +20,7 @@ from store.errors import DiskFullError
 from store.files import disk
 from store.log.drafts import QueuedDraft
 from store.message_store import MessageStore
+from store.queues import queue_reader
 from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_offsets import NotYetError
@@ -481,6 +482,25 @@ async def test_messages_far_behind_the_end_are_read_in_small_steps(tmp_path: Pat
     bulk = rig.store.reader.get(rig.queue(), 0, 30, 1 << 20, joins=True)
     assert 8 < bulk.count < 30 and bulk.size_bytes <= 4000, "a bulk pull is limited by bytes only"
     assert rig.store.reader.get(rig.queue(), 28, 10, 1 << 20).count == 2
+
+
+async def test_a_bulk_pull_reads_few_records_from_the_disk_that_lie_far_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop waits for each of them, half a second for a few hundred."""
+    rig = Rig(tmp_path, cold_limits=ColdLimits(memory_bytes=1000), units=40)
+    rig.store.start()
+    for _ in range(30):
+        rig.put(bytes(10))
+        rig.put(bytes(2000), topic="OTHER")
+    rig.log.confirm()
+    reader = rig.store.reader
+    assert reader.get(rig.queue(), 0, 30, 1 << 20, joins=True).count == 30
+    assert reader.get(rig.queue(), 0, 30, 1 << 20, lambda _: True, joins=True).count == 8
+    monkeypatch.setattr(queue_reader, "_NEAR_BYTES", 30_000)
+    assert reader.get(rig.queue(), 0, 30, 1 << 20, joins=True).count == 14
+    monkeypatch.setattr(queue_reader, "_NEAR_BYTES", 3_000)
+    assert reader.get(rig.queue(), 0, 30, 1 << 20, joins=True).count == 8
 
 
 async def test_looking_up_finds_records_by_their_start_only(read: Rig) -> None:
