@@ -76,6 +76,7 @@ async def _send_all(
         ("UNIQ_KEY\x01@\x02", {"g": "-1"}),
         ("UNIQ_KEY\x01@\x02", {"h": "no number"}),
         ("UNIQ_KEY\x01@\x02", {"b": "%RETRY%group"}),
+        ("UNIQ_KEY\x01@\x02", {"b": "%RETRY%group", "j": "17"}),  # a dead letter
         ("UNIQ_KEY\x01@\x02", {"b": "none", "c": "none"}),
     ],
 )

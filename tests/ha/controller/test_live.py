@@ -1,11 +1,16 @@
 """Who counts as alive, and when a successor may be named."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 import ha.controller.core.live as live
 from ha.controller.core.live import LiveBrokers, ReplicaHeartbeat
 from ha.controller.core.model import Candidate, Group, RegisteredReplica
+from ha.controller.core.outcome import CommandOutcome
+from ha.controller.leadership import ControllerLeadership
 
 BEAT = ReplicaHeartbeat("a", 1, "127.0.0.1:1", silence_ms=1000, epoch=2, end_offset=500, priority=7)
 GROUP = Group("c", "a", {number: RegisteredReplica("", "") for number in (1, 2, 3)}, 4, 1, 1, frozenset({1, 2, 3}))
@@ -76,6 +81,25 @@ def test_a_master_stands_still_once_it_is_silent_and_a_member_of_the_set_is_not(
 def test_whoever_stands_still_with_the_master_is_not_elected_in_its_place() -> None:
     assert candidates(heard(0, 0, 150), STILL_MS + 1) == [3]
     assert candidates(heard(150, 0, 150), STILL_MS + 1) == [1, 3]
+
+
+@pytest.mark.parametrize(("at_ms", "expected"), [(STILL_MS, [1, 2, 3]), (STILL_MS + 1, [2, 3])])
+async def test_a_master_is_a_candidate_unless_its_lease_was_waited_for(at_ms: int, expected: list[int]) -> None:
+    """It becomes silent after it was asked whether it is: its lease goes on."""
+    times, submitted = iter([0, at_ms, STILL_MS + 1]), list[Any]()
+
+    async def submit(command: Any) -> CommandOutcome:
+        submitted.append(command)
+        return CommandOutcome()
+
+    quorum: Any = SimpleNamespace(submit=submit)
+    machine: Any = SimpleNamespace(groups={"a": GROUP})
+    rules: Any = SimpleNamespace(unclean=False, still_ms=STILL_MS)
+    table, now_ms = heard(0, 150, 150), times.__next__
+    leadership = ControllerLeadership(quorum, machine, table, 0.0, now_ms, lambda: rules, lambda _: None)
+    leadership._grants.leads(-1e9)
+    await leadership.elect("a", 2, designated=False)
+    assert [one.broker_id for one in submitted[0].alive] == expected
 
 
 def test_a_master_stays_while_all_are_silent() -> None:

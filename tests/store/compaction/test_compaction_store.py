@@ -374,6 +374,24 @@ async def test_fetched_messages_count_as_here_only_when_the_disk_has_them(
         assert compaction.missing == [("C", 0)]
 
 
+@pytest.mark.parametrize("is_fetched", [False, True])
+async def test_a_queue_that_was_not_compacted_is_looked_at_again_when_the_state_of_another_node_is_taken(
+    tmp_path: Path, is_fetched: bool
+) -> None:
+    """Its topic may have been removed and made again meanwhile, as a compacted one."""
+    async with opened(tmp_path) as store:
+        await send(store, "D", *ROUNDS)
+        compaction = compaction_of(store)
+        assert compaction.log_of("D", 0) is None
+        compaction._topic_attributes = lambda _: attributes("C")
+        if is_fetched:
+            assert compaction.begin_fetch("D", 0) is not None
+        else:
+            store.store.restart({"D": {0: 0}})
+            compaction.begin_anew({"D": {0: 0}})
+            await copied(store, await send(store, "D", *ROUNDS))
+
+
 async def test_messages_that_have_not_come_to_the_log_are_not_taken_as_kept(tmp_path: Path) -> None:
     async with opened(tmp_path / "source") as source, opened(tmp_path / "target") as target:
         queue = await send(source, "C", *ROUNDS)
