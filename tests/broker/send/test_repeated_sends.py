@@ -76,7 +76,6 @@ async def _send_all(
         ("UNIQ_KEY\x01@\x02", {"g": "-1"}),
         ("UNIQ_KEY\x01@\x02", {"h": "no number"}),
         ("UNIQ_KEY\x01@\x02", {"b": "%RETRY%group"}),
-        ("UNIQ_KEY\x01@\x02", {"b": "%RETRY%group", "j": "17"}),  # a dead letter
         ("UNIQ_KEY\x01@\x02", {"b": "none", "c": "none"}),
     ],
 )
@@ -88,6 +87,16 @@ async def test_what_is_stored_and_answered_is_the_same(desk: Desk, properties: s
     assert await _send_all(one, properties, changes) == await _send_all(other, properties, changes)
     assert _stored(desk, one) == _stored(desk, other)
     assert bool(repeated) == ("g" not in changes and not properties.startswith("X"))
+
+
+async def test_messages_that_were_retried_too_often_are_dead_letters(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "%RETRY%group", 3)
+    repeated = _repeated(client)
+    await _send_all(client, "UNIQ_KEY\x01@\x02", {"b": "%RETRY%group", "j": "17"})
+    assert repeated
+    assert {record.topic for record in desk.records() if record.born_host.port == client.connection.peer[1]} == {
+        "%DLQ%group"
+    }
 
 
 async def test_oneway_sends_are_stored_and_not_answered(desk: Desk, client: MemoryClient) -> None:
