@@ -131,7 +131,7 @@ class Master:
         """See `Part`: writable, by appointment."""
         return LogState(LogRole.MASTER, 0, self._hint, refusal)
 
-    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+    def recovered(self, end: int, checkpoint: StoreCheckpoint, damaged: Sequence[int]) -> int:
         """See `Part`: the whole log is confirmed."""
         self._acknowledged = self._confirmed = end
         return end

@@ -91,6 +91,7 @@ class Slave:
         self._has_reached = False  # a master, since the process began
         self._record_end = 0
         self._found_end = 0  # where recovery found the end, or where the log began anew
+        self._damaged_at: int | None = None  # the first damaged record that may not have been synced
         self._master_confirmed = 0
         self._is_streaming = False
         self._has_heard = False  # on this stream, how far the master has confirmed
@@ -170,6 +171,7 @@ class Slave:
         self._found_end = self._queue.max_offset
         self._ends_at(self._found_end)
         self._master_confirmed = self._attached.confirm_offset
+        self._damaged_at = None
         self.trouble, self._has_diverged = None, False
 
     @property
@@ -196,18 +198,21 @@ class Slave:
             refusal = Refusal(Cause.NOT_LEADER, f"this broker is a slave: send to {where}", leader_hint=self._hint)
         return LogState(LogRole.SLAVE, self.epoch, self._hint, refusal)
 
-    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+    def recovered(self, end: int, checkpoint: StoreCheckpoint, damaged: Sequence[int]) -> int:
         """See `Part`: dispatched records are confirmed; later ones are once the master confirms them.
 
-        RocketMQ's master does not tell what it confirmed: everything whole counts.
+        RocketMQ's master does not tell what it confirmed: everything whole counts. A power cut may damage records
+        behind those that are dispatched, and leave later ones whole: they are dropped when a master is there to send
+        them again.
         """
         self._found_end = end
         self._ends_at(end)
-        progress = checkpoint.progress
-        if self.config.speaks_plainly or progress is None:
-            confirmed = end
+        dispatched = 0 if checkpoint.progress is None else checkpoint.progress.dispatched_offset
+        self._damaged_at = min((offset for offset in damaged if offset >= dispatched), default=None)
+        if self.config.speaks_plainly or checkpoint.progress is None:
+            confirmed = end if self._damaged_at is None else self._damaged_at
         else:
-            confirmed = min(end, progress.dispatched_offset)
+            confirmed = min(end, dispatched)
         self._master_confirmed = confirmed
         return confirmed
 
@@ -286,6 +291,7 @@ class Slave:
         queue = self._queue
         if self._lacks_state:
             return self.config.group.hello(nonce, 0, Tail(start=0, end=0, crc=0), self.epoch).encode()
+        self._drop_damaged()
         self._cut_incomplete_record()
         epochs = () if self._history is None else self._history.epochs
         hello = self.config.group.hello(nonce, queue.min_offset, tail_of(queue), self.epoch, epochs)
@@ -294,6 +300,7 @@ class Slave:
     def agree(self, answer: MasterAnswer) -> None:
         """See `CopiedLog`: RocketMQ's elected master sends nothing but its epochs to compare the logs."""
         assert self._history is not None, "only elected masters have epochs"
+        self._drop_damaged()
         self._cut_incomplete_record()
         queue, newest = self._queue, answer.epochs[-1].number if answer.epochs else 0
         if newest > self.epoch:
@@ -317,6 +324,7 @@ class Slave:
     def begin(self, welcome: MasterWelcome | None, snapshot: bytes) -> None:
         """See `CopiedLog`."""
         queue, log = self._queue, self._attached
+        self._drop_damaged()
         if welcome is not None:
             if self._history is not None:
                 self._cut_what_differs(welcome, begins_anew=bool(snapshot))
@@ -425,6 +433,19 @@ class Slave:
         if begins_anew or not queue.min_offset <= start < queue.max_offset:
             return
         self._cut_back(start)
+
+    def _drop_damaged(self) -> None:
+        """Drop the records from the first one on that the last power cut damaged: this slave never had them durably.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        start, self._damaged_at = self._damaged_at, None
+        if start is not None and start < self._queue.max_offset:
+            _log.warning("the record at %d is damaged: the log is cut there, and copied anew", start)
+            self._attached.cut(start)
+            self._found_end = start
+            self._ends_at(start)
 
     def _cut_incomplete_record(self) -> None:
         """Drop a record of which the last stream brought only a part. Raises `DiskFailedError`: the disk refused."""

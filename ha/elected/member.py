@@ -169,9 +169,9 @@ class ElectedMember:
             refusal = Refusal(Cause.RECOVERING, text, retry_after_ms=100)
         return LogState(LogRole.MASTER, self.master.epoch, self._own_hint, refusal)
 
-    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+    def recovered(self, end: int, checkpoint: StoreCheckpoint, damaged: Sequence[int]) -> int:
         """See `Part`: as for a slave, dispatched records are confirmed."""
-        return self.slave.recovered(end, checkpoint)
+        return self.slave.recovered(end, checkpoint, damaged)
 
     def check(self) -> None:
         """See `Part`: a slave refuses, and so does a master without a lease."""

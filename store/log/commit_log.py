@@ -87,7 +87,7 @@ class CommitLog:
     def recover(self, checkpoint: StoreCheckpoint, *, clean: bool) -> list[int]:
         """See `LocalLog.recover`. Everything that is kept is confirmed, unless the log's part confirms less."""
         damaged = self.local.recover(checkpoint, clean=clean)
-        self._confirm_offset = self._part.recovered(self._queue.max_offset, checkpoint)
+        self._confirm_offset = self._part.recovered(self._queue.max_offset, checkpoint, damaged)
         return damaged
 
     def start(self) -> None:

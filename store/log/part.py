@@ -36,8 +36,8 @@ class Part(Protocol):
     def state(self, refusal: Refusal | None) -> LogState:
         """The log's state; `refusal` is the log's own."""
 
-    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
-        """The confirm offset of a log that recovery found to end at `end`."""
+    def recovered(self, end: int, checkpoint: StoreCheckpoint, damaged: Sequence[int]) -> int:
+        """The confirm offset of a log that recovery found to end at `end`, with damaged records at these offsets."""
 
     def check(self) -> None:
         """Whether records may be placed now.
@@ -99,7 +99,7 @@ class Alone:
         """Writable unless the log is not open, or the disk failed."""
         return LogState(LogRole.ALONE, 0, None, refusal)
 
-    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+    def recovered(self, end: int, checkpoint: StoreCheckpoint, damaged: Sequence[int]) -> int:
         """Everything that is there is confirmed."""
         return end
 

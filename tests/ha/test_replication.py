@@ -543,6 +543,47 @@ async def test_a_record_that_has_not_arrived_whole_is_dropped_before_the_slave_s
         assert ends == [whole]
 
 
+def damage(log: Path, offset: int) -> None:
+    """Change a byte in the body of the record at this offset of the log's first file, as a power cut may."""
+    with (log / f"{0:020d}").open("r+b") as file:
+        file.seek(offset + 100)
+        changed = file.read(1)[0] ^ 1
+        file.seek(offset + 100)
+        file.write(bytes([changed]))
+
+
+@pytest.mark.parametrize("speaks_plainly", [False, True], ids=["our dialect", "RocketMQ's"])
+async def test_records_that_a_power_cut_damaged_at_a_slave_are_copied_anew(
+    tmp_path: Path, speaks_plainly: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path, plain_slaves=LOCAL) as first:
+        start = first.put(200)
+        first.put(201, 202)
+        async with slave(tmp_path, port(first), speaks_plainly=speaks_plainly) as second:
+            await copied(first, second)
+        damage(tmp_path / "slave", start)
+        await eventually(lambda: not first.log.replicas())
+        async with slave(tmp_path, port(first), confirmed=start, speaks_plainly=speaks_plainly) as second:
+            assert second.log.confirm_offset == start
+            await copied(first, second)
+            assert f"the record at {start} is damaged" in caplog.text
+            first.put(203)
+            await copied(first, second)
+
+
+async def test_a_damaged_record_that_a_slave_had_confirmed_is_not_cut(tmp_path: Path) -> None:
+    async with master(tmp_path) as first:
+        start = first.put(200)
+        end = first.put(201, 202)
+        async with slave(tmp_path, port(first)) as second:
+            await copied(first, second)
+        damage(tmp_path / "slave", start)
+        await eventually(lambda: not first.log.replicas())
+        async with slave(tmp_path, port(first), confirmed=end) as second:
+            await eventually(lambda: "not a copy" in second.log.readiness().reason)
+            assert second.log.max_offset == end
+
+
 async def test_a_slave_behind_the_oldest_file_begins_anew_with_the_masters_state(tmp_path: Path) -> None:
     async with master(tmp_path) as first:
         first.put(100)
