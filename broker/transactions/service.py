@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from broker.context import BrokerContext
 from broker.delay.deliveries import WAIT_SECONDS, Deliveries, DeliveryKind
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 HALF_KEY: Final = offset_key(names.HALF_TOPIC, GROUP)
 OP_KEY: Final = offset_key(names.OP_HALF_TOPIC, GROUP)
+
+_Value = TypeVar("_Value")
 
 _SLICE_S: Final = 0.005
 _RETRY_SECONDS: Final = 1.0
@@ -80,8 +82,8 @@ class TransactionService:
         self._busy: dict[int, list[Callable[[], None]]] = {}  # by half offset being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that arrived while the table was loading
         self._handed: dict[int, int] = {}  # given to `deliveries` while this slave stood in: half to physical offset
-        self._committed: OrderedDict[int, Half] = OrderedDict()  # lately, by their first records
-        self._given_up: OrderedDict[int, Half] = OrderedDict()  # likewise; they may still be committed
+        self._committed: OrderedDict[int, None] = OrderedDict()  # first records of messages committed lately
+        self._given_up: OrderedDict[int, Half] = OrderedDict()  # lately, by first records; they may still be committed
         self._recorded: tuple[int, int] | None = None
         self._run = 0
         self._is_ready = False
@@ -173,7 +175,7 @@ class TransactionService:
         is_committed = half.first in self._committed or half.physical_offset in self._deliveries.committed
         if is_committed or half.physical_offset in self._deliveries.origins:
             if is_committed:
-                _remember(self._committed, half)
+                _remember(self._committed, half.first, None)
             self._topics.table.end(half)
             self._count(half, -1)
             if self._role.writable:
@@ -231,7 +233,7 @@ class TransactionService:
 
         def settle(outcome: AppendReceipt | Refusal) -> None:
             if half is not None and run == self._run and isinstance(outcome, Refusal) and outcome.cause not in PLACED:
-                _remember(self._given_up, half)
+                _remember(self._given_up, half.first, half)
             done(outcome)
 
         self._appender.add(draft, settle)
@@ -280,7 +282,7 @@ class TransactionService:
 
         def settle(is_stored: bool) -> None:
             if is_stored:
-                _remember(self._committed, half)
+                _remember(self._committed, half.first, None)
             done(is_stored)
 
         self._deliver(half, draft, settle)
@@ -443,11 +445,11 @@ class TransactionService:
         draft = self._copies.given_up_copy(record) if record is not None else None
         if draft is None:
             self._decided(half)
-            _remember(self._given_up, half)
+            _remember(self._given_up, half.first, half)
             return
         self._busy[half.queue_offset] = []
         self.given_up += 1
-        self._deliver(half, draft, lambda is_stored: _remember(self._given_up, half) if is_stored else None)
+        self._deliver(half, draft, lambda is_stored: _remember(self._given_up, half.first, half) if is_stored else None)
 
     # ---- counts
 
@@ -462,7 +464,7 @@ class TransactionService:
                 self.counts.add(topic, change)
 
 
-def _remember(halves: OrderedDict[int, Half], half: Half) -> None:
-    halves[half.first] = half
-    if len(halves) > _REMEMBERED_MAX:
-        halves.popitem(last=False)
+def _remember(known: OrderedDict[int, _Value], first: int, value: _Value) -> None:
+    known[first] = value
+    if len(known) > _REMEMBERED_MAX:
+        known.popitem(last=False)
