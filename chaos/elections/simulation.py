@@ -125,7 +125,7 @@ class ElectionSimulation:
             network.seen.struck(number, network.now_s, kind)
             if kind in ("cut", "isolate"):
                 network.seen.met["partitions"] += 1
-            elif kind in ("kill", "pause") and broker.is_master:
+            elif kind in ("kill", "pause") and broker.is_master and broker.runs():
                 network.seen.met[f"{kind}s"] += 1
             self._strike(kind, broker)
         if self._script.reaches(2 * number + 1, chance):

@@ -12,7 +12,9 @@ from unittest.mock import patch
 import pytest
 
 from chaos.elections import __main__ as command
+from chaos.elections import simulation
 from chaos.elections.__main__ import CAMPAIGN, RUN_S
+from chaos.elections.broker import SimBroker
 from chaos.elections.controllers import NAME, SimControllers
 from chaos.elections.network import BrokenRules, Network, Seen
 from chaos.elections.simulation import KINDS, ElectionSimulation
@@ -49,6 +51,23 @@ def test_nothing_acknowledged_is_lost_and_one_master_acknowledges_at_a_time() ->
         acked, epochs = acked + len(seen.acked), epochs + len(seen.epochs)
     assert acked > 300 * SEEDS, "records flow"
     assert epochs > 2 * SEEDS, "masters change"
+
+
+def test_a_pause_of_a_master_that_stands_still_already_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "KINDS", ((1.0, "pause"),))
+    pause, ends, is_new = SimBroker.pause, dict[str, float](), list[bool]()
+
+    def note(broker: SimBroker, seconds: float) -> None:
+        now_s = broker._network.now_s
+        if broker.is_master:
+            is_new.append(ends.get(broker.name, 0.0) <= now_s)
+        ends[broker.name] = max(ends.get(broker.name, 0.0), now_s + seconds)
+        pause(broker, seconds)
+
+    monkeypatch.setattr(SimBroker, "pause", note)
+    seen = ElectionSimulation(0).run(RUN_S)
+    assert seen.met == {"pauses": sum(is_new)}
+    assert 0 < sum(is_new) < len(is_new)
 
 
 def test_a_run_that_acknowledges_nothing_is_no_pass(
