@@ -165,7 +165,7 @@ async def _ended(words: Sequence[str], output: IO[bytes], environment: Mapping[s
 
     It has a session of its own, so that a Ctrl-C in the terminal reaches it only once, by us.
     """
-    drill = await asyncio.create_subprocess_exec(
+    start = asyncio.create_subprocess_exec(
         *words,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=output,
@@ -173,11 +173,14 @@ async def _ended(words: Sequence[str], output: IO[bytes], environment: Mapping[s
         env=environment,
         start_new_session=True,
     )
+    started = asyncio.ensure_future(start)
     try:
+        drill = await asyncio.shield(started)  # a cancelled start would kill the process
         return await asyncio.wait_for(drill.wait(), _ROUND_LIMIT_S)
     except TimeoutError:
         return None
     finally:
+        drill = await started
         if drill.returncode is None:
             drill.terminate()  # as Ctrl-C: it undoes its fault and removes its cluster
             try:

@@ -1,11 +1,14 @@
 """`ledgermq chaos suite`: which drills it runs, its table, and a drill that fails or hangs."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +118,29 @@ def test_ctrl_c_ends_the_drills_that_run_in_order_and_begins_no_other(tmp_path: 
         told, _ = run.communicate(timeout=WAIT_S)
     assert (run.returncode, "Traceback" in told) == (130, False), told
     assert (_lines(tmp_path / "ends"), len(_lines(tmp_path / "begun"))) == (["undone"] * 2, 2)
+
+
+async def test_a_drill_that_is_ended_in_the_moment_of_its_start_is_ended_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, has_begun = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def create_slowly(*words: str, **options: Any) -> asyncio.subprocess.Process:
+        drill = await create(*words, **options)
+        while not (tmp_path / "begun").exists():
+            await asyncio.sleep(0.01)
+        has_begun.set()
+        await asyncio.sleep(0.1)
+        return drill
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create_slowly)
+    script = f"cd {tmp_path}; trap 'echo undone >>ends; exit 130' TERM; echo >begun; while :; do sleep 0.05; done"
+    with tempfile.TemporaryFile() as output:
+        ended = asyncio.ensure_future(suite._ended(["/bin/sh", "-c", script], output, os.environ))
+        await has_begun.wait()
+        ended.cancel()
+        await asyncio.wait([ended])
+    assert ended.cancelled() and _lines(tmp_path / "ends") == ["undone"]
 
 
 def test_containers_are_not_started_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
