@@ -203,7 +203,7 @@ class ControllerLeadership:
             Refusal: as `Quorum.submit`.
         """
 
-        def command(group: Group | None, *, may_depose: bool) -> StateCommand:
+        def command(group: Group | None, may_depose: bool) -> StateCommand:
             still_ms = self._rules().still_ms if may_depose else NEVER_MS
             return Elect(
                 name=name,
@@ -230,7 +230,7 @@ class ControllerLeadership:
             Refusal: as `Quorum.submit`.
         """
 
-        def command(group: Group | None, **_: bool) -> StateCommand:
+        def command(group: Group | None, _: bool) -> StateCommand:
             alive = frozenset[int]() if group is None else self._live.alive(name, group.replicas, self._now_ms())
             return Clean(name=name, ids=ids, even_living=even_living, alive=alive)
 
@@ -239,7 +239,7 @@ class ControllerLeadership:
     async def _decide(
         self,
         name: str,
-        command: Callable[..., StateCommand],
+        command: Callable[[Group | None, bool], StateCommand],
         can_depose: Callable[[Group], bool],
         resigned_epoch: int | None = None,
     ) -> CommandOutcome:
@@ -258,7 +258,7 @@ class ControllerLeadership:
                     self._grants.give_back(name, group.master_id)
                 else:
                     await self._wait_for_lease(group.name, group.master_id)
-            outcome = await self._quorum.submit(command(self._machine.groups.get(name), may_depose=may_depose))
+            outcome = await self._quorum.submit(command(self._machine.groups.get(name), may_depose))
             self._grants.resume(name)  # not reached while the command may still be applied
         return outcome
 
