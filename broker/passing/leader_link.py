@@ -6,8 +6,9 @@ from functools import partial
 from typing import Final
 
 from broker.passing.claims import VERSION, Claims, read_nonce
+from broker.passing.held_requests import Waiting
 from broker.passing.member_requests import GREETING
-from broker.passing.runs import RUN_MAX_BYTES, SendRun, Waiting
+from broker.passing.runs import RUN_MAX_BYTES, SendRun
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.append.answers import StoredPlace
-from broker.passing.runs import Waiting
+from broker.passing.held_requests import Waiting
 from broker.timers import Spawn
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import DELAY, TRANSACTION_PREPARED, UNIQ_KEY, decode_properties, find_property

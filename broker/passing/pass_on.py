@@ -10,7 +10,6 @@ is answered with the code on which clients try again, since it may or may not ha
 """
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Mapping
 from functools import partial
@@ -19,11 +18,13 @@ from typing import Final
 from broker.append.answers import Answer, SendAnswers
 from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.groups.shared_locks import LOCKS, SharedLocks
+from broker.passing.codes import SERVED_WITHOUT_LEADER
 from broker.passing.for_clients import ForClients
+from broker.passing.held_requests import HeldRequests, Waiting
 from broker.passing.leader_link import LeaderLink, open_link
 from broker.passing.lost_sends import LostSends
 from broker.passing.member_requests import CLIENT_GONE, GROUP, not_leader
-from broker.passing.runs import SendRun, Waiting, goes_in_a_run
+from broker.passing.runs import SendRun, goes_in_a_run
 from broker.role import Role
 from broker.send.oneway import RECORD_BYTES, Unsettled
 from broker.subsystem import Serve
@@ -44,44 +45,6 @@ from store.message_store import MessageStore
 from store.queues.queue_reader import FILTER_SLICE_S
 from store.time_slice import TimeSlice
 
-CODES: Final = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
-    RequestCode.END_TRANSACTION,
-    RequestCode.RECALL_MESSAGE,
-    RequestCode.POP_MESSAGE,
-    RequestCode.ACK_MESSAGE,
-    RequestCode.BATCH_ACK_MESSAGE,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-    RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.LOCK_BATCH_MQ,
-    RequestCode.UNLOCK_BATCH_MQ,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-    RequestCode.GET_CONSUMER_CONNECTION_LIST,
-    RequestCode.GET_PRODUCER_CONNECTION_LIST,
-    RequestCode.GET_CONSUMER_RUNNING_INFO,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY,
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-    RequestCode.QUERY_ASSIGNMENT,
-    RequestCode.UPDATE_AND_CREATE_TOPIC,
-    RequestCode.DELETE_TOPIC_IN_BROKER,
-    RequestCode.AUTH_CREATE_USER,
-    RequestCode.AUTH_UPDATE_USER,
-    RequestCode.AUTH_DELETE_USER,
-    RequestCode.AUTH_CREATE_ACL,
-    RequestCode.AUTH_UPDATE_ACL,
-    RequestCode.AUTH_DELETE_ACL,
-)
-"""Requests that are passed on."""
-
-TOLD_CODES: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
-"""Requests that are served here, and passed on to the leader as well."""
-
 HOLD_S: Final = 1.0
 """Longest time for which a request waits for a leader."""
 
@@ -89,21 +52,6 @@ AGE_MAX_S: Final = 2.0
 """Age in seconds up to which a send whose answer was lost is passed on once more: clients wait 3 s by default and then
 tell their caller that it failed, or send it again, so the leader has a second left to store it and answer."""
 
-_SERVED_HERE: Final = frozenset(
-    {
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-        RequestCode.GET_CONSUMER_CONNECTION_LIST,
-        RequestCode.GET_PRODUCER_CONNECTION_LIST,
-        RequestCode.QUERY_ASSIGNMENT,
-    }
-)
-"""Requests that a follower answers itself if no leader does: from its tables; progress is kept by slaves, and refused
-by other followers."""
-
-_HELD_MAX: Final = 10_000
-_HELD_BYTES_MAX: Final = 32 << 20
 _PASSED_MAX: Final = 8192
 """Requests that wait for the leader's answer; never more than half of what it takes of one connection."""
 
@@ -196,8 +144,7 @@ class PassOn:
         self._half_in_flight = max(self._limits.in_flight // 2, 1)
         self._link: LeaderLink | None = None
         self._opening: str | None = None  # the address of a leader to which a connection is being made
-        self._held: list[Waiting] = []  # a heap
-        self._held_bytes = 0
+        self._held = HeldRequests()
         self._timer: asyncio.Handle | None = None
         self._next_try: asyncio.TimerHandle | None = None
         self._number = 0
@@ -439,7 +386,7 @@ class PassOn:
     def _lost(self, link: LeaderLink, waiting: Waiting, error: RemotingError) -> None:
         """Handle a request whose own answer was lost."""
         self.unanswered += 1
-        if waiting.command.code in _SERVED_HERE:
+        if waiting.command.code in SERVED_WITHOUT_LEADER:
             self._serve(waiting.connection, waiting.command)
         elif not self._is_looked_for(link, waiting, error):
             self._tell_lost(waiting, error)
@@ -468,20 +415,15 @@ class PassOn:
     # ---- holding
 
     def _hold(self, waiting: Waiting) -> None:
-        command = waiting.command
-        size = waiting.size_bytes
         if self._is_stopped or waiting.deadline <= self._loop.time():
             self._give_up(waiting)
             return
-        share = 2 if command.is_oneway else 1  # who waits for no answer is not slowed down, and leaves room to others
-        if len(self._held) >= _HELD_MAX // share or self._held_bytes + size > _HELD_BYTES_MAX // share:
-            remark = f"{len(self._held)} requests of {self._held_bytes} bytes wait for a leader already"
-            waiting.connection.refuse(command, Refusal(Cause.BUSY, remark, retry_after_ms=100))
+        try:
+            self._held.put(waiting)
+        except Refusal as refusal:
+            waiting.connection.refuse(waiting.command, refusal)
             return
-        command.body = bytes(command.body)  # a view would keep all of what was received with it
-        heapq.heappush(self._held, waiting)
-        self._held_bytes += size
-        if self._held[0] is waiting:
+        if self._held.deadline == waiting.deadline:
             self._set_timer(waiting.deadline)
         self._release_soon()
 
@@ -490,33 +432,23 @@ class PassOn:
             self._timer.cancel()
         self._timer = self._loop.call_at(deadline, self._expire)
 
-    def _take_held(self) -> Waiting:
-        waiting = heapq.heappop(self._held)
-        self._held_bytes -= waiting.size_bytes
-        return waiting
-
     def _give_back(self) -> None:
         """Refuse what other members passed on, since this node leads no more: they look for the next leader, too."""
-        given_back = [waiting for waiting in self._held if waiting.connection.is_relayed]
-        if given_back:
-            self._held = [waiting for waiting in self._held if not waiting.connection.is_relayed]
-            heapq.heapify(self._held)
-        for waiting in given_back:
-            self._held_bytes -= waiting.size_bytes
+        for waiting in self._held.take_relayed():
             waiting.connection.refuse(waiting.command, not_leader(self._role))
 
     def _expire(self) -> None:
         self._timer = None
         self._give_up_late(self._loop.time())
-        if self._held:
-            self._set_timer(self._held[0].deadline)
+        if self._held.deadline is not None:
+            self._set_timer(self._held.deadline)
 
     def _give_up_late(self, now: float) -> None:
-        while self._held and self._held[0].deadline <= now:
-            self._give_up(self._take_held())
+        for waiting in self._held.take_late(now):
+            self._give_up(waiting)
 
     def _give_up(self, waiting: Waiting) -> None:
-        if waiting.command.code in _SERVED_HERE:
+        if waiting.command.code in SERVED_WITHOUT_LEADER:
             self._serve(waiting.connection, waiting.command)
         else:
             waiting.connection.refuse(waiting.command, self._role.refusal or _WAITED)
@@ -530,7 +462,7 @@ class PassOn:
         now = self._loop.time()
         self._give_up_late(now)  # this process may have stood still, and their clients have sent them again
         while self._held and (self._role.writable or (link is not None and self._has_room(link, now))):
-            waiting = self._take_held()
+            waiting = self._held.take()
             connection, command = waiting.connection, waiting.command
             if connection.is_closed:  # a member waits for the answer all the same
                 connection.refuse(command, self._role.refusal or _WAITED)
@@ -584,7 +516,7 @@ class PassOn:
         """The broker stops soon: refuse what is held, and hold nothing more."""
         self._is_stopped = True
         while self._held:
-            self._give_up(self._take_held())
+            self._give_up(self._held.take())
         self._lost_sends.release()
 
     def on_link_closed(self, connection: Connection) -> None:

@@ -8,8 +8,9 @@ run is answered when the last of its sends is, which is nearly always one commit
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, TypeGuard
 
+from broker.passing.held_requests import Waiting
 from broker.passing.relayed import RelayedClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -31,29 +32,6 @@ RUN_MAX_BYTES: Final = 64 << 10
 """Largest frame of a run."""
 _FULL_BYTES: Final = 40 << 10
 _BODY_MAX: Final = 16 << 10
-
-
-class Waiting(NamedTuple):
-    """A request of a client. They are held in the order of their deadlines, then of arrival.
-
-    Attributes:
-        deadline: until when it is held for a leader, seconds of the loop's clock.
-        since: end of what was dispatched here when it arrived; what it places lies behind.
-        arrived: seconds of the loop's clock.
-    """
-
-    deadline: float
-    number: int
-    connection: Connection
-    command: Command
-    since: int
-    arrived: float
-
-    @property
-    def size_bytes(self) -> int:
-        """What it takes while it is kept, nearly; a header may have more than the body."""
-        ext = self.command.ext
-        return len(self.command.body) + len("".join(ext)) + len("".join(ext.values()))
 
 
 class SendRun:

@@ -9,9 +9,10 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.groups.shared_locks import LOCKS, SharedLocks
+from broker.passing.codes import CODES, TOLD_CODES
 from broker.passing.kept_messages import FETCH_SECONDS, KeptFetch, answer_kept
 from broker.passing.member_requests import GROUP, KEPT_MESSAGES, STAND_BACK, MemberRequests
-from broker.passing.pass_on import CODES, TOLD_CODES, PassOn
+from broker.passing.pass_on import PassOn
 from broker.server import BrokerRequestHandler
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode

@@ -11,9 +11,10 @@ import pytest
 
 from broker.append.answers import StoredPlace
 from broker.passing import lost_sends, subsystem
+from broker.passing.held_requests import Waiting
 from broker.passing.lost_sends import LostSends
 from broker.passing.relayed import RelayedClient
-from broker.passing.runs import RunAnswers, Waiting
+from broker.passing.runs import RunAnswers
 from broker.server import BrokerRequestHandler
 from dledger.core.messages import AppendRequest, AppendResponse
 from ledgermq.message.batch import encode_batch

@@ -15,7 +15,7 @@ from broker.counting.calls import CallLatencies
 from broker.groups.clients import HEARTBEAT, ClientTable
 from broker.groups.locks import GroupLocks
 from broker.groups.shared_locks import LOCKS, SharedLocks
-from broker.passing import lost_sends
+from broker.passing import held_requests, lost_sends
 from broker.passing import pass_on as module
 from broker.passing.claims import VERSION, Claims
 from broker.passing.leader_link import LeaderLink
@@ -325,16 +325,16 @@ async def test_a_node_that_stood_still_serves_nothing_that_its_clients_have_give
 async def test_the_number_of_held_requests_and_their_bytes_are_bounded(
     follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_HELD_MAX", 2)
+    monkeypatch.setattr(held_requests, "_COUNT_MAX", 2)
     for opaque in (1, 2, 3):
         follower.send(opaque)
     assert follower.client.answers == [(3, 2, "busy")]
-    monkeypatch.setattr(module, "_HELD_MAX", 100)
-    monkeypatch.setattr(module, "_HELD_BYTES_MAX", 3)
+    monkeypatch.setattr(held_requests, "_COUNT_MAX", 100)
+    monkeypatch.setattr(held_requests, "_BYTES_MAX", 3)
     follower.send(4)
     follower.send(5)
     assert follower.client.answers == [(3, 2, "busy"), (5, 2, "busy")]
-    monkeypatch.setattr(module, "_HELD_BYTES_MAX", 100)
+    monkeypatch.setattr(held_requests, "_BYTES_MAX", 100)
     follower.pass_on.take(follower.client, Command(310, 6, ext={"i": "p" * 100}, body=b"6"))
     assert follower.client.answers[2:] == [(6, 2, "busy")], "headers count, too"
 
@@ -342,7 +342,7 @@ async def test_the_number_of_held_requests_and_their_bytes_are_bounded(
 async def test_oneway_requests_leave_half_of_the_room_to_others(
     follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_HELD_MAX", 4)
+    monkeypatch.setattr(held_requests, "_COUNT_MAX", 4)
     for opaque in range(10):
         follower.pass_on.take(follower.client, Command(310, opaque, flag=ONEWAY_FLAG, body=b"x"))
     assert follower.pass_on.held == 2
