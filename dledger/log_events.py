@@ -164,7 +164,7 @@ class LogEvents:
                 listener.on_role_change(state)
 
     def receipt(self) -> AppendReceipt:
-        """On how many nodes the last committed entry is. Every earlier entry is on at least as many."""
+        """Return on how many nodes the last committed entry is. Every earlier entry is on at least as many."""
         received, durable = self.node.copies(self.node.commit_index)
         return AppendReceipt(self.soft.term, received, durable)
 

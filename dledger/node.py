@@ -95,7 +95,7 @@ class RaftNode:
         return self.raft.member.ignored_count
 
     def copies(self, index: int) -> tuple[int, int]:
-        """The number of members, this one included, that have the entry: (received, durable).
+        """Return the number of members, this one included, that have the entry: (received, durable).
 
         (0, 0) while this node does not lead.
         """
@@ -103,7 +103,7 @@ class RaftNode:
         return leader.copies(index) if leader is not None else (0, 0)
 
     def status(self) -> NodeStatus:
-        """A snapshot of the node's state for metrics and operators; too slow for the hot path."""
+        """Return a snapshot of the node's state for metrics and operators; too slow for the hot path."""
         return status_of(self.raft)
 
     # -- proposals
@@ -182,7 +182,7 @@ class RaftNode:
         self.raft.no_copy(peer, index)
 
     def needed_index(self) -> int | None:
-        """The first entry that a reachable member still has to be sent; None while this node does not lead."""
+        """Return the first entry that a reachable member still has to be sent; None while this node does not lead."""
         return self.raft.needed_index()
 
     def on_disk_stalled(self, *, is_stalled: bool) -> None:

@@ -106,7 +106,7 @@ def metrics_of(status: NodeStatus) -> Iterator[Family]:
 
 
 def _figures(status: NodeStatus, peer: PeerStatus) -> tuple[int, int, int, int]:
-    """The values of a follower, in the order of `_PEERS`."""
+    """Return the values of a follower, in the order of `_PEERS`."""
     return (
         max(0, status.last_index - peer.received_index),
         max(0, status.last_index - peer.durable_index),

@@ -27,9 +27,9 @@ from store.log.waiting_batches import WaitingBatches
 TICK_S = 0.02
 _HAND_OVER_S = 2.0
 _HAND_OVER_AGAIN_S = 60.0
-"""For damage with which a leader can go on: the next one may not get a copy either."""
+"""Seconds between two hand-overs for damage with which a leader can continue: the next may not get a copy either."""
 _UNFIT_S = 600.0
-"""How long a node that has handed over does not take over with damage: a preferred one would come back at once."""
+"""Seconds for which a damaged node that handed over does not take over: a preferred leader would return at once."""
 _LOOK_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -163,5 +163,5 @@ class NodeTimers:
 
 
 def now_ms(loop: asyncio.AbstractEventLoop) -> int:
-    """The time for the core in ms, which never falls."""
+    """Return the time for the core in ms, which never falls."""
     return int(loop.time() * 1000)

@@ -63,7 +63,7 @@ from telemetry.families import Family
 
 _DRAIN_S = 1.0
 _LEVEL_ENTRIES = 20_000
-"""A member that lacks no more of what is committed has it within some half a second, and may serve consumers."""
+"""Committed entries that a member may lack and still serve consumers: it gets them within about half a second."""
 
 _RETRY_AFTER_MS = 200
 
@@ -301,7 +301,7 @@ class RaftLog:
         return DiskBacklog(0, self.max_offset - self.flushed_offset, None)
 
     def readiness(self) -> Readiness:
-        """Whether the node knows its role and can serve the log, with the text for operators."""
+        """Return whether the node knows its role and can serve the log, with the text for operators."""
         soft = self._events.soft
         if self._events.refusal is not None:
             return Readiness(False, self._events.refusal.remark, is_level=False)

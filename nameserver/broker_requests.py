@@ -113,9 +113,10 @@ class BrokerRequests:
         return None
 
     def _wait(self, connection: Connection, command: Command) -> None:
-        """Queue it behind the one being read. Of each broker only the last is read; its answer goes to all of them.
+        """Let a registration wait until the one that is being read is in effect.
 
-        An increment is neither replaced nor replaces another one: it may be the only one to name a removed topic.
+        Of each broker only the last registration that waits is read; its answer goes to all of them. An increment is
+        neither replaced nor replaces another one: it may be the only one to name a removed topic.
         """
         broker = tuple(command.ext.get(name, "") for name in ("clusterName", "brokerName", "brokerAddr", "brokerId"))
         later = self._later.setdefault(connection, {})
@@ -136,7 +137,7 @@ class BrokerRequests:
         self._unread_bytes = unread
 
     async def _read(self, connection: Connection, command: Command) -> None:
-        """Take a registration, and those of this connection that come meanwhile."""
+        """Read a registration, and those that arrive on this connection meanwhile."""
         commands = [command]
         try:
             while commands and not connection.is_closed:

@@ -42,13 +42,13 @@ class ConfigRequests:
         }
 
     async def close(self) -> None:
-        """Returns when the changes that were begun are made and answered."""
+        """Return when the changes that were begun are made and answered."""
         await asyncio.gather(*self._changes)
 
     def _put(self, connection: Connection, command: Command) -> None:
         ext = command.ext
         namespace, key, value = text(ext, "namespace"), text(ext, "key"), ext.get("value")
-        # without a value nothing is found under the key from then on, as with RocketMQ
+        # without a value the key is deleted in effect, as in RocketMQ
         change = self._kv.delete(namespace, key) if value is None else self._kv.put(namespace, key, value)
         self._begin(connection, command, change)
 

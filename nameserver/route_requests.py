@@ -40,7 +40,7 @@ _FIRST_ASKED = "first asked"
 _ASKED_MAX = 1000
 
 _REFUSED = "refused"
-"""Attribute of a connection: the last topic whose route it asked for has none."""
+"""Attribute of a connection: whether the topic for which it asked last has no route."""
 
 _IS_PRODUCERS = "is a producer's"
 """Attribute of a connection: its client makes topics by sending to them."""

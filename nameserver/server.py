@@ -274,10 +274,10 @@ class NameServer:
         return int((time.monotonic() - self._lag.stalled_s) * 1000)
 
     def _has_topic(self, topic: str) -> bool:
-        """Whether a topic is known.
+        """Return whether a topic is known.
 
-        The deletion of one that is not changes nothing, and everybody may ask for it: tools do, after the leader has
-        taken the topic out of its registration.
+        Deleting an unknown topic changes nothing, so everybody may ask for it: tools do, after the leader has taken the
+        topic out of its registration.
         """
         return bool(self.table.topics.queues(topic))
 

@@ -44,7 +44,7 @@ class HostChoice:
 
 
 def list_candidates() -> list[InterfaceAddress]:
-    """The IPv4 addresses of this machine's interfaces that have one, loopback last."""
+    """Return the IPv4 addresses of this machine's interfaces that have one, loopback last."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, interface in socket.if_nameindex():
@@ -86,7 +86,7 @@ def _choice(host: str, reason: str, candidates: Sequence[InterfaceAddress]) -> H
 
 
 def _local_address_towards(host: str) -> str | None:
-    """Our address on the way to a host given by number; None when there is no way, or the host is a name."""
+    """Return our address on the way to a host given by number; None when there is no way, or the host is a name."""
     try:
         ipaddress.IPv4Address(host)
     except ValueError:

@@ -269,7 +269,7 @@ class Broker:
             await self._prometheus.start(config.metrics_host or config.advertised_host, config.metrics_port)
 
     def metrics_page(self) -> AsyncIterator[bytes]:
-        """The page of /metrics, piece by piece."""
+        """Return the page of /metrics, piece by piece."""
         return self._page.whole() if self._page is not None else self.registry.page()
 
     def _make_server(self, parts: Parts, limits: Limits, beside: RemotingServer | None = None) -> RemotingServer:
@@ -341,7 +341,7 @@ class Broker:
             await self._registration.announce()
 
     def _live(self) -> tuple[bool, str]:
-        """False once the disk of the log has failed: final for this process."""
+        """Return whether the disk of the log works: its first failure is final for this process."""
         refusal = None if self._parts is None else self._parts.context.store.log.state.refusal
         if refusal is not None and refusal.cause is Cause.DISK_FAILED:
             return False, refusal.remark
@@ -366,7 +366,7 @@ class Broker:
 
 
 def _noticed(ask_controllers: Callable[[], None]) -> Serve:
-    """Serve 1008. The notice is not trusted; it makes the broker ask the controllers."""
+    """Return the function that serves 1008: the notice is not trusted, it only makes the broker ask the controllers."""
 
     def serve(connection: Connection, command: Command) -> None:
         ask_controllers()

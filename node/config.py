@@ -117,7 +117,7 @@ def _check_relations(problems: Sequence[tuple[str, str]], given: FileSettings) -
 
 
 def _properties(config: NodeConfig | NameServerConfig | ControllerConfig, given: FileSettings) -> dict[str, str]:
-    """Every known key as text: the value in force, as given, or the default (empty when that is computed).
+    """Return every known key as text: the value in force, as given, or the default (empty when that is computed).
 
     The keys of features that LedgerMQ does not have are shown as off, whatever RocketMQ's default.
     """

@@ -52,7 +52,7 @@ class ElectedKeys:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold in controller mode."""
+        """Yield `(key, sentence)` of each relation between values that does not hold in controller mode."""
         if not self.controllers:
             yield "controllerAddr", "is needed: enableControllerMode=true"
         for address in self.controllers:
@@ -62,7 +62,7 @@ class ElectedKeys:
                 yield "controllerAddr", f"{address!r} is not host:port"
 
     def member_config(self, master: MasterConfig, ha_host: str, root: Path, *, follows_rocketmq: bool) -> MemberConfig:
-        """For a replica that slaves reach at `ha_host`, with its store in `root`; see `MemberConfig`."""
+        """Return the settings of a replica that slaves reach at `ha_host`; `root` is its store. See `MemberConfig`."""
         return MemberConfig(
             master=master,
             ha_host=ha_host,

@@ -12,7 +12,7 @@ _UNTIL_THE_STOP = {
 
 
 def explain(name: str) -> str:
-    """All that is known of a key, for each file it may stand in.
+    """Return all that is known of a key, for each kind of file in which it may stand.
 
     Raises:
         UsageError: no such key; names the nearest one, if one resembles it.

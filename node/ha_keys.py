@@ -121,7 +121,7 @@ class HaKeys:
     def problems(
         self, *, is_slave: bool, listens_locally: bool, is_insecure: bool, has_acl: bool
     ) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold for a master or a slave.
+        """Yield `(key, sentence)` of each relation between values that does not hold for a master or a slave.
 
         Args:
             is_slave: brokerRole is SLAVE.
@@ -161,9 +161,9 @@ class HaKeys:
         is_insecure: bool,
         record_max_bytes: int,
     ) -> MasterConfig:
-        """For a master that listens at `listen_host:listen_port`; a batch waits `limit_s` at most.
+        """Return the settings of a master that listens at `listen_host:listen_port`; a batch waits `limit_s` at most.
 
-        Slaves report whole records, so more than one of `record_max_bytes` must be allowed on the way.
+        Slaves acknowledge whole records, so the window of unacknowledged bytes must exceed `record_max_bytes`.
         """
         return MasterConfig(
             group=group,
@@ -178,7 +178,7 @@ class HaKeys:
         )
 
     def rules(self, *, waits: bool, counts_durable: bool) -> CopyRules:
-        """The copies for which a master waits; an ASYNC_MASTER waits for none."""
+        """Return the copies for which a master waits; an ASYNC_MASTER waits for none."""
         return CopyRules(
             wanted=self.in_sync_replicas if waits else ALONE,
             least=self.min_in_sync_replicas if waits else ALONE,
@@ -189,7 +189,7 @@ class HaKeys:
         )
 
     def slave_config(self, group: HaGroupConfig) -> SlaveConfig:
-        """For a slave."""
+        """Return the settings of a slave."""
         return SlaveConfig(
             group=group, master_address=self.master_address, speaks_plainly=self.master_protocol == "rocketmq"
         )

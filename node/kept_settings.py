@@ -39,7 +39,7 @@ class KeptSettings:
         self._settings = found.value if found is not None else {}
 
     def apply(self, config: NodeConfig) -> None:
-        """Apply the kept settings to the configuration; its notices name them, and those that do not hold any more."""
+        """Apply the kept settings to the configuration; its notices name those that hold, and those that do not."""
         notices = []
         for key, (before, value) in sorted(self._settings.items()):
             if self._given.get(key) != before:

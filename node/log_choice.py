@@ -45,16 +45,22 @@ class StoreFollower(StateMachine, Protocol):
         """Read the tables on disk. Called when the directory is locked, before anything in it is changed."""
 
     def prepare(self, store: MessageStore) -> None:
-        """The store is recovered and about to start: add listeners that must see every record it dispatches."""
+        """Add the listeners that must see every record that the store dispatches.
+
+        Called between its recovery and its start.
+        """
 
     def topic_attributes(self, topic: str) -> Mapping[str, str]:
-        """Of a topic, as far as known; empty for others. Asked from the recovery of the store on, in its thread."""
+        """Return the attributes of a topic, as far as they are known; empty for others.
+
+        Called from the recovery on, in its thread.
+        """
 
     def needed_records(self, queues: QueueTable, log_end: int) -> Iterable[tuple[int, int]]:
-        """Physical offset and size of the records that `prepare` reads. Asked in the thread of the recovery."""
+        """Return physical offset and size of the records that `prepare` reads. Called in the thread of the recovery."""
 
     def on_flushed(self, flushed_offset: int, seconds: float) -> None:
-        """One sync of the log is done."""
+        """Note that one sync of the log is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ async def _open_elected_store(
     follower: StoreFollower,
     client: RemotingClient,
 ) -> ChosenLog:
-    """Get an id from the controllers, if there is none yet, then as the others; waits until a controller answers."""
+    """Open the store of an elected replica; one without a broker id first waits until a controller gives it one."""
     broker, identity = config.broker, BrokerIdentity(config.broker)
     settings.folders.root.mkdir(parents=True, exist_ok=True)
     controllers = Controllers(config.elected.controllers, client, identity.cluster, identity.name)
@@ -175,7 +181,7 @@ async def _open_classic_store(
 
 
 async def _started(opened: OpenStore, start: Awaitable[None]) -> None:
-    """Start what stands on an open store; close the store if that fails."""
+    """Wait until what stands on an open store has started; close the store if that fails."""
     try:
         await start
     except BaseException:

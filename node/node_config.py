@@ -110,7 +110,7 @@ class RaftKeys:
         return all(is_loopback(peer.host) for peer in self.peers)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold in Raft mode."""
+        """Yield `(key, sentence)` of each relation between values that does not hold in Raft mode."""
         ids = [peer.node_id for peer in self.peers]
         addresses = [f"{peer.host}:{peer.port}" for peer in self.peers]
         if not self.group:
@@ -205,7 +205,7 @@ class NodeConfig:
         return self.commit_log_dir or self.broker.store.folders.commit_log
 
     def problems(self) -> list[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold; empty when the node may start."""
+        """Return `(key, sentence)` of each relation between values that does not hold; if empty, the node may start."""
         found = [*self._log_problems(), *self.broker.problems(), *self._port_problems()]
         if self.raft_enable:
             found += self.raft.problems()

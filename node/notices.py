@@ -18,7 +18,7 @@ _GROUPS: Mapping[str, str] = {
 
 
 def list_notices(given: FileSettings) -> list[str]:
-    """One sentence for each reason why keys have no effect here, with the keys."""
+    """Return one sentence for each reason why keys have no effect here, with the keys."""
     notices = []
     for reason, words in _GROUPS.items():
         names = [name for name in given.properties if given.keys[name].reason == reason]
@@ -28,7 +28,7 @@ def list_notices(given: FileSettings) -> list[str]:
 
 
 def tls_notices(tls: TlsSettings, *, is_raft: bool) -> Iterator[str]:
-    """Warnings about connections that TLS does not protect."""
+    """Yield warnings about connections that TLS does not protect."""
     if tls.tls_outgoing and not tls.tls_outgoing_verify:
         yield "WARNING: tls.client.authServer=false: whoever stands in between can read and change what is sent"
     if tls.tls_test_certificate and tls.tls_certificate is None and tls.mode is not TlsMode.DISABLED:
@@ -38,7 +38,7 @@ def tls_notices(tls: TlsSettings, *, is_raft: bool) -> Iterator[str]:
 
 
 def registration_notices(config: NameServerConfig) -> Iterator[str]:
-    """Warning if routes may be changed without the secret."""
+    """Yield a warning if routes may be changed without the secret."""
     danger = "whoever reaches this nameserver can change routes and settings"
     return config.authority.notices(
         is_open=config.insecure_registration, open_name="insecureRegistration", danger=danger
@@ -46,13 +46,13 @@ def registration_notices(config: NameServerConfig) -> Iterator[str]:
 
 
 def raft_notices(raft: RaftKeys) -> Iterator[str]:
-    """Warnings about an unprotected Raft member."""
+    """Yield warnings about an unprotected Raft member."""
     if raft.peer_secret_file is None and not raft.is_local:
         yield "WARNING: insecurePeers=true: whoever reaches a Raft port of this group can delete its log"
 
 
 def settings_notices(broker: BrokerConfig) -> Iterator[str]:
-    """Warning if everybody may change this broker's settings."""
+    """Yield a warning if everybody may change this broker's settings."""
     if broker.insecure_settings and not broker.auth.authentication_enable:
         yield "WARNING: insecureSettings=true: whoever reaches this broker can stop it and delete messages"
     if broker.auth.plain_passwords and broker.auth.authentication_enable and broker.auth.password_key_file is None:
@@ -60,6 +60,6 @@ def settings_notices(broker: BrokerConfig) -> Iterator[str]:
 
 
 def controller_notices(config: ControllerConfig) -> Iterator[str]:
-    """Warning if the controller's state may be changed without the secret."""
+    """Yield a warning if the controller's state may be changed without the secret."""
     danger = "whoever reaches this controller can appoint masters"
     return config.authority.notices(is_open=config.insecure, open_name="insecureController", danger=danger)

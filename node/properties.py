@@ -39,7 +39,7 @@ class Property:
 
 
 def read_properties(path: Path) -> list[Property]:
-    """The properties of a file, in its order.
+    """Return the properties of a file, in its order.
 
     Raises:
         ConfigError: it cannot be read, is not UTF-8, has a line that is no property, or a key twice.
@@ -54,7 +54,7 @@ def read_properties(path: Path) -> list[Property]:
 
 
 def parse_properties(text: str, name: str) -> list[Property]:
-    """The properties of a file's text; `name` begins every place. Errors as `read_properties`."""
+    """Return the properties of a file's text; `name` begins every place. Errors as `read_properties`."""
     properties: dict[str, Property] = {}
     problems = []
     for number, line in _logical_lines(text):
@@ -73,7 +73,7 @@ def parse_properties(text: str, name: str) -> list[Property]:
 
 
 def parse_overrides(words: Sequence[str]) -> list[Property]:
-    """`KEY=VALUE` words of the command line; the last one of a key wins.
+    """Return the `KEY=VALUE` words of the command line as properties; the last one of a key wins.
 
     Raises:
         ConfigError: a word without a key or without `=`.
@@ -89,7 +89,7 @@ def parse_overrides(words: Sequence[str]) -> list[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines without comments; one that ends in an odd number of backslashes goes on in the next."""
+    """Yield numbered lines without comments; a line that ends in an odd number of backslashes goes on in the next."""
     started, begun = 0, ""
     for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1):
         if not started and (not line.strip() or line.strip()[0] in "#!"):

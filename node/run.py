@@ -24,8 +24,8 @@ from telemetry.collector import without_collections
 
 _CLOSE_LIMIT_S = 10.0
 _SWITCH_S = 0.001
-"""How long another thread's Python code keeps the loop waiting. By default it is 5 ms, in each turn of the loop while a
-thread writes large tables."""
+"""Seconds for which another thread's Python code may keep the loop waiting. Python's default of 5 ms would be spent in
+each turn of the loop while a thread writes large tables."""
 _log = logging.getLogger(__name__)
 
 
@@ -118,13 +118,13 @@ def _run(make: Callable[[], RunnableNode], name: str, notices: Sequence[str]) ->
 
 
 def _allow_all_descriptors() -> None:
-    """Raise the limit of open files: each connection needs one, and the usual soft limit is 1024."""
+    """Raise the limit of open files to the maximum: each connection needs one, and the usual limit is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _start_errors() -> tuple[type[Exception], ...]:
-    """Errors that are explained in one line; any other one is a bug and shows its traceback."""
+    """Return the errors that are explained in one line; any other one is a bug and shows its traceback."""
     from dledger.errors import DLedgerError
     from ha.controller.errors import QuorumError
     from ha.errors import HaError
@@ -176,7 +176,7 @@ async def _close(node: RunnableNode) -> None:
 
 
 def stop_signal() -> "asyncio.Future[None]":
-    """A future of the running loop, done at the first SIGTERM or SIGINT; further ones change nothing."""
+    """Return a future of the running loop, done at the first SIGTERM or SIGINT; further ones change nothing."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
 

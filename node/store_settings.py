@@ -17,7 +17,7 @@ from store.store_config import StoreConfig
 
 
 def store_config(config: NodeConfig, topic_attributes: TopicAttributes) -> StoreConfig:
-    """For the store on whichever log; `topic_attributes` are asked for in the thread of its recovery, too."""
+    """Return the settings of the store on any log; `topic_attributes` is also called in the thread of its recovery."""
     store = config.broker.store
     index, compaction = store.index, store.compaction
     return replace(
@@ -30,16 +30,16 @@ def store_config(config: NodeConfig, topic_attributes: TopicAttributes) -> Store
 
 
 def commit_log_config(config: NodeConfig, store_host: bytes) -> CommitLogConfig:
-    """For a broker with the classic log; `store_host` is its address as records hold it.
+    """Return the settings of the classic log; `store_host` is the broker's address as records hold it.
 
-    A slave, and whoever may become one, has no transient pool, as in RocketMQ.
+    A slave, and a replica that may become one, has no transient pool, as in RocketMQ.
     """
     has_pool = config.log.transient_pool and config.mode not in (LogMode.SLAVE, LogMode.ELECTED)
     return replace(config.log, directory=config.commit_log_path, store_host=store_host, transient_pool=has_pool)
 
 
 def group_config(config: NodeConfig, client_address: str) -> HaGroupConfig:
-    """For a master or a slave, to which clients come at `client_address`, `host:port`.
+    """Return what masters and slaves have in common; clients reach this node at `client_address`, `host:port`.
 
     Raises:
         SecretFileError: the file of the peers' secret cannot be used.
@@ -59,7 +59,7 @@ def group_config(config: NodeConfig, client_address: str) -> HaGroupConfig:
 
 
 def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
-    """For a master. Raises as `group_config`."""
+    """Return the settings of a master; raises as `group_config`."""
     waits, is_sync = config.broker_role == "SYNC_MASTER", config.log.flush_mode is FlushMode.SYNC
     rules = config.ha.rules(waits=waits, counts_durable=is_sync)
     limit_ms: int | None = config.log.sync_flush_timeout_ms if is_sync else None
@@ -77,7 +77,7 @@ def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
 
 
 def peer_secrets(config: NodeConfig) -> Secrets:
-    """The secrets by which the brokers of a name know each other.
+    """Return the secrets by which the brokers of a name know each other.
 
     Raises:
         SecretFileError: the file cannot be used.
@@ -88,7 +88,7 @@ def peer_secrets(config: NodeConfig) -> Secrets:
 
 
 def with_secrets(config: NodeConfig) -> AuthSettings:
-    """The settings of users with the secrets by which their passwords are stored; raises as `peer_secrets`."""
+    """Return the settings of users with the secrets by which their passwords are stored; raises as `peer_secrets`."""
     auth = config.broker.auth
     known = peer_secrets(config) if auth.password_key_file is None else read_secrets(auth.password_key_file)
     without = WithoutSecret.OWN_KEY if config.mode is LogMode.STANDALONE else WithoutSecret.REFUSE
@@ -98,7 +98,7 @@ def with_secrets(config: NodeConfig) -> AuthSettings:
 
 
 def member_config(config: NodeConfig, client_address: str, broker_id: int) -> MemberConfig:
-    """For a replica to which the controllers gave `broker_id`. Raises as `group_config`."""
+    """Return the settings of a replica to which the controllers gave `broker_id`; raises as `group_config`."""
     master = master_config(config, client_address)
     master = replace(
         master,
@@ -115,7 +115,7 @@ def member_config(config: NodeConfig, client_address: str, broker_id: int) -> Me
 
 
 def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> RaftConfig:
-    """For a member of a Raft group, to which clients come at `client_address`, `host:port`, when it leads.
+    """Return the settings of a Raft member; clients reach it at `client_address`, `host:port`, when it leads.
 
     Raises:
         SecretFileError: the file of the peers' secret cannot be used.

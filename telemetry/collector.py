@@ -40,7 +40,10 @@ class QuietCollector:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Let it run rarely. Call it once, before tables are read: by default it would scan them again and again."""
+        """Make collections rare.
+
+        Call it once, before tables are read: with the default thresholds they would be scanned again and again.
+        """
         if not QuietCollector._serving:
             QuietCollector._before = gc.get_threshold()
         QuietCollector._serving += 1

@@ -1,6 +1,6 @@
-"""Whether this process may open files: tried once a second, told when it ends and when it works again.
+"""Watches whether this process can still open files, and logs when it cannot, and when it can again.
 
-Without descriptors new connections are closed, by the event loop and without a word, and files cannot be opened.
+Without free descriptors no file can be opened, and the event loop closes new connections without a message.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class DescriptorWatch:
-    """Looks from `start()` to `close()`.
+    """Tries from `start()` to `close()`, at intervals, to open a file.
 
     Args:
         registry: gets `ledgermq_descriptors_exhausted` and `ledgermq_descriptors_exhausted_seconds_total`.
-        interval_s: time between two looks.
+        interval_s: time between two tries.
     """
 
     def __init__(self, registry: Registry, *, interval_s: float = 1.0) -> None:
@@ -37,7 +37,7 @@ class DescriptorWatch:
         ).function(self._exhausted_s)
 
     def start(self) -> None:
-        """Start to look on the running loop."""
+        """Start to watch, on the running loop."""
         self._handle = asyncio.get_running_loop().call_later(self._interval_s, self._look)
 
     def close(self) -> None:

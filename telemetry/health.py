@@ -116,7 +116,7 @@ class HealthServer:
         connection.add_done_callback(self._answering.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, within the longest life of a connection."""
+        """Serve one request, within the longest life of a connection."""
         try:
             async with asyncio.timeout(self._connection_s):
                 await self._answer_one(reader, writer)

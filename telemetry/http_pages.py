@@ -111,7 +111,7 @@ async def write_page(writer: asyncio.StreamWriter, request: Request | None, page
 
 
 def _chunk(piece: bytes) -> bytes:
-    """A chunk of a body; nothing for an empty piece, which would end the body."""
+    """Return a chunk of a body; nothing for an empty piece, since an empty chunk would end the body."""
     return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
 
 

@@ -81,7 +81,7 @@ class Ballot:
         return tuple(peer for peer in self._state.settings.others if peer not in self._answers)
 
     def any_member_has_entries(self) -> bool:
-        """Whether a member that answered holds any entry."""
+        """Return whether a member that answered holds any entry."""
         return any(answer.last_index >= 0 for answer in self._answers.values())
 
     @property

@@ -31,7 +31,7 @@ class Follower:
         matched_index: the log is known to equal the leader's up to here; `NO_INDEX` before the leader has shown it.
             Invariant: the commit index is never raised above it.
         heard_ms: when the leader was last heard.
-        waited_ms: when its last notice arrived that its loop is busy and that this node has to wait for.
+        waited_ms: when its last notice arrived that its loop is busy, for which this node has to wait.
         recover_target: index up to which the log must be held and counted before this node is sound again; `NO_INDEX`
             before the leader has sent it. A node that forgot its votes must also have heard every other member.
         missed_index: damaged entry of which the leader has no copy; `NO_INDEX` for none. As long as it is damaged, and
@@ -64,7 +64,7 @@ class Follower:
         self._state_in: StateIn | None = None
 
     def hears_leader(self) -> bool:
-        """Whether the leader was heard, or gave a valid busy notice, within the lease, and its connection stands."""
+        """Return whether the leader was heard, or sent a valid busy notice, within the lease, and is connected."""
         state = self._state
         if self.leader_id is None or self.leader_id in state.lost_links:
             return False

@@ -49,23 +49,23 @@ class Handover:
         return self._state.now_ms >= self._deadline_ms
 
     def give_up(self, leader: Leader) -> None:
-        """The peer does not take over: choose others for 60 times `election_max_ms`."""
+        """Give up the transfer: the peer does not take over, and is not chosen again for 60 times `election_max_ms`."""
         state = self._state
         leader.declined[self.target] = state.now_ms + _DECLINED_ELECTIONS * state.settings.election_max_ms
 
     def is_answer(self, peer: str, response: VoteResponse) -> bool:
-        """Whether the peer says that it takes over, or that it does not."""
+        """Return whether the peer says that it takes over, or that it does not."""
         term = self._state.term + response.granted
         return peer == self.target and response.pre_vote and response.term == term
 
     def close(self, leader: Leader) -> None:
-        """The peer is ready: accept no more proposals."""
+        """Accept no more proposals: the peer is ready."""
         self.is_closed = True
         self._deadline_ms = self._state.now_ms + self._state.settings.election_max_ms
         leader.settle()
 
     def is_due(self, leader: Leader) -> bool:
-        """Whether the peer may take over now: it holds all entries.
+        """Return whether the peer may take over now: it holds all entries.
 
         They are committed, too: the senders of a leader that is deposed before would not know what became of them.
         """
@@ -75,7 +75,7 @@ class Handover:
 
 
 def counted_index(state: NodeState, progress: PeerProgress) -> int:
-    """Last index up to which a follower's log counts for the quorum: received, or durable under `durable_quorum`."""
+    """Return the last index of a follower that counts for the quorum: durable under `durable_quorum`, or received."""
     return progress.durable_index if state.settings.durable_quorum else progress.received_index
 
 

@@ -236,7 +236,7 @@ class Leader:
         return received, durable
 
     def needed_index(self) -> int:
-        """The first entry that a reachable follower lacks; the log's next index when none lacks any.
+        """Return the first entry that a reachable follower lacks; the log's next index when none lacks any.
 
         A follower is reachable when it is connected and has received something lately. One whose disk is full or has
         failed stays connected, but must not make the others keep files until their disks are full; it gets an install
@@ -276,11 +276,11 @@ class Leader:
         self._quorum_ms = max(self._quorum_ms, latest_ms)
 
     def is_followed(self) -> bool:
-        """Whether a quorum answered lately: this node then refuses votes for others."""
+        """Return whether a quorum answered lately: this node then refuses votes for others."""
         return self._state.now_ms - self._quorum_ms < self._state.settings.election_min_ms
 
     def has_lease(self) -> bool:
-        """Whether a quorum of sound members followed within `election_min_ms`.
+        """Return whether a quorum of sound members followed within `election_min_ms`.
 
         Not a proof: a follower whose connection to its leader broke votes at once. A read that must not be stale uses
         `read_index`.

@@ -74,7 +74,7 @@ class Member:
     # -- who leads
 
     def follows(self, peer: str, leader_id: str, term: int) -> bool:
-        """Whether `peer` leads this node in `term`. If no leader of the term was known, it does from now on."""
+        """Return whether `peer` leads this node in `term`. If no leader of the term was known, it does from now on."""
         if term < self.state.term or leader_id != peer or (term == self.state.term and self.leader is not None):
             self.ignored_count += 1
             return False
@@ -105,7 +105,7 @@ class Member:
             self.clock.restart()
 
     def is_of_this_term(self, term: int) -> bool:
-        """Whether a message of `term` is of the present term.
+        """Return whether a message of `term` is of the present term.
 
         A later term is entered first, and is then the present one.
         """

@@ -82,7 +82,7 @@ class PeerProgress:
         self._mark_index = NO_INDEX
 
     def may_send(self, window_bytes: int) -> bool:
-        """Whether another append request may be sent now."""
+        """Return whether another append request may be sent now."""
         if self.state is ProgressState.REPLICATE:
             return self.inflight_bytes < window_bytes
         return self.state is ProgressState.PROBE and not self._probe_sent
@@ -126,7 +126,7 @@ class PeerProgress:
         return is_news
 
     def is_stale_reject(self, prev_index: int, last_index: int) -> bool:
-        """Whether a reject of `prev_index`, by a log that ends at `last_index`, is to be ignored.
+        """Return whether a reject of `prev_index`, by a log that ends at `last_index`, is to be ignored.
 
         While spans are pipelined a gap is no reason to go back: the missing span may be in flight on a network that
         reorders, and if it was lost the answers to the next heartbeats show it.
@@ -175,7 +175,7 @@ class PeerProgress:
         self.probe(self.received_index + 1)
 
     def _is_found(self, received_index: int) -> bool:
-        """Whether an answer shows where to continue: the probe matched, or an install whose answer was lost is done."""
+        """Return whether an answer shows where to continue: the probe matched, or an install is done."""
         return received_index >= self.next_index - (self.state is ProgressState.PROBE)
 
     def _has_lost(self, sequence: int) -> bool:

@@ -260,7 +260,7 @@ class Raft:
             state.durable_index = max(state.durable_index, source.first_index - 1)
 
     def needed_index(self) -> int | None:
-        """The first entry that a reachable follower lacks; None while this node does not lead."""
+        """Return the first entry that a reachable follower lacks; None while this node does not lead."""
         return self.member.leader.needed_index() if self.member.leader is not None else None
 
     def disk_stalled(self, *, is_stalled: bool) -> None:
@@ -367,7 +367,7 @@ class Raft:
         return self.soft_state
 
     def _deposed(self) -> SoftState | None:
-        """What a deposed leader is to others until its disk has the new term: a follower in the term it has led."""
+        """Return what a deposed leader is to others until its disk has the new term: a follower in its own term."""
         if self._reported_soft_state[:1] != (RaftRole.LEADER,):
             return None
         term = self._reported_soft_state[1]

@@ -95,11 +95,11 @@ class RaftSettings(RaftTiming):
         return self.priorities.get(peer, 0)
 
     def goes_before(self, peer: str) -> bool:
-        """Whether `peer` should campaign rather than this node when their logs are equal."""
+        """Return whether `peer` should campaign rather than this node when their logs are equal."""
         return (-self.priority(peer), peer) < (-self.priority(self.node_id), self.node_id)
 
     def rank(self, without: str | None) -> int:
-        """Number of members, without `without`, that should campaign before this node."""
+        """Return the number of members, without `without`, that should campaign before this node."""
         return sum(self.goes_before(peer) for peer in self.others if peer != without)
 
     def _check_membership(self) -> None:

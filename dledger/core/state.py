@@ -213,7 +213,7 @@ class NodeState:
         self._reserved = HardState(self.term + 1, candidate, self.recovering, self.forgot_votes)
 
     def has_reserved(self, candidate: str) -> bool:
-        """Whether a vote for `candidate` in the next term is durable."""
+        """Return whether a vote for `candidate` in the next term is durable."""
         return self.saved == HardState(self.term + 1, candidate, self.recovering, self.forgot_votes)
 
     def to_save(self) -> HardState | None:
@@ -245,7 +245,7 @@ class NodeState:
 
 
 def _keeps(disk: HardState, promised: HardState) -> bool:
-    """Whether a node that comes back with the hard state `disk` is bound to all that it has promised."""
+    """Return whether a node that comes back with the hard state `disk` is bound to all that it has promised."""
     are_marks_equal = (disk.recovering, disk.forgot_votes) == (promised.recovering, promised.forgot_votes)
     is_vote_kept = disk.term == promised.term and promised.voted_for in ("", disk.voted_for)
     return are_marks_equal and (disk.term > promised.term or is_vote_kept)

@@ -38,7 +38,7 @@ class TermRuns:
         return self._terms[-1] if self._terms else self.prev_term
 
     def term_at(self, index: int) -> int | None:
-        """Term of the entry at `index`; None outside `[first_index - 1, last_index]`."""
+        """Return the term of the entry at `index`; None outside `[first_index - 1, last_index]`."""
         firsts = self._firsts
         if firsts and index >= firsts[-1]:
             return self._terms[-1] if index <= self.last_index else None
@@ -47,9 +47,9 @@ class TermRuns:
         return self._terms[bisect_right(firsts, index) - 1] if firsts else None
 
     def holds(self, index: int, term: int) -> bool:
-        """Whether the log has the entry `index` with that `term`.
+        """Return whether the log has the entry `index` with that `term`.
 
-        It then equals, up to it, every other log that has it.
+        If so, it equals every other log that has this entry, up to the entry.
         """
         return self.first_index <= index and self.term_at(index) == term
 

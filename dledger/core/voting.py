@@ -8,7 +8,7 @@ from dledger.core.state import NodeState
 
 
 def is_up_to_date(last_term: int, last_index: int, own_last_term: int, own_last_index: int) -> bool:
-    """Whether a log that ends in `(last_term, last_index)` holds all that the other log could have committed."""
+    """Return whether a log that ends in `(last_term, last_index)` holds all that the other log could have committed."""
     return (last_term, last_index) >= (own_last_term, own_last_index)
 
 
@@ -33,7 +33,7 @@ def decide_vote(state: NodeState, request: VoteRequest, *, has_leader: bool) -> 
 
 
 def is_vote_for(request: VoteRequest, response: VoteResponse) -> bool:
-    """Whether a vote answers this request, and not one of an earlier process in the same term.
+    """Return whether a vote answers this request, and not one of an earlier process in the same term.
 
     A candidate that dies before its own vote is on disk may ask in that term again, and a power cut may have taken
     entries of which it spoke the first time.

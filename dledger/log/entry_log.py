@@ -40,7 +40,7 @@ class FlushRequests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DroppedFiles:
-    """Files that no longer belong to the log and still have to be deleted, oldest first."""
+    """Files that no longer belong to the log and are still to be deleted, oldest first."""
 
     data: list[MappedFile]
     index: list[MappedFile]
@@ -140,7 +140,7 @@ class EntryLog:
         return self.data.max_offset
 
     def term_at(self, index: int) -> int:
-        """Term of an entry, or of the entry before the first; `NO_TERM` for any other index."""
+        """Return the term of an entry, or of the entry before the first; `NO_TERM` for any other index."""
         if self.first_index <= index <= self._last_index:
             return self._term_runs[self._run_of(index)].term
         return self.prev_term if index == self.first_index - 1 else NO_TERM

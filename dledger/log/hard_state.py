@@ -46,7 +46,7 @@ def read_hard_state(directory: Path) -> HardState | None:
 
 
 def parse_hard_state(values: Mapping[str, str]) -> HardState:
-    """The values of the file's properties.
+    """Return the values of the file's properties.
 
     Raises:
         ValueError, KeyError: they are none of a hard state.

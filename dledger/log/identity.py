@@ -187,7 +187,7 @@ class KnownPeers:
         return before is not None and before != incarnation
 
     def picture(self) -> bytes:
-        """The content to save: what is known now."""
+        """Return the content to save: the incarnations known now."""
         return json.dumps(self._incarnations, sort_keys=True, indent=1).encode() + b"\n"
 
     def save(self, picture: bytes) -> None:

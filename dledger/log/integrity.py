@@ -84,7 +84,7 @@ class LogIntegrity:
         return next((damage for damage in self._damages.values() if damage.position == position), None)
 
     def is_damaged(self, index: int) -> bool:
-        """Whether the entry waits for a peer's copy."""
+        """Return whether the entry waits for a peer's copy."""
         return index in self._damages
 
     def sound_until(self, first: int, last: int) -> int:
@@ -184,7 +184,7 @@ class LogIntegrity:
         self._keep(lambda index: index >= first_index)
 
     def is_sound(self, index: int, position: int | None = None) -> bool:
-        """Verify an entry that was there at the start, now that it is read.
+        """Return whether an entry is undamaged; one that was there at the start is verified when it is first read.
 
         `position` is where the header of an entry names this index, in case that no index unit tells.
         """

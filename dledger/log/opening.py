@@ -106,9 +106,9 @@ def open_log(
 
 
 def _undurable_from(units: UnitIndex, start: LogStart, begin: "_Begin", checkpoint: CommitCheckpoint) -> int:
-    """Position from which on entries may be in the page cache only, where a failed sync may have left them as clean.
+    """Return the position from which entries may be in the page cache only, left as clean by a failed sync.
 
-    What lies behind the committed entry may be younger than the checkpoint, after a truncation.
+    Entries behind the committed one may be younger than the checkpoint, after a truncation.
     """
     if checkpoint.durable_position < 0:
         return start.start_position

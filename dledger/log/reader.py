@@ -63,7 +63,7 @@ def entry_position(data: MappedFileQueue, start: int) -> int:
 
 
 def is_sound(log: EntryLog, physical_offset: int) -> bool:
-    """Whether the entry of this record, which this process did not write, passes its CRC."""
+    """Return whether the entry of this record, which this process did not write, passes its CRC."""
     index = _index_at(log, physical_offset - HEADER_SIZE)
     return index is not None and log.integrity.is_sound(index)
 

@@ -283,10 +283,10 @@ class EntryScan:
         return 0
 
     def _is_torn(self, file: MappedFile, offset: int, header: EntryHeader) -> bool:
-        """Whether a crash cut the bad entry, or filler, at `offset` short: of a sector of it nothing was written.
+        """Return whether a crash cut the bad entry, or filler, at `offset` short: one of its sectors was never written.
 
-        It is written by one call, into zeros. So what of it lies in such a sector reads as zeros, and so does all
-        behind it in the sector. A sector that the disk cannot read, or that has other bytes, was damaged.
+        An entry is written by one call, into zeros, so a sector that was not written reads as zeros from the entry on.
+        A sector that the disk cannot read, or that has other bytes, is damaged and not torn.
         """
         view, left = file.view, file.size_bytes - offset
         is_plausible = header_fault(header, file.start_offset + offset, left) is None
@@ -324,7 +324,7 @@ class EntryScan:
         return None
 
     def _is_followed_by(self, file: MappedFile, offset: int, index: int, term: int | None = None) -> bool:
-        """Whether a good header of entry `index`, and of `term` if one is given, is at `offset`."""
+        """Return whether a good header of entry `index`, and of `term` if one is given, is at `offset`."""
         if offset + HEADER_SIZE > file.size_bytes:
             return False
         file.ensure_readable(offset, offset + HEADER_SIZE)
@@ -337,7 +337,7 @@ class EntryScan:
 
 
 def _is_readable(file: MappedFile, start: int, end: int) -> bool:
-    """Whether the disk can read all of it; if not, each entry is read on its own."""
+    """Return whether the disk can read all of it; if not, each entry is read on its own."""
     try:
         file.ensure_readable(start, end)
     except DiskReadError:

@@ -41,9 +41,9 @@ class StoreClock:
         return now_ms
 
     def go_past(self, log: EntryLog) -> None:
-        """Count the time of the last record in `log` as given; its leader's clock may be ahead of this one.
+        """Take the store time of the last record in `log` as the last one given: its leader's clock may be ahead.
 
-        A time that was given here by a clock that had jumped ahead counts no more: it may be of a record that was cut.
+        If the last one given came from a clock that had jumped ahead, it is forgotten: its record may have been cut.
         """
         if log.last_index >= log.first_index and not log.integrity.is_damaged(log.last_index):
             position, size, _ = log.units[log.last_index]

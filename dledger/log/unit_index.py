@@ -61,7 +61,7 @@ class UnitIndex:
         return low
 
     def covers(self, entry_index: int) -> bool:
-        """Whether there are files from this entry on."""
+        """Return whether there are files from this entry on."""
         queue = self._queue
         return bool(queue.files) and queue.min_offset <= entry_index * INDEX_UNIT_SIZE < queue.max_offset
 
@@ -112,7 +112,7 @@ class UnitIndex:
         self._queue.delete_before(first_index * INDEX_UNIT_SIZE)
 
     def unsynced(self) -> list[MappedFile]:
-        """Files with units that may not be durable."""
+        """Return files with units that may not be durable."""
         return self._queue.unflushed(self._queue.flushed_offset, self._queue.max_offset)
 
     def synced_up_to(self, entry_index: int) -> None:

@@ -2,8 +2,8 @@
 
     each tick (loop) --> term and links, if this node leads --> thread --datagram to the Raft port--> follower's loop
 
-The thread needs nothing else of the node. It runs beside Python code, which releases the GIL every 5 ms (the
-interpreter's switch interval), but not beside a C call that holds the GIL, such as the parsing of a long JSON text;
+The thread needs nothing else of the node. It runs beside Python code, which gives up the GIL after the interpreter's
+switch interval (1 ms in a broker), but not beside a C call that holds the GIL, such as the parsing of a long JSON text;
 such calls must be short. Followers read notices on their loop; they measure their own stalls, which start no election.
 
 A datagram is sealed by a key of the TCP connection of the two nodes and has a rising number, so it is valid once, and
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Turn(NamedTuple):
-    """State that the loop leaves for the thread."""
+    """What the loop leaves for the thread to read."""
 
     at_s: float
     term: int

@@ -58,7 +58,7 @@ class Hello:
     data_file_size: int
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Return the fields as JSON."""
         return json.dumps(asdict(self)).encode()
 
     def check(self, other: "Hello", address: str, expected_ids: frozenset[str]) -> None:

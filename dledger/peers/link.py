@@ -145,7 +145,7 @@ class PeerLink:
         asyncio.get_running_loop().call_soon(self._check_joined)  # after the answer to its hello has been written
 
     def is_latest(self, accepted: "Accepted") -> bool:
-        """Whether this is the peer's latest connection; frames of an earlier one are dropped."""
+        """Return whether this is the peer's latest connection; frames of an earlier one are dropped."""
         return accepted is self._accepted
 
     def accepted_closed(self, accepted: "Accepted") -> None:

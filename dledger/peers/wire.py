@@ -153,7 +153,7 @@ def seal(code: int, data: bytes, meta: bytes = b"", *, is_response: bool = False
 
 
 def open_sealed(code: int, body: memoryview, seals: FrameSeal) -> memoryview:
-    """The body of the next frame of a connection without its seal.
+    """Return the body of the next frame of a connection without its seal.
 
     Raises:
         PeerProtocolError: the seal is not that of this frame in this place.

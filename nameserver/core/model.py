@@ -127,7 +127,7 @@ class MinBrokerChange:
     recipients: tuple[str, ...]
 
     def fields(self) -> dict[str, str]:
-        """The header of the notice."""
+        """Return the header of the notice."""
         fields = {
             "minBrokerId": str(self.min_broker_id),
             "brokerName": self.broker_name,

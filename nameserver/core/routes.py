@@ -211,7 +211,7 @@ class RouteTable:
         return replace(route, acting=frozenset(name for name in acting if not queues[name].perm & PERM_WRITE))
 
     def is_between_leaders(self, topic: str, now_ms: int) -> bool:
-        """Whether a broker name of the topic's route has had no leader for less than `ELECTION_MS`."""
+        """Return whether a broker name of the topic's route has had no leader for less than `ELECTION_MS`."""
         groups = (self._groups[name] for name in self.topics.queues(topic) if name in self._groups)
         since = (group.leaderless_since_ms for group in groups)
         return any(began is not None and now_ms - began < ELECTION_MS for began in since)

@@ -73,19 +73,20 @@ def named_group(route: TopicRoute, name: str) -> TopicRoute | None:
 
 
 def _read_only(queue: QueueData) -> QueueData:
-    """The queues of a group's own name. Its permission stays, since mqadmin compares it with one that is to be set.
+    """Return the queues of a group's own name, to which producers must not send.
 
-    Clients make queues to write to of those to read from where a topic is to be created like this one.
+    The permission of an ordinary topic stays, since mqadmin compares it with the one that it sets. A template of new
+    topics also loses its write bit, since clients derive queues to write to from its read queues.
     """
     perm = queue.perm & ~PERM_WRITE if queue.perm & PERM_INHERIT else queue.perm
     return replace(queue, write_queues=0, perm=perm)
 
 
 def _named(group: BrokerGroup) -> list[BrokerGroup]:
-    """The names of a group, each with its member; none if there is one member only, or one of RocketMQ's.
+    """Return the group under each of its names for producers; none if it has one member only, or one of RocketMQ's.
 
-    Such a member neither passes sends on nor takes those of others. Ours say how far their log is confirmed; one that
-    has just started may not know its term yet.
+    A member of RocketMQ's neither passes sends on nor takes those of others. Ours say how far their log is confirmed;
+    one that has just started may not know its term yet.
     """
     registrations = [member.registration for member in group.members.values()]
     elects = any(one.term for one in registrations)
@@ -100,7 +101,7 @@ def _named(group: BrokerGroup) -> list[BrokerGroup]:
 
 
 def _in_ring(ids: Set[int]) -> list[int]:
-    """The ids of followers in order, from the gap on, if there is one: that is the leader's own id.
+    """Return the ids of followers in ascending order, beginning behind the gap if there is one: the leader's own id.
 
     So if each of several machines leads a group, the first names of the groups are on different machines, and the
     second names, too: of three names that a producer tries, only one is on a dead machine.

@@ -2,7 +2,7 @@
 
     topic -> broker name -> QueueData, and a revision per topic for those who wait for a change
     broker name -> its topics, so that the end of a broker costs only as much as it had topics
-    change of many topics -> made in some at a time, after the changes before it; in a topic that is asked for, at once
+    change of many topics -> applied in steps, after earlier changes; to a topic that is asked for, at once
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (topicQueueTable), 5.3.
 """
@@ -19,22 +19,22 @@ UNIT, UNIT_SUBSCRIPTION = 1, 2
 """Bits of `sys_flag`."""
 
 CHANGED_AT_ONCE = 1000
-"""Topics that are changed in one step, about a millisecond."""
+"""Number of topics that are changed in one step, about a millisecond."""
 
 _UNFINISHED_MAX = 8
-"""Changes of more topics that may be unfinished; one more finishes the oldest in one step."""
+"""Number of changes that may be unfinished; with one more, the oldest is finished in one step."""
 
 
 @dataclass(slots=True)
 class _Change:
-    """A change of one broker name's queues in many topics, which counts, and is not made in all of them yet.
+    """A change of one broker name's queues in many topics: it is in effect, but not applied to all of them yet.
 
     Attributes:
-        topics: all of them.
-        left: those in which it is not made, except for `early`.
-        make: makes it in one topic. Making it twice, with no other change of the topic between, is as making it once.
-        adds: it adds queues.
-        early: topics in which it was made out of turn.
+        topics: all topics that change.
+        left: topics to which it is not applied yet, except for `early`.
+        make: applies it to one topic. Twice, with no other change of the topic in between, has the same effect as once.
+        adds: whether it adds queues.
+        early: topics to which it was applied out of turn, because somebody asked for them.
     """
 
     broker_name: str
@@ -45,7 +45,7 @@ class _Change:
     early: set[str] = field(default_factory=set)
 
     def go_on(self, count: int | None) -> int:
-        """Make it in so many more topics (None: in all); return in how many, fewer than `count` at the end."""
+        """Apply the change to `count` more topics (None: to all); return to how many, fewer than `count` at the end."""
         topics = list(islice(self.left, count))
         for topic in topics:
             if topic not in self.early:
@@ -96,13 +96,13 @@ class TopicIndex:
         return self._mappings.get(topic)
 
     def enter(self, broker_name: str, topics: Mapping[str, QueueData], *, is_news: bool, is_read_only: bool) -> None:
-        """Set the queues of topics on one broker name. All count at once; most of many are entered by `change_some`.
+        """Set the queues of topics on one broker name: in effect at once, applied to many topics by `change_some`.
 
         Args:
-            broker_name: of all these queues.
+            broker_name: the one that has all these queues.
             topics: by name; not to be changed afterwards.
-            is_news: they take the place of what is known; else only topics are added that the broker name lacks.
-            is_read_only: they count without the permission to write.
+            is_news: replace what is known; else only add topics that the broker name lacks.
+            is_read_only: take the permission to write off all of them.
         """
 
         def make(topic: str) -> None:
@@ -114,11 +114,11 @@ class TopicIndex:
 
     @property
     def is_changing(self) -> bool:
-        """Return whether a change of many topics is to be finished, by `change_some`."""
+        """Return whether a change of many topics is unfinished; `change_some` finishes it."""
         return bool(self._unfinished)
 
     def change_some(self, count: int | None = CHANGED_AT_ONCE) -> None:
-        """Make unfinished changes in so many topics; None: in all."""
+        """Apply unfinished changes to `count` more topics; None: to all."""
         while self._unfinished:
             change = self._unfinished[0]
             made = change.go_on(count)
@@ -128,7 +128,7 @@ class TopicIndex:
             count = None if count is None else count - made
 
     def _change(self, broker_name: str, topics: Collection[str], make: Callable[[str], None], *, adds: bool) -> None:
-        """Make a change in these topics, now if they are few; `topics` is not to be changed afterwards."""
+        """Apply a change to these topics, at once if they are few; `topics` must not be changed afterwards."""
         if len(topics) <= CHANGED_AT_ONCE:
             for topic in topics:
                 self._settle(topic)
@@ -140,7 +140,7 @@ class TopicIndex:
         self.change_some(CHANGED_AT_ONCE)
 
     def _settle(self, topic: str) -> None:
-        """Make all unfinished changes in one topic."""
+        """Apply all unfinished changes to one topic."""
         for change in self._unfinished:
             if topic in change.topics and topic not in change.early:
                 change.early.add(topic)
