@@ -22,7 +22,7 @@ class StoreError(Exception):
 
 
 class RecordUnavailableError(StoreError):
-    """Bytes outside of what the log holds or may show.
+    """The bytes asked for are outside of what the log holds, or may show.
 
     Args:
         physical_offset: first byte asked for.
@@ -109,7 +109,7 @@ class DiskFailedError(StoreError):
 
 
 class DiskReadError(StoreError):
-    """The page at `position` of a file cannot be read: met before it is touched, and no reason to stop the rest."""
+    """The disk cannot read the page at `position` of a file; found before it is touched. Everything else goes on."""
 
     def __init__(self, file: Path, position: int, detail: str) -> None:
         super().__init__(f"{file}: cannot be read at byte {position}: {detail}")

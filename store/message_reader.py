@@ -25,10 +25,10 @@ class CompactedQueues(Protocol):
     def read(
         self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, accepts: TagsFilter | None
     ) -> GetResult | None:
-        """As `MessageReader.get`; None where the queue itself is to be read."""
+        """See `MessageReader.get`; None if the queue itself is to be read."""
 
     def first_offset(self, queue: ConsumeQueue) -> int | None:
-        """The first queue offset that can be read, where that is before the queue's own; else None."""
+        """Return the first queue offset that can be read if it is below the queue's own; else None."""
 
 
 class MessageReader:
@@ -55,7 +55,7 @@ class MessageReader:
         *,
         joins: bool = False,
     ) -> GetResult:
-        """Messages of a queue from unit `offset` on.
+        """Return messages of a queue from queue offset `offset` on.
 
         `accepts` is asked with the unit's tags code, `matches` with the record. With `joins`, for bulk pulls, see
         `read_queue`.
@@ -69,7 +69,7 @@ class MessageReader:
         )
 
     def look_up(self, physical_offset: int) -> memoryview | None:
-        """The confirmed record that starts at `physical_offset`, or None when none does."""
+        """Return the confirmed record that starts at `physical_offset`; None if none does."""
         try:
             (size,) = _SIZE.unpack(self.log.read(physical_offset, _SIZE.size))
             record = self.log.read(physical_offset, size)
@@ -84,12 +84,12 @@ class MessageReader:
         return queue.smallest_offset if first is None else first
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int:
-        """Store time (ms) of the message at a queue offset; -1 when it is not there, or cannot be read now."""
+        """Return the store time (ms) of the message at a queue offset; -1 if it is missing or cannot be read now."""
         unit = queue.unit(offset)
         return self._store_time(unit[0], unit[1]) if unit is not None else -1
 
     def earliest_store_time(self, queue: ConsumeQueue | None = None) -> int:
-        """Store time (ms) of the oldest message, of a queue or of the log; -1 without one."""
+        """Return the store time (ms) of the oldest message, of a queue or of the log; -1 without one."""
         if queue is not None:
             return self.store_time(queue, queue.min_offset)
         for physical_offset, record in self.log.walk(self.log.min_offset, self.log.confirm_offset):
@@ -97,7 +97,7 @@ class MessageReader:
         return -1
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, *, upper: bool = False) -> int:
-        """The first queue offset stored at or after `timestamp` (ms), `max_offset` if none is.
+        """Return the first queue offset stored at or after `timestamp` (ms), `max_offset` if none is.
 
         With `upper`: the last one stored at or before it, `min_offset` if none is.
         """
@@ -119,7 +119,7 @@ class MessageReader:
         return low
 
     def records_from(self, queue: ConsumeQueue, physical_offset: int) -> Iterator[tuple[int, memoryview]]:
-        """`(physical_offset, record)` of a queue's dispatched messages at or past a physical offset, in order."""
+        """Yield `(physical_offset, record)` of a queue's dispatched messages at or past a physical offset, in order."""
         start = queue.bisect(lambda unit: unit[0] < physical_offset)
         for _, (offset, size, _) in queue.iterate(start, queue.max_offset):
             try:

@@ -52,15 +52,15 @@ _SLICE_CHECK_RECORDS = 64
 _BATCH_BYTES = 128 << 10
 """Fewer bytes of a copied log are dispatched record by record: a batch costs as much as a hundred records or more."""
 _BATCH_RECORDS = 1024
-"""Records put at once; one of a topic that is watched, or new, has them put one by one."""
+"""Records whose units are put at once; if a queue among them is new or watched, they are put one by one."""
 _GATHER_S = 0.025
 """How long a node that copies a log lets records gather before it dispatches them, where many arrive."""
 _MANY_BYTES = 32 << 10
 """Bytes of the log dispatched at once from which on many arrive."""
 _GATHERED_BYTES = 1 << 20
-"""These are enough to be dispatched without further delay."""
+"""Bytes of the log that are dispatched without waiting for more."""
 _SMALL_WINDOW_BYTES = 64 << 10
-"""Looked through at once by a node that is behind: each slice begins anew behind the last dispatched record."""
+"""Window of a node that is behind: each slice begins to read anew behind the last dispatched record."""
 
 
 class MessageStore:
@@ -127,7 +127,7 @@ class MessageStore:
         self.on_role_change(self.log.state)
 
     def add_listener(self, listener: StoreListener) -> None:
-        """Listeners are called in the order in which they were added."""
+        """Add a listener; listeners are called in the order in which they were added."""
         self._listeners.append(listener)
 
     def watch_topic(self, topic: str) -> None:

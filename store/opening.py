@@ -192,7 +192,10 @@ def _serve_compaction(compaction: CompactionStore, store: MessageStore, cleaner:
 def _prepare_index(
     config: IndexConfig | None, directory: StoreDirectory, replicated_log: ReplicatedLog
 ) -> "IndexBuilder | None":
-    """Open the index's files and see what is to be believed of them; numpy is loaded only where there is an index."""
+    """Open the files of the index and find out how far they can be trusted.
+
+    Numpy is only loaded if there is an index.
+    """
     if config is None:
         return None
     from store.index.builder import prepare_index
@@ -258,6 +261,6 @@ async def open_classic_store(
 
 
 def _allow_all_descriptors() -> None:
-    """Each mapped file keeps a descriptor (before Python 3.13), and the usual soft limit is 1024."""
+    """Raise the limit of open files: before Python 3.13 each mapped file keeps one, and the usual limit is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -158,13 +158,13 @@ class LogListener(Protocol):
     """A follower of a log. Called on the loop's thread, never from inside `append` or `transfer`."""
 
     def on_confirmed(self, confirm_offset: int) -> None:
-        """Records that end at or before `confirm_offset` can never vanish: dispatch and serve them.
+        """Dispatch and serve the records that end at or before `confirm_offset`: they can never vanish.
 
         Called before the `done` of the batches it covers, so that an acknowledged message is readable.
         """
 
     def on_role_change(self, state: LogState) -> None:
-        """The log became writable, stopped being so, or follows another leader."""
+        """Handle that the log became writable, stopped being so, or follows another leader."""
 
     def on_truncated(self, max_offset: int) -> None:
         """Records at or past `max_offset`, a record's end, are gone or about to go.
@@ -187,7 +187,7 @@ class StateMachine(Protocol):
     """
 
     def snapshot(self) -> bytes:
-        """The present state, of some offset at or below the confirm offset and at or past the log's start."""
+        """Return the present state: that at some offset between the log's start and the confirm offset."""
 
     def restore(self, state: bytes) -> None:
         """Replace the state by another node's snapshot, after the log was reset. Durable on return.
@@ -226,7 +226,7 @@ class ReplicatedLog(Protocol):
         """Everything below is durable on this node; may be above the confirm offset."""
 
     def add_listener(self, listener: LogListener) -> None:
-        """Listeners are called in the order in which they were added."""
+        """Add a listener; listeners are called in the order in which they were added."""
 
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
         """Place the drafts, in order, all or none: encoded into the log's own format, written once.
@@ -240,7 +240,7 @@ class ReplicatedLog(Protocol):
         """
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
-        """The bytes of one confirmed record, without a copy.
+        """Return the bytes of one confirmed record, without a copy.
 
         Raises:
             RecordUnavailableError: outside `[min_offset, confirm_offset)`.
@@ -248,10 +248,10 @@ class ReplicatedLog(Protocol):
         """
 
     def reader(self) -> Read:
-        """`read`, faster, for a run of reads between which nothing else happens."""
+        """Return a faster `read`, for a run of reads with nothing else in between."""
 
     def span(self, physical_offset: int) -> LogSpan | None:
-        """The file that holds a physical offset, for reading many of its records at once; None where there is none."""
+        """Return the file that holds a physical offset, to read many of its records at once; None without one."""
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """Yield `(physical_offset, record)` of each record in `[start_offset, end_offset)` that ends by `end_offset`.
@@ -265,17 +265,17 @@ class ReplicatedLog(Protocol):
         """
 
     def batches(self) -> RecordSource | None:
-        """A faster walk, which in recovery tells damaged records apart; None where there is none."""
+        """Return a faster walk, which can tell damaged records apart in recovery; None if there is none."""
 
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
-        """`(path, end offset)` of the files that are written no more and confirmed to their ends, oldest first."""
+        """Return `(path, end offset)` of the files that are full and confirmed to their ends, oldest first."""
 
     def trim(self, before: int) -> int:
-        """Drop the oldest whole files that end at or before physical offset `before`; the new `min_offset`.
+        """Drop the oldest whole files that end at or before physical offset `before`; return the new `min_offset`.
 
-        Files stay that hold what is not confirmed or not durable here, or what a member within reach still needs;
-        one out of reach gets the whole log anew when it is back. Bytes that readers hold stay valid. The files are
-        removed in a thread: on the disk soon, from the log at once.
+        Files stay that hold what is not confirmed or not durable here, or what a member within reach still needs; one
+        out of reach gets the whole log anew when it is back. Bytes that readers hold stay valid. The files are removed
+        in a thread: on the disk soon, from the log at once.
 
         Raises:
             DiskFailedError: the log's own notes cannot be written; nothing was dropped.
@@ -292,23 +292,23 @@ class ReplicatedLog(Protocol):
         """
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
-        """Whether the system reads ahead in the log's files.
+        """Set whether the system reads ahead in the log's files.
 
         Raises:
             Refusal: NOT_SUPPORTED, this log's files cannot be read ahead.
         """
 
     def backlog(self) -> DiskBacklog:
-        """How far the disk is behind at present."""
+        """Return how far the disk is behind at present."""
 
     def readiness(self) -> Readiness:
-        """Whether this node's log may be served."""
+        """Return whether this node's log may be served."""
 
     def generations(self) -> Sequence[Generation]:
-        """Every generation of which records are kept, oldest first; none where nothing is elected."""
+        """Return every generation of which records are kept, oldest first; none where nothing is elected."""
 
     def replicas(self) -> Sequence[Replica]:
-        """The nodes to which this one sends its log; none unless it is their leader or master."""
+        """Return the nodes to which this one sends its log; none unless it is their leader or master."""
 
     def metrics(self) -> Iterator[Family]:
         """Metrics of this mode alone."""

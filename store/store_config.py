@@ -76,7 +76,7 @@ class StoreConfig:
         return Folders(self.root)
 
     def problems(self, body_bytes_max: int) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold."""
+        """Yield `(key, sentence)` of each relation between values that does not hold."""
         if self.queue_file_size_bytes % UNIT_SIZE:
             yield (
                 "mappedFileSizeConsumeQueue",

@@ -12,20 +12,20 @@ class StoreListener(Protocol):
     """A follower of a store. Called on the loop's thread, never from inside `put`."""
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """These queues have new messages."""
+        """Handle that these queues have new messages."""
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
-        """A record of a watched topic was dispatched; called in the log's order, before `on_dispatched`."""
+        """Handle a dispatched record of a watched topic; called in the log's order, before `on_dispatched`."""
 
     def on_cut(self, offset: int) -> None:
-        """Records at or past physical `offset` that were dispatched are dispatched no more: take back what they made.
+        """Take back what was made of dispatched records at or past physical `offset`, where the log will be cut.
 
-        The queues are cut already, the log is not. Durable on return, or as soon as the checkpoint that follows;
-        errors as `LogListener.on_truncated`.
+        The queues are cut already, the log is not. Durable on return, or as soon as the checkpoint that follows; errors
+        as `LogListener.on_truncated`.
         """
 
     def on_role_change(self, state: LogState) -> None:
-        """As the log's, but writable only when everything confirmed is dispatched and messages are taken."""
+        """Handle a change of the log's state; writable here means also that everything confirmed is dispatched."""
 
 
 class FollowedStore(Protocol):
@@ -44,7 +44,7 @@ class FollowedStore(Protocol):
 
     @property
     def dispatched_offset(self) -> int:
-        """Every record that ends at or below has its unit."""
+        """Every record that ends at or below it has its unit."""
 
     @property
     def durable_offset(self) -> int:
@@ -55,4 +55,4 @@ class FollowedStore(Protocol):
         """Store time (ms) of the last record dispatched by this process; 0 before the first."""
 
     def add_listener(self, listener: StoreListener) -> None:
-        """Listeners are called in the order in which they were added."""
+        """Add a listener; listeners are called in the order in which they were added."""

@@ -27,7 +27,7 @@ class TimeSlice:
         self._wall_end = time.monotonic() + seconds
 
     def is_over(self) -> bool:
-        """Whether the time is used up; cheap, to be asked after each step."""
+        """Return whether the time is used up; cheap, to be asked after each step."""
         now = time.monotonic()
         if now <= self._wall_end:
             return False
@@ -36,7 +36,7 @@ class TimeSlice:
         return left < 0
 
     async def give_way(self) -> None:
-        """Let the loop's other callbacks run if the time is used up, and begin anew; to be awaited after each step."""
+        """Let other callbacks of the loop run if the time is used up, then begin anew; await it after each step."""
         if self.is_over():
             await asyncio.sleep(0)
             self._begin()

@@ -36,7 +36,7 @@ ROUNDS_BY_HAND = 20
 
 
 def store_space(root: Path, log_directory: Path, *, count: bool) -> StoreSpace:
-    """Measure the disks of a store; with `count` also the bytes that it holds, for which every file is looked at.
+    """Measure the disks of a store; with `count`, also look at every file to add up the bytes that it holds.
 
     Raises:
         OSError: a disk cannot be asked.
@@ -105,12 +105,12 @@ class Cleaner:
             self._task = None
 
     def clean_by_hand(self) -> None:
-        """Files past their time go now and in the next rounds, whatever the hour."""
+        """Delete expired files now and in the next rounds, whatever the hour."""
         self._rounds_by_hand = ROUNDS_BY_HAND
         self._wanted.set()
 
     async def run_round(self) -> None:
-        """One round: measure, judge, act.
+        """Run one round: measure the disks, decide, delete files.
 
         Raises:
             OSError, DiskFailedError: the disk refuses; the next round tries again.
@@ -124,7 +124,7 @@ class Cleaner:
         ends = expired(self.config, verdict, files, self._now_ms())
         await self._trim([file for file in sealed if file[1] in ends])
         if self.waits_for_archive and not ends and sealed:
-            await self._is_archived(sealed[0][0])  # by now perhaps, although nothing is deleted at this hour
+            await self._is_archived(sealed[0][0])  # perhaps it is archived by now
         if verdict.at_once and not ends:
             log.warning("the disk is %.0f %% full, and no file of the log can be deleted", space.log.ratio * 100)
         await self.clean_queues()

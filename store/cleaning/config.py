@@ -26,7 +26,7 @@ HOURS_OF_A_DAY = 24
 
 
 def parse_hours(text: str) -> frozenset[int]:
-    """Hours of a day, such as `04` or `02;14`.
+    """Parse hours of a day, such as `04` or `02;14`.
 
     Raises:
         ValueError: one of them is no hour of a day.
@@ -42,7 +42,10 @@ HOURS = ValueKind("text", parse_hours, lambda hours: ";".join(f"{hour:02d}" for 
 
 @dataclass(slots=True, kw_only=True)
 class CleaningConfig:
-    """When files go. Ratios are parts of a disk, 0 to 1, within the bounds that RocketMQ gives them; 1 is no limit."""
+    """Settings of cleaning: when files are deleted, and when messages are refused.
+
+    Ratios are parts of a disk, 0 to 1, within RocketMQ's bounds; 1 is no limit.
+    """
 
     ORIGIN: ClassVar[str] = STORE
 
@@ -122,13 +125,13 @@ class CleaningConfig:
     """Before the first round."""
 
     def __post_init__(self) -> None:
-        """Take the ratios into their bounds, as RocketMQ does without a word; except 1, which no disk is above."""
+        """Bring the ratios within their bounds silently, as RocketMQ does; 1 stays: no disk is fuller."""
         self._clamp("max_used_ratio", 0.10, 0.95)
         self._clamp("forcible_ratio", 0.30, 0.85)
         self._clamp("warning_ratio", 0.35, 0.90)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold."""
+        """Yield `(key, sentence)` of each relation between values that does not hold."""
         if self.archive_required and self.archive_path is None:
             yield "archiveRequiredBeforeDelete", "needs archivePath, the folder with the archive"
 

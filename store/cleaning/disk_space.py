@@ -20,7 +20,7 @@ class DiskSpace:
 
     @property
     def ratio(self) -> float:
-        """0.01 for each percent begun."""
+        """Used part of the disk, 0 to 1, rounded up to whole percents."""
         whole = self.used + self.usable
         return -(-self.used * 100 // whole) / 100 if whole else 0.0
 
@@ -40,7 +40,7 @@ class StoreSpace:
 
 
 def disk_space(path: Path) -> DiskSpace:
-    """The disk that holds `path`, or its nearest parent that is there.
+    """Return the state of the disk that holds `path`, or its nearest parent that exists.
 
     Raises:
         OSError: it cannot be asked.
@@ -57,7 +57,7 @@ def disk_space(path: Path) -> DiskSpace:
 
 
 def bytes_under(paths: Iterable[Path]) -> int:
-    """Bytes of the files below these folders, by their blocks; what vanishes meanwhile does not count."""
+    """Return the bytes in the blocks of the files below these folders; files that vanish meanwhile do not count."""
     total = 0
     for root in paths:
         for folder, _, names in os.walk(root):

@@ -208,7 +208,7 @@ class CompactionLog:
     # ---- compacting
 
     def due(self, position: int) -> list[Segment]:
-        """The full segments, when one of them holds messages behind `position`; else none."""
+        """Return the full segments if one of them has messages behind queue offset `position`; else none."""
         full = self._segments[:-1]
         return full if any(segment.end_offset - 1 > position for segment in full) else []
 
@@ -241,7 +241,7 @@ class CompactionLog:
         self.close()
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the segments for writing."""
         for segment in self._segments:
             segment.close()
 
@@ -250,7 +250,7 @@ class CompactionLog:
     def _copy_one(self, source: RecordReader, physical_offset: int, size: int, code: int, queue_offset: int) -> bool:
         try:
             record = source.read(physical_offset, size)
-        except RecordUnavailableError:  # it has left the log before it came here
+        except RecordUnavailableError:  # the log deleted it before it was copied
             return True
         if not key_of(record):
             log.warning("%s/%d: message %d has no key and is not kept", self.topic, self.queue_id, queue_offset)

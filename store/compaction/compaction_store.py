@@ -57,7 +57,7 @@ _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 
 
 def is_compacted(attributes: Mapping[str, str]) -> bool:
-    """Whether a topic with these attributes keeps only the last message of each key."""
+    """Return whether a topic with these attributes keeps only the last message of each key."""
     return attributes.get("cleanup.policy") == "COMPACTION"
 
 
@@ -81,7 +81,7 @@ class CompactionStore:
 
     Args:
         root: the store's.
-        topic_attributes: of a topic; empty where none are known.
+        topic_attributes: returns the attributes of a topic; empty if none are known.
     """
 
     def __init__(self, root: Path, config: CompactionConfig, topic_attributes: TopicAttributes) -> None:
@@ -156,7 +156,7 @@ class CompactionStore:
                 self._copier.add(found, queue)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
-        """Nothing is compacted by state records."""
+        """Do nothing: state records are not compacted."""
 
     def on_cut(self, offset: int) -> None:
         """Queues were cut: copy those compaction logs again that have messages behind the cut.
@@ -191,7 +191,7 @@ class CompactionStore:
     def read(
         self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, accepts: TagsFilter | None
     ) -> GetResult | None:
-        """As `CompactionLog.read`; None for a queue that is not compacted.
+        """See `CompactionLog.read`; None for a queue that is not compacted.
 
         Raises:
             Refusal: RECOVERING, this node lacks the kept messages of the queue.
@@ -202,7 +202,7 @@ class CompactionStore:
         return None if found is None else found.read(queue, offset, max_count, max_bytes, accepts)
 
     def first_offset(self, queue: ConsumeQueue) -> int | None:
-        """The first queue offset that can be read, where that is before the queue's own; else None.
+        """Return the first queue offset that can be read, where that is before the queue's own; else None.
 
         0 while the kept messages are missing, so that no group begins behind them.
         """
@@ -212,7 +212,7 @@ class CompactionStore:
         return None if found is None else found.first_offset
 
     def log_of(self, topic: str, queue_id: int) -> CompactionLog | None:
-        """The log of a queue."""
+        """Return the log of a queue."""
         return self._logs.get((topic, queue_id))
 
     # ---- the kept messages of another node
@@ -288,13 +288,13 @@ class CompactionStore:
                 compaction_log.undurable = None
 
     def has_reached_log(self, compaction_log: CompactionLog, offset: int) -> bool:
-        """Whether all messages of the queue at or past queue offset `offset` are in this node's commit log."""
+        """Return whether all messages of the queue at or past queue offset `offset` are in this node's commit log."""
         queue = self._store.queues.find(compaction_log.topic, compaction_log.queue_id)
         min_offset = self._store.log.min_offset
         return queue is None or offset >= queue.bisect(lambda unit: unit[0] < min_offset)
 
     def is_in_log(self, compaction_log: CompactionLog) -> bool:
-        """Whether this node's log has come to the last of the kept messages.
+        """Return whether this node's log has reached the last of the kept messages.
 
         If the source's log is ahead, its last messages may never be committed here.
         """
@@ -321,7 +321,7 @@ class CompactionStore:
             log.info("%s: has the kept messages up to %d", compaction_log, offset)
 
     def kept(self, topic: str, queue_id: int, offset: int, max_bytes: int) -> KeptPart:
-        """A part of the kept messages of a queue from queue offset `offset` on, for another node.
+        """Return a part of the kept messages of a queue from queue offset `offset` on, for another node.
 
         Raises:
             Refusal: RECOVERING, this node lacks them itself; QUERY_NOT_FOUND, it has no such queue.
@@ -356,11 +356,11 @@ class CompactionStore:
             self._missing.replace({key for key in self._missing.queues if key[0] != topic})
 
     def finish(self) -> None:
-        """The log closes soon: keep the records that are not copied yet, for `drain`."""
+        """Keep the records that are not copied yet in memory: the log is closed next, then `drain` copies them."""
         self._copier.finish()
 
     async def drain(self) -> None:
-        """The log is closed, and durable: copy the last of it. Not for long."""
+        """Copy the last records of the log, which is closed and durable; see `Copier.drain`."""
         await self._copier.drain()
 
     async def close(self) -> bool:

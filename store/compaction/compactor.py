@@ -37,13 +37,13 @@ class CompactionStoppedError(Exception):
 
 @dataclass(slots=True)
 class LastOffsets:
-    """By key, the queue offset of its last message among records up to `until` (inclusive; -1: none)."""
+    """The queue offset of the last message of each key, among records up to `until` (inclusive; -1: none)."""
 
     by_key: dict[bytes, int]
     until: int
 
     def keeps(self, queue_offset: int, key: bytes, *, has_body: bool) -> bool:
-        """Whether a record stays."""
+        """Return whether compaction keeps a record."""
         if queue_offset > self.until:
             return True
         return bool(key) and has_body and queue_offset >= self.by_key.get(key, -1)
@@ -60,13 +60,15 @@ class Compacted:
 
 
 def key_of(record: memoryview) -> bytes:
-    """The message's KEYS as one key, blanks included; empty when it has none."""
+    """Return the property KEYS of a message as one key, blanks included; empty if it has none."""
     key = find_property(dispatch_fields(record, 0)[7], b"KEYS")
     return key if key is not None and key.strip() else b""
 
 
 def last_offsets(segments: Sequence[Segment], position: int, bytes_max: int, stop: Callable[[], bool]) -> LastOffsets:
-    """Keys of the records behind queue offset `position`; it ends early when they take more than `bytes_max`.
+    """Return the last queue offset of each key in the records behind queue offset `position`.
+
+    The records end early when their keys take more than `bytes_max`.
 
     Raises:
         CompactionStoppedError.
@@ -120,7 +122,7 @@ def compact(
 
 
 def body_length(record: memoryview) -> int:
-    """Bytes of the body."""
+    """Return the length of the body in bytes."""
     (sys_flag,) = INT.unpack_from(record, SYS_FLAG_AT)
     length: int
     (length,) = INT.unpack_from(record, HEAD_SIZES[(sys_flag >> 4) & 3] - INT.size)

@@ -47,7 +47,7 @@ class CompactionConfig:
         note="Of all threads together; keys that find no room are compacted the next time.",
     )
     flush_interval_ms: int = 10_000
-    """Between syncs of what was copied."""
+    """Between two syncs of what was copied."""
 
     @property
     def unit_file_bytes(self) -> int:
@@ -56,7 +56,7 @@ class CompactionConfig:
 
     @property
     def log_file_bytes(self) -> int:
-        """Length of a log file: a multiple of `unit_file_bytes`, five of them at least, as RocketMQ makes it."""
+        """Length of a log file: at least five times `unit_file_bytes`, and a multiple of it, as in RocketMQ."""
         unit = self.unit_file_bytes
         count, rest = divmod(self.log_file_size_bytes, unit)
         if count < _LOG_FILE_RATIO_MIN:
@@ -65,16 +65,16 @@ class CompactionConfig:
 
     @property
     def workers(self) -> int:
-        """Threads."""
+        """Number of threads."""
         return min(os.cpu_count() or 1, max(1, self.thread_count))
 
     @property
     def key_bytes_max(self) -> int:
-        """Memory for the keys of one compaction."""
+        """Bytes of memory for the keys of one compaction."""
         return self.offset_map_bytes // max(1, self.thread_count)
 
     def problems(self, body_bytes_max: int) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold."""
+        """Yield `(key, sentence)` of each relation between values that does not hold."""
         log, unit = self.log_file_size_bytes, self.unit_file_size_bytes
         if body_bytes_max * 2 > log:
             yield "compactionMappedFileSize", f"{log} is too small: it must hold two messages of {body_bytes_max} bytes"

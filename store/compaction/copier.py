@@ -67,7 +67,7 @@ class Copier:
 
     Args:
         source: the log.
-        durable_offset: returns the end of its durable bytes.
+        durable_offset: returns the end of the log's durable bytes.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Copier:
         self._is_stopped = False
 
     def add(self, compaction_log: CompactionLog, queue: ConsumeQueue) -> None:
-        """The queue has messages that are not copied."""
+        """Copy the messages of the queue that are not copied yet, in slices from now on."""
         if self._last_records is not None:
             self._last_records.keep(queue, compaction_log.end_offset)
         self._to_copy[compaction_log] = queue
@@ -99,20 +99,20 @@ class Copier:
         self._to_copy.pop(compaction_log, None)
 
     def finish(self) -> None:
-        """The log closes soon: keep the records that are not copied yet, to copy them once they are on disk."""
+        """Keep the records that are not copied yet in memory: the log is closed before they can be copied."""
         self._last_records = LastRecords(self._source)
         for compaction_log, queue in self._to_copy.items():
             self._last_records.keep(queue, compaction_log.end_offset)
 
     async def drain(self) -> None:
-        """The log is closed and durable: copy its last records, for at most `_DRAIN_S` seconds."""
+        """Copy the last records of the log, which is closed and durable, for at most `_DRAIN_S` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
                 while any(kept.fault is None for kept in (*self._to_copy, *self._syncing)):
                     await asyncio.sleep(0.001)
 
     async def stop(self) -> None:
-        """Copy no more."""
+        """Stop copying; return when running syncs have ended."""
         self._is_stopped = True
         await asyncio.gather(*self._syncing.values())
 
@@ -122,7 +122,7 @@ class Copier:
             self._loop.call_later(delay_s, self._copy)
 
     def _copy(self) -> None:
-        """One slice: each queue in its turn."""
+        """Copy for one slice of time, each queue in its turn."""
         self._is_copying = False
         time_slice = TimeSlice(SLICE_S)
         delay_s = _RETRY_S

@@ -40,7 +40,7 @@ class PositionCheckpoint:
         self._positions = found.value if found is not None else {}
 
     def get(self, topic: str, queue_id: int) -> int:
-        """The position, -1 for none."""
+        """Return the position of a queue; -1 for none."""
         return self._positions.get(f"{topic}_{queue_id}", -1)
 
     def set(self, topic: str, queue_id: int, position: int) -> None:

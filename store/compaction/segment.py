@@ -57,7 +57,7 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """Of both files."""
+        """Name of both files."""
         return self._log.path.name
 
     # ---- writing
@@ -80,7 +80,7 @@ class Segment:
         return True
 
     def seal(self) -> None:
-        """Take no more; errors as `append`."""
+        """Fill the files up, so that the segment takes no more records; errors as `append`."""
         if not self.is_sealed:
             self._units.write(self.count * UNIT_SIZE, END_UNIT)
             self._log.write(self.position, _BLANK.pack(self._log.size_bytes - self.position, BLANK_MAGIC))
@@ -98,7 +98,7 @@ class Segment:
     # ---- reading
 
     def index_of(self, queue_offset: int) -> int:
-        """Number of the first unit at or past a queue offset; `count` when all are before it.
+        """Return the number of the first unit at or past a queue offset; `count` when all are before it.
 
         Raises:
             DiskReadError: a unit cannot be read.
@@ -115,7 +115,7 @@ class Segment:
         return low
 
     def units(self, index: int = 0) -> Iterator[Unit]:
-        """The units from number `index` on.
+        """Yield the units from number `index` on.
 
         Raises:
             DiskReadError: the next one cannot be read.
@@ -130,7 +130,7 @@ class Segment:
                 yield unit
 
     def record(self, unit: Unit) -> memoryview:
-        """The record of a unit of this segment, without a copy.
+        """Return the record of a unit of this segment, without a copy.
 
         Raises:
             DiskReadError: it cannot be read.
@@ -141,7 +141,7 @@ class Segment:
 
     @property
     def first_queue_offset(self) -> int:
-        """Of the first record; -1 without one."""
+        """Queue offset of the first record; -1 without one."""
         return next((unit[4] for unit in self.units()), -1)
 
     # ---- opening and closing
@@ -157,12 +157,12 @@ class Segment:
             self._recover_by_records()
 
     def move_to(self, log_directory: Path, unit_directory: Path) -> None:
-        """The files have been moved there."""
+        """Note that the files were moved to these folders."""
         self._log.path = log_directory / self.name
         self._units.path = unit_directory / self._units.path.name
 
     def close(self) -> None:
-        """Write no more; it can still be read."""
+        """Close the files for writing; they can still be read."""
         self._log.close()
         self._units.close()
 
@@ -219,7 +219,7 @@ class Segment:
         self._units.clear_from((self.count + self.is_sealed) * UNIT_SIZE)
 
     def _record_at(self, position: int, behind: int) -> Unit | None:
-        """The unit of the valid record at a position, its queue offset above `behind`; None when none is there."""
+        """Return the unit of the valid record at a position, with a queue offset above `behind`; None without one."""
         view, limit = self._log.view, self._log.size_bytes
         if 0 <= position <= limit - BLANK_SIZE_MIN:
             self._log.ensure_readable(position, position + BLANK_SIZE_MIN)

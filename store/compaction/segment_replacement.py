@@ -42,16 +42,16 @@ class QueueFolders:
 
     @property
     def compacting(self) -> "QueueFolders":
-        """Where new segments are made."""
+        """The folders in which new segments are made."""
         return QueueFolders(self.log / COMPACTING, self.units / COMPACTING)
 
     def make(self) -> None:
-        """Make both, durably."""
+        """Make both folders, durably."""
         make_folder(self.log)
         make_folder(self.units)
 
     def names(self) -> list[str]:
-        """Names of its log files, in order.
+        """Return the names of the log files, in order.
 
         Raises:
             StoreFormatError: a file that has another name.
@@ -64,7 +64,7 @@ class QueueFolders:
 
 
 def begin(place: QueueFolders) -> QueueFolders:
-    """An empty place for new segments."""
+    """Make and return an empty place for new segments."""
     for directory in (place.compacting.log, place.compacting.units):
         shutil.rmtree(directory, ignore_errors=True)
     place.compacting.make()

@@ -107,7 +107,7 @@ class SparseFile:
             raise DiskFailedError(self.path, self._sync_fault)
 
     def close(self) -> None:
-        """Write no more, after `sync`; `view` can still be read."""
+        """Close the file for writing, after `sync`; `view` can still be read."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

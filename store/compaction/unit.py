@@ -19,12 +19,12 @@ Unit = tuple[int, int, int, int, int]
 
 
 def pack_unit(physical_offset: int, size: int, tags_code: int, store_timestamp: int, queue_offset: int) -> bytes:
-    """The 46 bytes."""
+    """Return the 46 bytes of a unit."""
     return BATCH_UNIT.pack(physical_offset, size, tags_code, store_timestamp, queue_offset, 1, NOT_COMPACTED, 0)
 
 
 def unpack_unit(buffer: memoryview, position: int) -> Unit | None:
-    """The unit at a byte position; None where none is: the end of a file, or nothing written."""
+    """Return the unit at a byte position; None if there is none: at the end of a file, or where nothing is written."""
     physical, size, tags_code, timestamp, queue_offset, count, _, _ = BATCH_UNIT.unpack_from(buffer, position)
     if physical < 0 or size <= 0 or queue_offset < 0 or count <= 0:
         return None

@@ -32,6 +32,6 @@ class AbortFile:
         sync_directory(self.path.parent)
 
     def remove(self) -> None:
-        """The store is closed cleanly, and everything else is durable by now."""
+        """Remove the marker: the store is closed cleanly, and everything else is durable."""
         self.path.unlink(missing_ok=True)
         sync_directory(self.path.parent)

@@ -67,7 +67,7 @@ class StoreCheckpoint:
         return max(0, min(self.log_timestamp, self.queues_timestamp) - _SAFETY_MS)
 
     def encode(self) -> bytes:
-        """The whole file."""
+        """Return the bytes of the whole file."""
         page = bytearray(CHECKPOINT_SIZE)
         _SHARED.pack_into(
             page,
@@ -90,7 +90,7 @@ class StoreCheckpoint:
 
 
 def decode_checkpoint(page: bytes) -> StoreCheckpoint:
-    """The content of a checkpoint file; a short or empty one counts as zeros."""
+    """Parse a checkpoint file; a short or empty one counts as zeros."""
     page = page.ljust(CHECKPOINT_SIZE, b"\0")
     checkpoint = StoreCheckpoint(*_SHARED.unpack_from(page))
     index = _decode_index(page, checkpoint.log_timestamp)

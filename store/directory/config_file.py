@@ -60,7 +60,7 @@ def write_config(path: Path, content: bytes) -> None:
 
 
 def read_config(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> Loaded[_V] | None:
-    """The file's JSON object as `decode` makes it, or its `.bak`'s; None when there is neither.
+    """Read the JSON object of the file, or else of its `.bak`, as `decode` converts it; None if neither exists.
 
     `decode` raises ValueError, KeyError, TypeError or AttributeError for an object that it cannot read.
 

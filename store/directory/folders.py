@@ -12,20 +12,20 @@ class Folders:
 
     @property
     def tables(self) -> Path:
-        """Of topics, groups, consumer offsets and users."""
+        """Folder of the tables: topics, groups, consumer offsets and users."""
         return self.root / "config"
 
     @property
     def commit_log(self) -> Path:
-        """Of the classic log, unless the configuration names another folder."""
+        """Folder of the classic log, unless the configuration names another one."""
         return self.root / "commitlog"
 
     @property
     def queues(self) -> Path:
-        """Of the plain consume queues; others lie beside it."""
+        """Folder of the plain consume queues; those of other kinds are beside it."""
         return self.root / "consumequeue"
 
     @property
     def index(self) -> Path:
-        """Of the index by key."""
+        """Folder of the key index."""
         return self.root / "index"

@@ -48,7 +48,7 @@ class LockFile:
         _held_here.add(self.path)
 
     def release(self) -> None:
-        """Let another process in."""
+        """Release the lock, so that another process can take it."""
         _held_here.discard(self.path)
         os.close(self._descriptor)
 

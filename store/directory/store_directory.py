@@ -74,7 +74,7 @@ class StoreDirectory:
         self._lock.release()
 
     def check(self, load: Callable[[], object]) -> None:
-        """Read something that nothing goes on without. If that fails, the directory is unlocked, as it was before."""
+        """Call `load`, without whose data the store cannot be opened; unlock the directory, unchanged, if it fails."""
         try:
             load()
         except BaseException:

@@ -51,7 +51,7 @@ class FileAllocator:
             self._pending[path] = self._executor.submit(self._make, path, start_offset, size_bytes)
 
     def take(self, path: Path, start_offset: int, size_bytes: int) -> MappedFile:
-        """The file, made by now or waited for.
+        """Return the file; wait for it if it is not made yet.
 
         Raises:
             DiskFullError: no room; asked again at the next call, at most every `FULL_RETRY_S`.
@@ -85,11 +85,11 @@ class FileAllocator:
                 future.add_done_callback(_delete_made)
 
     def run(self, chore: Callable[[], None]) -> None:
-        """Do something about a file in the thread, when it has time."""
+        """Run `chore` in the thread, when it has time."""
         self._executor.submit(chore)
 
     def _forget_old_failure(self, path: Path) -> None:
-        """A file that could not be made ahead may be possible by now."""
+        """Forget that the file could not be made ahead: it may be possible by now."""
         future = self._pending.get(path)
         if future is not None and future.done() and future.exception() is not None:
             del self._pending[path]

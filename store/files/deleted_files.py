@@ -63,6 +63,6 @@ class DeletedFiles:
             file.unpin()
 
     def close(self) -> None:
-        """Let go of all; the system frees the blocks with the last reader."""
+        """Forget all files; the system frees the blocks of each with its last reader."""
         while self._held:
             self._held.popleft()[1].unpin()

@@ -44,7 +44,7 @@ _full: dict[int, tuple[float, DiskFullError]] = {}
 
 
 def file_name(start_offset: int) -> str:
-    """20 decimal digits."""
+    """Return the start offset as 20 decimal digits."""
     return f"{start_offset:0{FILE_NAME_DIGITS}d}"
 
 
@@ -64,7 +64,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def open_file_system(directory: Path) -> int | None:
-    """A descriptor for `sync_file_system`, for the caller to close; None where `syncfs` cannot be relied on.
+    """Return a descriptor for `sync_file_system`, for the caller to close; None where `syncfs` cannot be relied on.
 
     Raises:
         OSError: the directory cannot be opened.

@@ -44,7 +44,7 @@ class FileMaker:
         self._is_stopped = True
 
     def __call__(self, path: Path, start_offset: int, size_bytes: int) -> MappedFile:
-        """One file.
+        """Make one file.
 
         Raises:
             As `PooledFile`.

@@ -157,11 +157,11 @@ class FileMapping:
         pages.read_through(self._descriptor(), self.path, start & -mmap.PAGESIZE, end)
 
     def _populated_end(self, end: int) -> int:
-        """The end of the pages that are worth reading ahead for a read that ends at `end`."""
+        """Return the end of the pages that are worth reading ahead for a read that ends at `end`."""
         return self.size_bytes
 
     def ensure_window(self, position: int, limit: int, end: int = 0) -> int:
-        """For walks through the file: read a window from `position` to at least `end` into memory.
+        """Read a window from `position` to at least `end` into memory, for walks through the file.
 
         Without an `end`, the 64 bytes that a record's frame needs are enough.
 
@@ -197,7 +197,7 @@ class FileMapping:
             self._advise(pages.unlock)
 
     def cool(self) -> None:
-        """The file is full and old: give back what this process holds of its pages; readers get them again."""
+        """Give back the memory that this process holds for the pages of a full, old file; readers map them again."""
         self.unlock()
         self._advise(pages.forget)
 
@@ -247,7 +247,7 @@ class FileMapping:
         self._is_locked = False
 
     def _advise(self, advice: Callable[[mmap.mmap], None]) -> None:
-        """In a thread: the mapping may go meanwhile, and that is as good."""
+        """Advise the kernel, in any thread; there is nothing to do if the mapping has gone meanwhile."""
         buffer = self._buffer
         if buffer is not None:
             with contextlib.suppress(ValueError):  # it is closed

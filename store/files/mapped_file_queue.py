@@ -111,19 +111,19 @@ class MappedFileQueue:
         return self.max_offset if self._committed is None else self._committed
 
     def track_commits(self) -> None:
-        """From now on `committed_offset` is the offset of the last `note_committed`."""
+        """Make `committed_offset` the offset of the last `note_committed` from now on."""
         self._committed = self.max_offset
 
     def note_committed(self, offset: int) -> None:
-        """All bytes before `offset` are in the files."""
+        """Note that all bytes before `offset` are in the files."""
         self._committed = offset
 
     def last(self) -> MappedFile | None:
-        """The file being written, or None."""
+        """Return the file being written; None without files."""
         return self.files[-1] if self.files else None
 
     def file_at(self, offset: int) -> MappedFile | None:
-        """The file that holds the byte at `offset`, written or not; None outside."""
+        """Return the file that holds the byte at `offset`, written or not; None outside the queue."""
         files = self.files
         if not files:
             return None
@@ -150,12 +150,12 @@ class MappedFileQueue:
         raise RecordUnavailableError(offset, size_bytes, self.min_offset, self.max_offset)
 
     def reader(self, start: int, end: int, slow: Read) -> Read:
-        """`slice` for a run of reads between which nothing else happens: it remembers the file of the last one.
+        """Return a faster `slice`, for a run of reads with nothing else in between: it remembers the last file.
 
         Args:
-            start: offsets before it are read by `slow`.
-            end: so is what ends behind it.
-            slow: reads also the first of each file.
+            start: earlier offsets are read by `slow`.
+            end: bytes that end behind it are read by `slow`.
+            slow: also makes the first read of each file.
         """
         view, base, least, limit = memoryview(b""), 0, 0, 0
         known: bytes | bytearray = b""
@@ -176,7 +176,7 @@ class MappedFileQueue:
         return read
 
     def span(self, offset: int, start: int, end: int) -> LogSpan | None:
-        """The file that holds the byte at `offset`; None if `offset` is outside of `[start, end)`."""
+        """Return the file that holds the byte at `offset`; None if `offset` is outside of `[start, end)`."""
         file = self.file_at(offset)
         if file is None:
             return None
@@ -222,7 +222,7 @@ class MappedFileQueue:
         return file
 
     def unflushed(self, start: int, end: int) -> list[MappedFile]:
-        """Files that hold bytes of `[start, end)`."""
+        """Return files that hold bytes of `[start, end)`."""
         files = self.files
         if not files or end <= start:
             return []
@@ -281,7 +281,7 @@ class MappedFileQueue:
         self._make_ahead()
 
     def cut(self, offset: int) -> None:
-        """As `truncate_to`, and durable on return.
+        """Do what `truncate_to` does, durably on return.
 
         Raises:
             DiskFailedError: the disk refused the sync; it is not to be trusted any more.
@@ -336,7 +336,7 @@ class MappedFileQueue:
         self._deleted.release_held()
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
-        """Whether the system reads ahead in the files of this queue."""
+        """Set whether the system reads ahead in the files of this queue."""
         self._mappings.set_reads_ahead(reads_ahead)
 
     def close(self) -> None:
@@ -372,7 +372,7 @@ class MappedFileQueue:
             self._mappings.added(file)
 
     def _retire(self) -> None:
-        """In the allocator's thread: unlock the file just filled, give back the memory of the one before it."""
+        """Unlock the file just filled, and give back the memory of the one before it, in the allocator's thread."""
         if self._allocator is not None:
             self._allocator.run(self.files[-1].unlock)
             if len(self.files) > 1:

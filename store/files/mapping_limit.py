@@ -16,7 +16,7 @@ from store.files import pages
 from store.files.file_mapping import FileMapping
 
 MAPPED_COUNT_MAX = 100
-"""As commitLogSwapMapReserveFileNum."""
+"""Default number of mapped files of a queue, as RocketMQ's commitLogSwapMapReserveFileNum."""
 
 
 class Mappings:
@@ -36,7 +36,7 @@ class Mappings:
         return len(self._idle_looks)
 
     def added(self, file: FileMapping) -> None:
-        """A file has mapped itself."""
+        """Note that a file has mapped itself; unmap the file that was idle longest if there are too many."""
         if not self._reads_ahead:
             pages.scattered(file.buffer)
         while len(self._idle_looks) >= self._count_max:
@@ -44,7 +44,7 @@ class Mappings:
         self._idle_looks[file] = 0
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
-        """From now on, and for what is mapped."""
+        """Set whether the system reads ahead, in present and later mappings."""
         self._reads_ahead = reads_ahead
         advise = pages.ordinary if reads_ahead else pages.scattered
         for file in self._idle_looks:
@@ -63,7 +63,7 @@ class Mappings:
                 self._idle_looks[file] = idle + 1
 
     def removed(self, files: Iterable[FileMapping]) -> None:
-        """Files have left the queue."""
+        """Forget files that have left the queue."""
         for file in files:
             file.mappings = None
             self._idle_looks.pop(file, None)

@@ -84,7 +84,7 @@ def read_data(descriptor: int, path: Path | str, buffer: mmap.mmap) -> tuple[int
 
 
 def data_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts `[start, end)` of a range of a file that are no holes, as far as the file system knows."""
+    """Yield the parts `[start, end)` of a range of a file that are no holes, as far as the file system knows."""
     while start < end:
         try:
             begin = os.lseek(descriptor, start, os.SEEK_DATA)
@@ -133,7 +133,7 @@ def unlock(buffer: mmap.mmap) -> None:
 
 
 def _advise(buffer: mmap.mmap, start: int, size: int, advice: int) -> int:
-    """0, or the error's number; advice that the kernel does not know is no failure of ours."""
+    """Return 0 or the number of the error; advice that the kernel does not know is no error."""
     anchor = ctypes.c_char.from_buffer(buffer)
     if _libc.madvise(ctypes.addressof(anchor) + start, size, advice) == 0:
         return 0

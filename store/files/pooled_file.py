@@ -62,20 +62,20 @@ class PooledFile(MappedFile):
             self.commit_position = min(self.commit_position, position)
 
     def uncommitted(self) -> memoryview:
-        """The bytes to be written at `commit_position`; empty when all are written."""
+        """Return the bytes to be written at `commit_position`; empty when all are written."""
         if self._room is None:
             return memoryview(b"")
         return self._room[self.commit_position : min(self.write_position, self._placed_end)]
 
     def committed_to(self, position: int) -> None:
-        """Everything below `position` is in the file; a full file needs its buffer no longer."""
+        """Note that everything below `position` is in the file; a full file gives its buffer back."""
         self.commit_position = position
         if self.write_position == self.size_bytes and position >= self._placed_end:
             self.commit_position = self.size_bytes
             self._give_back()
 
     def close(self) -> None:
-        """Also give the buffer back; what was not committed is lost."""
+        """Close the file and give the buffer back; bytes that were not committed are lost."""
         super().close()
         self._give_back()
 

@@ -59,7 +59,7 @@ class TransientPool:
         return len(self._free)
 
     def borrow(self) -> memoryview | None:
-        """A buffer with any content; None when all are in use.
+        """Return a buffer with any content; None when all are in use.
 
         Raises:
             PoolUnavailableError: all are in use, and the pool refuses then.
@@ -72,9 +72,9 @@ class TransientPool:
             return None
 
     def give_back(self, buffer: memoryview) -> None:
-        """For the next file."""
+        """Give a buffer back for the next file."""
         self._free.append(buffer)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._free.clear()

@@ -54,7 +54,7 @@ class Entries:
         return len(self.hashes)
 
     def behind(self, count: int) -> "Entries":
-        """Without the first `count`."""
+        """Return the entries without the first `count`."""
         return Entries(self.hashes[count:], self.offsets[count:], self.timestamps[count:])
 
 
@@ -79,7 +79,7 @@ class KeyBatch:
         self._others = others
 
     def entries(self) -> Entries:
-        """The keys of the records, in the log's order; of one record its unique key first."""
+        """Return the entries of the records' keys, in the log's order; of each record, its unique key first."""
         tails = Tails(self._tails, self._sizes)
         unique, keys = tails.values(b"UNIQ_KEY"), tails.values(b"KEYS")
         is_plain = tails.is_plain
@@ -102,7 +102,7 @@ class KeyBatch:
         return Entries(hashes[order], self._offsets[numbers], self._timestamps[numbers])
 
     def _one_by_one(self, tails: Tails, is_plain: Bools) -> Iterator[tuple[int, int]]:
-        """`(number, key hash)` of the keys of records that are not plain."""
+        """Yield `(number, key hash)` of the keys of records that are not plain."""
         for number in np.flatnonzero(tails.is_whole & ~is_plain).tolist():
             yield from _hashes(number, 0, *tails.parts(number))
         for other in self._others:
@@ -110,7 +110,7 @@ class KeyBatch:
 
 
 def records_batch(records: Sequence[tuple[int, memoryview]]) -> KeyBatch:
-    """Copies out of `(physical_offset, record)`, not empty. A record that is damaged has no keys."""
+    """Return a batch copied from `(physical_offset, record)` pairs, at least one; damaged records have no keys."""
     offsets, views = zip(*records, strict=True)
     sizes = np.fromiter(map(len, views), np.int64, len(views))
     heads = [view[:_HEAD_SIZE] for view in views]
@@ -133,7 +133,7 @@ def records_batch(records: Sequence[tuple[int, memoryview]]) -> KeyBatch:
 
 
 def log_batch(file: MappedFile, batch: RecordBatch) -> KeyBatch:
-    """The same of records of a log that is read by the batch, at least one."""
+    """Return the batch of records of a log that is read by the batch, at least one."""
     heads = batch.heads
     is_rare = ~batch.common | (heads["sys_flag"] & _RARE != 0)
     timestamps = heads["stored"].astype(np.int64)
@@ -156,7 +156,7 @@ def log_batch(file: MappedFile, batch: RecordBatch) -> KeyBatch:
 
 
 def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
-    """The same of records that this node wrote itself, without a look at the log."""
+    """Return the batch of records that this node wrote from these drafts, without reading the log."""
     offsets: list[int] = []
     timestamps: list[int] = []
     tails: list[bytes] = []

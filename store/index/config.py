@@ -46,7 +46,7 @@ class IndexConfig:
         return IndexLayout(self.slot_count, self.entry_count)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation that does not hold."""
+        """Yield `(key, sentence)` of each relation that does not hold."""
         layout = self.layout
         if layout.entries < 2:
             yield "maxIndexNum", f"{layout.entries} is too small: entry 0 is never used"

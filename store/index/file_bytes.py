@@ -34,7 +34,7 @@ class FileBytes:
 
     @property
     def size_bytes(self) -> int:
-        """Its length."""
+        """Length of the file in bytes."""
         return os.fstat(self._fd).st_size
 
     def set_size(self, size_bytes: int) -> None:
@@ -49,7 +49,7 @@ class FileBytes:
             raise self._refused(error, size_bytes) from error
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """All of `[position, position + size_bytes)`.
+        """Return the bytes `[position, position + size_bytes)`.
 
         Raises:
             DiskReadError: not all of it can be read.
@@ -79,7 +79,9 @@ class FileBytes:
             raise self._refused(error, len(data)) from error
 
     def clear_from(self, position: int) -> None:
-        """Make everything from `position` on read as zeros; by hand where the file system cannot, and only what is not.
+        """Make everything from `position` on read as zeros.
+
+        If the file system cannot free blocks, zeros are written over what is not zero.
 
         Raises:
             DiskReadError, DiskFullError, DiskFailedError: a part may be cleared.
@@ -93,7 +95,7 @@ class FileBytes:
                 self.write(bytes(length), start)
 
     def map(self, size_bytes: int) -> mmap.mmap:
-        """The first bytes, to be stored into: they have their blocks, and can be read.
+        """Map the first bytes, to be stored into: their blocks are allocated, and they can be read.
 
         Raises:
             DiskFullError, DiskFailedError, DiskReadError: they cannot be mapped.
@@ -119,7 +121,7 @@ class FileBytes:
             raise DiskFailedError(self.path, f"sync failed: {error}") from error
 
     def unmap(self) -> None:
-        """Give address space back; the next `map` maps again."""
+        """Free the address space; the next `map` maps again."""
         if self._buffer is not None:
             with contextlib.suppress(BufferError):  # a view of it is in use: unmapped with the last view
                 self._buffer.close()

@@ -106,7 +106,7 @@ class IndexFiles:
             self.files[-1].cut_to(cut.entry_count, cut.end_timestamp)
 
     def cut_at(self, physical_offset: int, within: ContentEnd | None = None) -> ContentEnd:
-        """The cut that drops the entries of records at or past an offset; `within` drops others that cannot be read."""
+        """Return the cut that drops the entries of records at or past an offset; `within`, if given, bounds it."""
         count = within.file_count if within is not None else len(self.files)
         limit = within.entry_count if within is not None else None
         while count and _first_offset(self.files[count - 1]) >= physical_offset:
@@ -144,14 +144,14 @@ class IndexFiles:
         return found
 
     def last_update(self) -> tuple[int, int]:
-        """Store time (ms) and physical offset of the last record indexed; zeros for none."""
+        """Return the store time (ms) and physical offset of the last record indexed; zeros for none."""
         if not self.files:
             return 0, 0
         header = self.files[-1].header
         return header.end_timestamp, header.end_offset
 
     def count_last(self, physical_offset: int) -> int:
-        """How many of the newest entries are of the record at an offset."""
+        """Return how many of the newest entries are of the record at an offset."""
         count = 0
         for file in reversed(self.files):
             for number in range(file.header.entry_count - 1, FIRST_ENTRY - 1, -1):
@@ -215,7 +215,7 @@ def _name_of(moment: datetime) -> str:
 
 
 def _after(name: str) -> str:
-    """The name one millisecond later; where the digits are no time, the number one higher."""
+    """Return the name one millisecond later; where the digits are no time, the number one higher."""
     try:
         moment = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f")
     except ValueError:

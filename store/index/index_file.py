@@ -84,7 +84,7 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        """Nothing more can be put."""
+        """Whether nothing more can be put."""
         return self.header.entry_count >= self.layout.entries
 
     # -- writing
@@ -167,7 +167,7 @@ class IndexFile:
     # -- reading
 
     def entries(self, start: int, stop: int) -> NDArray[np.void]:
-        """A copy of the entries of numbers `[start, stop)`.
+        """Return a copy of the entries of numbers `[start, stop)`.
 
         Raises:
             DiskReadError: the disk cannot read them.
@@ -175,7 +175,7 @@ class IndexFile:
         return np.frombuffer(self._bytes.read(self.layout.entry_at(start), (stop - start) * ENTRY_SIZE), ENTRY_TYPE)
 
     def offset_of(self, number: int) -> int:
-        """Physical offset of one entry's record; errors as `entries`."""
+        """Return the physical offset of one entry's record; errors as `entries`."""
         return int(self.entries(number, number + 1)["offset"][0])
 
     def find(self, window: QueryRange, count_max: int) -> list[int]:
@@ -207,7 +207,7 @@ class IndexFile:
         return found + self._scan(window, limit, count_max - len(found))
 
     def _scan(self, window: QueryRange, limit: int, count_max: int) -> list[int]:
-        """As `find`, among the entries below `limit`, in bulk: chains of hot keys have millions of entries."""
+        """Find entries below `limit` in bulk: chains of frequent keys have millions of entries."""
         found: list[int] = []
         begin = self.header.begin_timestamp
         for stop in range(limit, FIRST_ENTRY, -_SCANNED_ENTRIES):
@@ -228,7 +228,7 @@ class IndexFile:
     # -- closing
 
     def unmap(self) -> None:
-        """Give address space back; the next `put` maps again."""
+        """Free the address space; the next `put` maps again."""
         self._slots = None
         self._bytes.unmap()
 
@@ -277,7 +277,7 @@ class IndexFile:
         return self._slots
 
     def _newest(self, slots: NDArray[np.int32], limit: int) -> NDArray[np.int32]:
-        """The newest entry of each slot, 0 where it has none below `limit`."""
+        """Return the newest entry of each slot, 0 where it has none below `limit`."""
         newest = self._map_slots()[slots].astype(np.int32)
         newest[(newest < 0) | (newest >= limit)] = 0
         return newest
@@ -306,7 +306,7 @@ class IndexFile:
 
 
 def _by_slot(slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Positions ordered by slot, older ones first, and which of them begin a slot's run."""
+    """Return positions ordered by slot, older ones first, and which of them begin a slot's run."""
     order = np.argsort(slots, kind="stable")
     ordered = slots[order]
     is_head = np.empty(len(slots), np.bool_)

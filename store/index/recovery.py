@@ -86,7 +86,7 @@ def _vouched(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) 
 
 
 def _holds(file: IndexFile, progress: IndexProgress) -> bool:
-    """Whether the file has the entries that the progress names; the last one must have the time named there."""
+    """Return whether the file has the entries that the progress names; the last one must have the time named there."""
     if not FIRST_ENTRY < progress.entry_count <= file.header.entry_count:
         return False
     (last,) = file.entries(progress.entry_count - 1, progress.entry_count)
@@ -111,7 +111,7 @@ def _found(files: IndexFiles, checkpoint: StoreCheckpoint, log_: ReplicatedLog, 
 
 
 def _checked(files: IndexFiles, synced_timestamp: int, end_offset: int) -> IndexStart:
-    """Files that were not synced are read through; then the last record's entries are made again."""
+    """Return the start for files that were not synced: all entries are checked, and the last record's made again."""
     for position, file in enumerate(files.files):
         if file.header.end_timestamp > synced_timestamp and (good := _good_entries(file)) < file.header.entry_count:
             log.warning("%s: entries from number %d on are damaged", file.path, good)
@@ -140,7 +140,7 @@ def _good_entries(file: IndexFile) -> int:
 
 
 def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
-    """The start at the first place where files lack keys that the log has; None without such a place."""
+    """Return the start at the first place where files lack keys that the log has; None without such a place."""
     known = [file for file in files.files if file.header.entry_count > FIRST_ENTRY]
     try:
         first = _first_keyed(log_, log_.min_offset)
@@ -162,7 +162,7 @@ def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
 
 
 def _first_keyed(log_: ReplicatedLog, start: int) -> int | None:
-    """The position of the first record with a key at or behind `start`; None when none is near."""
+    """Return the position of the first record with a key at or behind `start`; None when none is near."""
     for physical_offset, record in islice(log_.walk(start, log_.confirm_offset), _LOOK_RECORDS_MAX):
         if _key_count(record):
             return physical_offset
@@ -181,14 +181,14 @@ def _is_whole(files: IndexFiles, log_: ReplicatedLog, physical_offset: int) -> b
 
 
 def _key_count(record: memoryview) -> int:
-    """How many entries a record has in the index."""
+    """Return how many entries a record has in the index."""
     check_record(record, 0, len(record), check_crc=False)
     _, _, sys_flag, _, _, _, _, properties = dispatch_fields(record, 0)
     return sum(1 for _ in index_keys(sys_flag, properties))
 
 
 def _record_end(log_: ReplicatedLog, physical_offset: int) -> int | None:
-    """The end of the record that starts at an offset; None when none does."""
+    """Return the end of the record that starts at an offset; None when none does."""
     if physical_offset < log_.min_offset:
         return log_.min_offset
     try:

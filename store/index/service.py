@@ -61,7 +61,7 @@ _BATCH_BYTES = 64 << 10
 """Fewer bytes of a copied log are read record by record."""
 
 _DRAFT_BYTES_MAX = 32 << 20
-"""Bytes that kept drafts hold at most; beyond that the log is read again. A batch has no bodies any more."""
+"""Bytes that kept drafts hold at most; beyond that the log is read again. Dispatched batches hold no bodies."""
 
 _TEXT_BYTES = 100
 """Bytes that a text of a batch takes in addition to its length, with the numbers that belong to it."""
@@ -117,7 +117,7 @@ class IndexService:
     # -- the store's listener
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """There are new records."""
+        """Collect the keys of new records soon."""
         if self._is_eager:
             while self._cursor < self._store.dispatched_offset and not self._is_closed:
                 self._slice(slice_s=None)
@@ -125,17 +125,17 @@ class IndexService:
             self._schedule(_DELAY_S)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
-        """State records have no keys of their own."""
+        """Do nothing: state records have no keys."""
 
     def on_cut(self, offset: int) -> None:
-        """Drop keys of what is dispatched no more, in the builder's thread, for which the next checkpoint waits."""
+        """Drop the keys of records that were cut, in the builder's thread; the next checkpoint waits for that."""
         self._forget_drafts()
         if self._cursor > offset:
             self._cursor = offset
             self._send(self._builder.cut_at(offset))
 
     def on_role_change(self, state: LogState) -> None:
-        """Leaders and followers index alike."""
+        """Do nothing: leaders and followers index alike."""
 
     # -- for operators, cleaning and the checkpoint
 
@@ -146,12 +146,12 @@ class IndexService:
 
     @property
     def entries(self) -> int:
-        """Entries made since the start."""
+        """Number of entries made since the start."""
         return self._builder.entries
 
     @property
     def lag_bytes(self) -> int:
-        """Dispatched and not yet in the index."""
+        """Bytes of the log that are dispatched and not in the index yet."""
         return max(self._store.dispatched_offset - self._builder.applied_offset, 0)
 
     @property
@@ -178,12 +178,12 @@ class IndexService:
         end_ms: int,
         index_type: str | None = None,
     ) -> QueryResult:
-        """Records that may carry a key, at most `min(max_num, config.query_max)`, newest first.
+        """Find records that may carry a key, newest first: at most `max_num`, and at most `config.query_max`.
 
-        Entries know their store time to the second, so that records up to a second outside of `[begin_ms, end_ms]`
-        are among them; and keys whose hashes are equal are not told apart. The index may be behind while it is made
-        again from the log: the result says how far it is. `index_type` is `K` (key) or `U` (unique key), which both
-        mean what None means, or `T` (tag), which only newer releases' files know.
+        Entries know their store time to the second, so records up to a second outside of `[begin_ms, end_ms]` are among
+        them, and keys with equal hashes are not told apart. The index may be behind while it is made again from the
+        log: the result says how far it is. `index_type` is `K` (key) or `U` (unique key), which both mean what None
+        means, or `T` (tag), which only newer releases' files know.
 
         Raises:
             DiskReadError, DiskFailedError: an index file cannot be read; the index is closed.
@@ -313,7 +313,7 @@ class IndexService:
         return records, end
 
     def _next_known(self, offset: int, end: int) -> int:
-        """The first record behind `offset` that some queue knows; `end` without one."""
+        """Return the first record behind `offset` that some queue knows; `end` without one."""
         units = (queue.unit(queue.bisect(lambda unit: unit[0] <= offset)) for queue in self._store.queues)
         return min((unit[0] for unit in units if unit is not None and unit[0] < end), default=end)
 

@@ -347,7 +347,7 @@ class _Waiters:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, end_offset: int, done: Done) -> None:
-        """A batch that ends at `end_offset`, the last one so far."""
+        """Add a batch that ends at `end_offset`, behind all others."""
         limit_s = self._part.limit_s
         self._batches.add(end_offset, math.inf if limit_s is None else self._loop.time() + limit_s, done)
         if limit_s is not None:

@@ -12,7 +12,7 @@ from store.log.flusher import FlushMode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLogConfig:
-    """A classic log. `flush_mode`, `flush_interval_ms` and `file_size_bytes` hold for a Raft log, too.
+    """Settings of a classic log. `flush_mode`, `flush_interval_ms` and `file_size_bytes` hold for a Raft log, too.
 
     Attributes:
         directory: made when missing.
@@ -131,11 +131,11 @@ class CommitLogConfig:
     )
 
     def require_first_file(self, advice: str) -> None:
-        """As `store.files.disk.require_first_file`, for a file of this log."""
+        """See `store.files.disk.require_first_file`; for a file of this log."""
         require_first_file(self.directory, self.file_size_bytes, advice)
 
     def why_too_large(self, body_bytes: int) -> str | None:
-        """Why messages of so many bytes are too large for the files; None: they are not."""
+        """Return why bodies of this many bytes are too large for the files; None if they are not."""
         if body_bytes * 2 <= self.file_size_bytes:
             return None
         return f"{body_bytes} is too large: a file of {self.file_size_bytes} bytes must hold two such messages"

@@ -46,7 +46,7 @@ class QueuedDraft(RecordDraft):
     tally: int | None
 
     def singles(self) -> "Sequence[QueuedDraft]":
-        """As `RecordDraft.singles`."""
+        """See `RecordDraft.singles`."""
         return (self,)
 
     def put_units(self) -> None:
@@ -90,19 +90,19 @@ class BatchDraft(QueuedDraft):
         self.parts: Sequence[QueuedDraft] = ()
 
     def first_queue_offset(self) -> int:
-        """As `RecordDraft.first_queue_offset`."""
+        """See `RecordDraft.first_queue_offset`."""
         return self.parts[0].queue_offset if self.parts else self.queue_offset
 
     def physical_offsets(self) -> Sequence[int]:
-        """As `RecordDraft.physical_offsets`."""
+        """See `RecordDraft.physical_offsets`."""
         return [part.physical_offset for part in self.parts] if self.parts else self.offsets
 
     def sizes_of_records(self) -> Sequence[int]:
-        """As `RecordDraft.sizes_of_records`."""
+        """See `RecordDraft.sizes_of_records`."""
         return [part.size for part in self.parts] if self.parts else self.sizes
 
     def texts_of_records(self) -> Sequence[bytes]:
-        """As `RecordDraft.texts_of_records`."""
+        """See `RecordDraft.texts_of_records`."""
         return self.texts
 
     def put_units(self) -> None:
@@ -121,7 +121,7 @@ class BatchDraft(QueuedDraft):
             queue.put(*unit, number)
 
     def singles(self) -> Sequence[QueuedDraft]:
-        """Set and return `parts`: a draft for each message, with its queue offset if the batch has one already."""
+        """Make, keep in `parts` and return a draft for each message, with its queue offset if the batch has one."""
         first = getattr(self, "queue_offset", 0)
         view = memoryview(self.body)
         self.parts = [
@@ -143,7 +143,7 @@ class BatchDraft(QueuedDraft):
         return part
 
     def pieces(self, store_host: bytes) -> Sequence[bytes | memoryview]:
-        """As `RecordDraft.pieces`, with the bytes of the single drafts."""
+        """See `RecordDraft.pieces`; the bytes are those of the single drafts."""
         index = (self.sys_flag >> 4) & 3
         pack, pack_short = _HEADS[index].pack, SHORT.pack
         middle = _MIDDLES[index].pack(

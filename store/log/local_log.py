@@ -40,7 +40,7 @@ LOOK_INTERVAL_S = 10.0
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since the epoch."""
+    """Return the milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 

@@ -34,29 +34,29 @@ class Part(Protocol):
     """How long a batch waits at most; None: for ever."""
 
     def state(self, refusal: Refusal | None) -> LogState:
-        """The log's state; `refusal` is the log's own."""
+        """Return the state of the log; `refusal` is the log's own."""
 
     def recovered(self, end: int, checkpoint: StoreCheckpoint, damaged: Sequence[int]) -> int:
-        """The confirm offset of a log that recovery found to end at `end`, with damaged records at these offsets."""
+        """Return the confirm offset of a recovered log that ends at `end`, with damaged records at these offsets."""
 
     def check(self) -> None:
-        """Whether records may be placed now.
+        """Check that records may be placed now.
 
         Raises:
             Refusal: they may not; nothing is placed.
         """
 
     def on_placed(self) -> None:
-        """The log has grown; called once for many batches, before they are settled."""
+        """Note that the log has grown; called once for many batches, before they are settled."""
 
     def settle(self, local: int, flushed: int) -> Settlement:
         """Return how far the promise holds; this node's disk suffices up to `local`, and is durable up to `flushed`."""
 
     def late(self) -> Refusal:
-        """The refusal of a batch that has waited for longer than `limit_s`; its cause, when the log closes before."""
+        """Return the refusal of a batch that waited longer than `limit_s`; the cause is also that of a closing log."""
 
     def needed_offset(self) -> int | None:
-        """Return the offset from which on reachable nodes still need the log; None if no node needs it."""
+        """Return the offset from which reachable nodes still need the log; None if no node needs it."""
 
     def readiness(self) -> Readiness:
         """See `ReplicatedLog.readiness`, of a log that takes part."""
@@ -74,7 +74,7 @@ class Part(Protocol):
         """See `ReplicatedLog.transfer`."""
 
     async def drain(self) -> None:
-        """Called before the log closes: send other nodes what they need, or stop receiving. Must not take long."""
+        """Send other nodes what they need, or stop receiving, before the log closes. Must not take long."""
 
     async def close(self) -> None:
         """Close the connections to other nodes; batches that still wait are refused afterwards."""
@@ -96,11 +96,11 @@ class Alone:
         self.limit_s = None if flush_limit_ms is None else flush_limit_ms / 1000
 
     def state(self, refusal: Refusal | None) -> LogState:
-        """Writable unless the log is not open, or the disk failed."""
+        """Return a state that is writable unless the log is not open, or the disk failed."""
         return LogState(LogRole.ALONE, 0, None, refusal)
 
     def recovered(self, end: int, checkpoint: StoreCheckpoint, damaged: Sequence[int]) -> int:
-        """Everything that is there is confirmed."""
+        """Confirm everything that is there."""
         return end
 
     def check(self) -> None:
@@ -110,7 +110,7 @@ class Alone:
         """Do nothing: there is no other node."""
 
     def settle(self, local: int, flushed: int) -> Settlement:
-        """The disk decides."""
+        """Confirm and acknowledge what this node's disk has."""
         return Settlement(local, local, _DURABLE if flushed >= local else _WRITTEN)
 
     def late(self) -> Refusal:
@@ -118,34 +118,34 @@ class Alone:
         return flush_timeout(self._flush_limit_ms or 0)
 
     def needed_offset(self) -> int | None:
-        """None: no other node needs the log."""
+        """Return None: no other node needs the log."""
         return None
 
     def readiness(self) -> Readiness:
-        """Always ready."""
+        """Return that the log is always ready."""
         return Readiness(True, "standalone")
 
     def generations(self) -> Sequence[Generation]:
-        """None."""
+        """Return none: nobody is elected."""
         return ()
 
     def replicas(self) -> Sequence[Replica]:
-        """None."""
+        """Return none: there is no other node."""
         return ()
 
     def metrics(self) -> Iterator[Family]:
-        """None."""
+        """Return none."""
         return iter(())
 
     def transfer(self, target: str | None) -> str:
-        """Always refused."""
+        """Refuse: there is no other node."""
         raise appointed()
 
     async def drain(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def flush_timeout(limit_ms: int) -> Refusal:
@@ -154,6 +154,6 @@ def flush_timeout(limit_ms: int) -> Refusal:
 
 
 def appointed() -> Refusal:
-    """Refuse: there is no other node."""
+    """Return the refusal of a transfer: there is no other node."""
     text = "the configuration appoints who writes: there is nobody to hand leadership to"
     return Refusal(Cause.NOT_SUPPORTED, text)

@@ -28,7 +28,7 @@ class Threshold:
         self._thorough_at = now + thorough_s
 
     def is_reached(self, done_offset: int, end_offset: int, now: float) -> bool:
-        """Whether `[done_offset, end_offset)` is to be flushed or committed now."""
+        """Return whether `[done_offset, end_offset)` is to be flushed or committed now."""
         if now >= self._thorough_at:
             self._thorough_at = now + self._thorough_s
             return end_offset > done_offset

@@ -126,7 +126,7 @@ class LogBatches(RecordSource):
                 start = file.end_offset
 
     def goes_on_at(self, start: int) -> int | None:
-        """The next whole record."""
+        """Return the position of the next whole record."""
         return find_record(self._queue.files, start)
 
     def _batch(self, file: MappedFile, position: int, limit: int) -> RecordBatch:

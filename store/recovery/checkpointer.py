@@ -46,20 +46,20 @@ _COUNTED_AT_ONCE = 1000
 """Changed queues that are counted in one turn of the loop, about a millisecond."""
 
 MANY_HOLDING = 1000
-"""Where more queues hold units, a checkpoint is put off, by these:"""
+"""If more queues hold units, a checkpoint is due only after the following bytes, or multiples of the interval."""
 HELD_BYTES_BEHIND_MAX = 512 << 20
 HELD_INTERVALS = 6
 WRITTEN_BYTES_BEHIND_MAX = 2 << 30
 WRITTEN_INTERVALS = 60
-"""And they are written, and not only noted, after these."""
+"""Bytes, and multiples of the interval, after which held units are written to their files and not only noted."""
 
 _WRITE_S = 0.001
-"""How long held units are written in one turn of the loop, and how long the loop then has for other things:"""
+"""Seconds for which held units are written in one turn of the loop; the loop then has a pause for other things."""
 _WRITE_PAUSE_S = 0.003
 
 
 class _Counted(NamedTuple):
-    """Queues that were counted for a checkpoint, and what the part of the file of their ends says besides."""
+    """Queues that were counted for a checkpoint, with the other fields of their part of `queueEnds.ledgermq`."""
 
     queues: list[ConsumeQueue]
     lineage: int
@@ -69,12 +69,12 @@ class _Counted(NamedTuple):
 
 
 class _Captured(NamedTuple):
-    """What one checkpoint is to say, and what it needs before.
+    """The content of one checkpoint, and what has to be done before it is written.
 
     Attributes:
-        files: to be synced.
-        holding: queues whose held units are to be written, and their files then synced, too; or noted.
-        noted: held units, which are not written, by queue; None: they are.
+        files: files to sync.
+        holding: queues whose held units are to be written, and their files synced, or noted.
+        noted: held units by queue, if they are only noted; None: they are written.
     """
 
     files: list[QueueFile]

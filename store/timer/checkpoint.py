@@ -37,12 +37,12 @@ class TimerCheck(NamedTuple):
     counter: int = 0
 
     def encode(self) -> bytes:
-        """The 56 bytes that request 60 answers with, too."""
+        """Return the 56 bytes that request 60 answers with, too."""
         return _FIELDS.pack(*self)
 
     @classmethod
     def decode(cls, data: bytes) -> "TimerCheck":
-        """What `encode` returned. Raises `ValueError`: it is too short, or a field is negative."""
+        """Parse what `encode` returned. Raises `ValueError`: it is too short, or a field is negative."""
         if len(data) < _SIZE_MIN:
             raise ValueError(f"is {len(data)} bytes long, must be at least {_SIZE_MIN}")
         check = cls(*_FIELDS.unpack(bytes(data[: _FIELDS.size]).ljust(_FIELDS.size, b"\0")))
@@ -52,7 +52,7 @@ class TimerCheck(NamedTuple):
 
 
 def read_check(path: Path) -> TimerCheck:
-    """The file's fields; zeros also where it is empty, as a power cut in the first write leaves it.
+    """Read the fields of the file; all are zero if it is missing, or empty after a power cut in the first write.
 
     Raises:
         StoreFormatError: it is shorter than its oldest form, or a field is negative.

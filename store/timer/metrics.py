@@ -41,16 +41,16 @@ class TopicCounts:
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
+        """Number that grows with every change."""
         return self._counter
 
     @property
     def total(self) -> int:
-        """All that wait."""
+        """Number of messages that wait, of all topics."""
         return sum(self.counts.values())
 
     def add(self, topic: str, change: int) -> None:
-        """`change` more messages of a topic wait."""
+        """Count `change` more messages of a topic as waiting."""
         if topic not in self.counts:
             self._by_hash[java_string_hash(topic)] = topic
         self.counts[topic] = self.counts.get(topic, 0) + change
@@ -58,7 +58,7 @@ class TopicCounts:
         self._counter += 1
 
     def clear(self) -> None:
-        """Count anew; the file stays as it is until there is something to write."""
+        """Drop all counts; the file keeps them until the next save."""
         self.counts, self._stamps, self._by_hash = {}, {}, {}
         self._timestamp = self._clock_ms()
         self._counter += 1
@@ -70,13 +70,13 @@ class TopicCounts:
             self.add(topic, change)
 
     def encode(self) -> bytes:
-        """The file's content."""
+        """Return the content of the file."""
         table = {topic: {"count": count, "timeStamp": self._stamps[topic]} for topic, count in self.counts.items()}
         version = {"counter": self._counter, "stateVersion": 0, "timestamp": self._timestamp}
         return orjson.dumps({"dataVersion": version, self._member: table})
 
     def load(self, path: Path) -> None:
-        """Take over what the file, or else its `.bak`, says: counts are worth a line in the log, not a refusal."""
+        """Load the counts from the file, or else from its `.bak`; if neither can be read, log that and start at 0."""
         try:
             read_config(path, self._take)
         except StoreFormatError as error:

@@ -43,7 +43,7 @@ class TimerIndexConfig:
 
 
 def place(timer: TimerMessage, config: TimerIndexConfig) -> tuple[int, int, int]:
-    """Slot time (ms), magic and write time (ms) of a timer."""
+    """Return slot time (ms), magic and write time (ms) of a timer."""
     precision, window = config.precision_ms, config.roll_window_ms
     write_ms = timer.store_ms // precision * precision
     slot_ms, magic = timer.out_ms // precision * precision, MAGIC_DEFAULT

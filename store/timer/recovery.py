@@ -65,7 +65,7 @@ def _has_unit(timer_log: TimerLog, position: int) -> bool:
 
 
 def _link(wheel: TimerWheel, position: int, unit: TimerUnit) -> None:
-    """See that a unit is in its slot's chain."""
+    """Add a unit to the chain of its slot, unless it is there already."""
     slot = wheel.get(unit.slot_ms) or Slot(NO_POSITION, NO_POSITION, 0)
     if slot.last < position:
         first = position if slot.first == NO_POSITION else slot.first
@@ -84,10 +84,10 @@ def _rebuild(wheel: TimerWheel, timer_log: TimerLog, lost: dict[int, Slot]) -> N
 
 
 def cut(wheel: TimerWheel, timer_log: TimerLog, physical_offset: int) -> list[tuple[int, TimerUnit]]:
-    """Take out the newest units as far as their records lie at or behind a physical offset.
+    """Remove the newest units, back to the first whose record lies before a physical offset.
 
     Returns:
-        Their positions and they, the newest first.
+        `(position, unit)` of each removed unit, the newest first.
     """
     dropped = []
     try:
@@ -109,7 +109,7 @@ def cut(wheel: TimerWheel, timer_log: TimerLog, physical_offset: int) -> list[tu
 
 
 def last_unit(timer_log: TimerLog) -> TimerUnit | None:
-    """The unit before the end, across a blank."""
+    """Return the last unit of the timer log, also if a blank follows it; None if there is none."""
     last = None
     for _, unit in timer_log.units_from(max(timer_log.min_position, timer_log.end - UNIT_SIZE)):
         last = unit

@@ -129,7 +129,7 @@ class TimerIndex:
         return place(timer, self._config)
 
     def enqueue(self, timer: TimerMessage) -> TimerUnit | None:
-        """Take a timer into its slot; None, and nothing stored, when that slot has been delivered already.
+        """Add a timer to its slot; return None, and store nothing, if that slot has been delivered already.
 
         Raises:
             DiskFullError, DiskFailedError: nothing was stored; try again.
@@ -138,7 +138,7 @@ class TimerIndex:
         return self._append(timer, slot_ms, magic, write_ms) if slot_ms >= self.read_ms else None
 
     def rechain(self, slot_ms: int, left: Sequence[tuple[TimerMessage, int, int]]) -> None:
-        """Of a slot's timers only these are left: `(timer, magic, write time)` in their order.
+        """Replace the timers of a slot by these: `(timer, magic, write time)` of each, in order.
 
         Raises:
             DiskFullError, DiskFailedError: the slot holds fewer, or as many as before.
@@ -174,16 +174,16 @@ class TimerIndex:
         return self._config.slot_count // 2 * self.precision_ms
 
     def units_at(self, slot_ms: int) -> Iterator[TimerUnit]:
-        """The units of a slot, the newest first; errors as `units_from`."""
+        """Return the units of a slot, the newest first; errors as `units_from`."""
         return self.units_from(slot_ms, self.newest_at(slot_ms))
 
     def newest_at(self, slot_ms: int) -> int:
-        """The position of a slot's newest unit in the timer log; `NO_POSITION` without one."""
+        """Return the position of a slot's newest unit in the timer log; `NO_POSITION` without one."""
         slot = self._wheel.get(slot_ms) if self._wheel is not None else None
         return slot.last if slot is not None else NO_POSITION
 
     def units_from(self, slot_ms: int, position: int) -> Iterator[TimerUnit]:
-        """The units of a slot from the one at `position` on, the newest first.
+        """Yield the units of a slot from the one at `position` on, the newest first.
 
         Raises:
             DiskReadError: the disk cannot read the unit behind the last one that came.
@@ -202,18 +202,21 @@ class TimerIndex:
             position = unit.previous
 
     def skip_empty(self, slot_ms: int, before_ms: int) -> int:
-        """A slot in `[slot_ms, before_ms]` such that those before it hold nothing; a slice's worth at a time."""
+        """Return a slot in `[slot_ms, before_ms]` such that those before it are empty, found within a slice of time."""
         if slot_ms >= before_ms or self._wheel is None:
             return slot_ms
         return self._wheel.skip_empty(slot_ms, before_ms)
 
     def count_at(self, slot_ms: int) -> int:
-        """How many wait in a slot."""
+        """Return how many timers wait in a slot."""
         slot = self._wheel.get(slot_ms) if self._wheel is not None else None
         return slot.waiting if slot is not None else 0
 
     def advance(self, read_ms: int, slice_s: float) -> bool:
-        """Slots before `read_ms` have been delivered; False when the slice of time ended before all were counted."""
+        """Note that slots before `read_ms` have been delivered.
+
+        Returns False if the slice of time ended before all of them were taken out of the counts.
+        """
         time_slice = TimeSlice(slice_s)
         if self._wheel is None:
             self.read_ms = max(self.read_ms, read_ms)
@@ -232,7 +235,7 @@ class TimerIndex:
         return True
 
     def forget_before(self, physical_offset: int) -> None:
-        """The commit log begins at this offset now: files of the timer log that point before it only may go."""
+        """Delete files of the timer log that only point before this physical offset, the start of the commit log."""
         if self._log is not None:
             self._log.delete_before(physical_offset)
 
@@ -240,13 +243,13 @@ class TimerIndex:
 
     @property
     def check(self) -> TimerCheck:
-        """How far the timers are, now."""
+        """Progress of the timers now."""
         return self._check._replace(
             read_ms=self.read_ms, queue_offset=self.queue_offset, master_queue_offset=self.queue_offset
         )
 
     def prepare_flush(self, read_ms: int | None = None) -> Callable[[], None]:
-        """Note what has to be durable; what is returned makes it so and may run in a thread.
+        """Note what has to be durable; return a function that makes it durable and may run in a thread.
 
         `read_ms` is the read time that the checkpoint tells, the present one when not given. What was delivered before
         it must be durable: after a power cut no timer of an earlier slot is delivered again.
@@ -284,7 +287,7 @@ class TimerIndex:
         return flush
 
     def _next_check(self, end: int, read_ms: int) -> TimerCheck | None:
-        """The checkpoint, when it says something new; it gets another version when the timers have moved."""
+        """Return the checkpoint if it differs from the last one; it has a new version if the timers have changed."""
         fresh = self.check._replace(log_position=end, read_ms=read_ms)
         if fresh == self._check:
             return None
@@ -305,7 +308,7 @@ class TimerIndex:
         return self._config.root / name
 
     def _files(self) -> tuple[TimerWheel, TimerLog]:
-        """The files, made when missing."""
+        """Return the files, made when missing."""
         if self._wheel is None or self._log is None:
             config = self._config
             wheel = TimerWheel(self._path("timerwheel"), config.precision_ms, config.slot_count)
@@ -319,7 +322,7 @@ class TimerIndex:
         return self._wheel, self._log
 
     def cut(self, physical_offset: int) -> None:
-        """Drop the newest units whose records lie at or behind a physical offset: they come again, or never."""
+        """Drop the newest units, whose records lie at or behind a physical offset and may be dispatched again."""
         if self._wheel is None or self._log is None:
             return
         for position, unit in cut(self._wheel, self._log, physical_offset):

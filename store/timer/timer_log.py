@@ -53,7 +53,7 @@ class TimerUnit(NamedTuple):
         return self.write_ms + self.delay_ms
 
     def encode(self) -> bytes:
-        """The unit's bytes."""
+        """Return the unit's bytes."""
         return _UNIT.pack(UNIT_SIZE, *self, 0)
 
 
@@ -92,7 +92,7 @@ class TimerLog:
         return self._queue
 
     def append(self, unit: TimerUnit) -> int:
-        """Store one unit; answers its position.
+        """Append one unit; return its position.
 
         Raises:
             DiskFullError, DiskFailedError: nothing was stored.
@@ -109,7 +109,7 @@ class TimerLog:
         return file.start_offset + position
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at `position`, or None when there is none.
+        """Return the unit at `position`, or None when there is none.
 
         Raises:
             DiskReadError: the disk cannot read it.
@@ -120,7 +120,7 @@ class TimerLog:
             return None
 
     def units_from(self, position: int) -> Iterator[tuple[int, TimerUnit]]:
-        """`(position, unit)` of every good unit from the one at `position` on, up to the first bad one.
+        """Yield `(position, unit)` of every good unit from the one at `position` on, up to the first bad one.
 
         Raises:
             DiskReadError: the disk cannot read the file behind the last unit that came.
@@ -142,7 +142,7 @@ class TimerLog:
             file = self._queue.file_at(position)
 
     def newest_first(self) -> Iterator[tuple[int, TimerUnit]]:
-        """`(position, unit)` of every unit from the last one back to the first, or to a bad one.
+        """Yield `(position, unit)` of every unit from the last one back to the first, or to a bad one.
 
         Raises:
             DiskReadError: the disk cannot read the unit before the last one that came.
@@ -160,7 +160,7 @@ class TimerLog:
         self._queue.truncate_to(end)
 
     def delete_before(self, physical_offset: int) -> int:
-        """Drop leading files whose last unit's record is before a physical offset; returns their number."""
+        """Delete leading files whose last unit's record is before a physical offset; return their number."""
         limit = self.min_position
         for file in self._queue.files[:-1]:
             size = file.size_bytes

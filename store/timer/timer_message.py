@@ -52,12 +52,12 @@ class TimerMessage(NamedTuple):
 
 
 def delete_key(topic: str, unique_key: str) -> str:
-    """By what a deletion names a timer."""
+    """Return the key by which a deletion names a timer."""
     return f"{topic}+{unique_key}"
 
 
 def asked_time(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """When a sender's properties ask for delivery, in ms; None when they do not.
+    """Return when a sender's properties ask for delivery, in ms since the epoch; None when they do not.
 
     Raises:
         ValueError: the property that counts is no number of at most 18 digits; the message names it.
@@ -73,7 +73,7 @@ def asked_time(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 
 def parse_timer(record: memoryview, precision_ms: int) -> TimerMessage | None:
-    """The timer of a checked record; None when it names no time, or no topic to go to."""
+    """Parse the timer in a checked record; None if it has no time, or no topic to go to."""
     size, _, _, queue_offset, physical_offset, store_ms, _, encoded = dispatch_fields(record, 0)
     properties = decode_properties(encoded)
     out_ms = whole_number(properties.get(TIMER_OUT_MS, ""))
@@ -88,13 +88,16 @@ def parse_timer(record: memoryview, precision_ms: int) -> TimerMessage | None:
 
 
 def whole_number(value: str) -> int | None:
-    """A decimal number as Java's `Long.parseLong` takes it, of at most 18 digits; None for anything else."""
+    """Parse a decimal number as Java's `Long.parseLong` does, of at most 18 digits; None for other text."""
     digits = value[1:] if value[:1] in ("-", "+") else value
     return int(value) if digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX else None
 
 
 def _exact(properties: Mapping[str, str], store_ms: int) -> int | None:
-    """The moment asked for; a timer that was rolled on has it as a time, for its store time is another."""
+    """Return the exact due time in ms; None if the properties have none.
+
+    A timer that was rolled on has it as an absolute time, since its store time is a later one.
+    """
     if TIMER_ROLL_TIMES in properties:
         return whole_number(properties.get(TIMER_DELIVER_MS, ""))
     try:

@@ -75,7 +75,7 @@ class TimerWheel:
             self._open(size)
 
     def get(self, time_ms: int) -> Slot | None:
-        """The slot of a time, or None while it is empty."""
+        """Return the slot of a time, or None while it is empty."""
         time = time_ms // self._precision_ms
         found, *fields = _SLOT.unpack_from(self._buffer, time % self._slot_count * _SLOT.size)
         return Slot(*fields) if found == time and time else None
@@ -87,7 +87,7 @@ class TimerWheel:
         self._buffer[at : at + _SLOT.size] = _BLANK if slot is None else _SLOT.pack(time, *slot)
 
     def skip_empty(self, time_ms: int, before_ms: int) -> int:
-        """The first time in `[time_ms, before_ms)` whose slot is in use, or how far the search came.
+        """Return the first time in `[time_ms, before_ms)` whose slot is in use, or how far the search came.
 
         Both are multiples of the precision. At most some thousands of slots are passed over; no more than a round.
         """
@@ -100,7 +100,7 @@ class TimerWheel:
         return (start + (int(used[0]) if len(used) else stop - first)) * self._precision_ms
 
     def slots_beyond(self, end: int) -> dict[int, Slot]:
-        """The slots whose last unit is at or behind `end` of the timer log, by their time in ms."""
+        """Return the slots whose last unit is at or behind `end` of the timer log, by their time in ms."""
         fields = numpy.frombuffer(self._buffer, ">i8").reshape(-1, _SLOT.size // 8)
         found = numpy.flatnonzero((fields[:, 2] >= end) & (fields[:, 0] != 0)).tolist()
         del fields  # it would keep the mapping open
@@ -119,7 +119,7 @@ class TimerWheel:
             raise DiskFailedError(self._path, f"sync failed: {error}") from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._buffer.close()
         os.close(self.fd)
 
