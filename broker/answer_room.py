@@ -1,11 +1,12 @@
 """Requests that read messages wait while there is no room for their answers: each may have up to 16 MiB.
 
     request --- room -----> served now
-            '-- no room --> waits: a turn of its connection comes again and again, and it is served when there is room,
+            '-- no room --> waits; its connection is looked at again and again, and it is served when there is room,
                             or when a further request of the connection comes, which then waits instead
 
-There is none while enough was handed over in this turn of the loop, or while the peer, or all together, leave too much
-unread (`Connection.is_full`). Held pulls have the same rule of their own (`broker/pull/held_pulls.py`).
+There is no room while much was written to the connection in this turn of the loop, or while the peer, or all peers
+together, have not read too much (`Connection.is_full`). Held pulls have the same rule of their own
+(`broker/pull/held_pulls.py`).
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ _REST_S: Final = 0.02
 
 
 class AnswerRoom:
-    """The requests that wait, by connection.
+    """Requests that wait for room, by connection.
 
     Args:
         later: calls a function after a number of seconds.

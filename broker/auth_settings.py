@@ -31,7 +31,7 @@ CODES = ValueKind("text", _read_codes, lambda codes: ",".join(map(str, sorted(co
 
 
 class WithoutSecret(enum.Enum):
-    """What is done with a password that is to be stored where no secret is given."""
+    """How a password is stored where no secret is given."""
 
     PLAIN = "it is stored in plain text"
     OWN_KEY = "a key is made in the store's directory: no replica needs it"
@@ -110,7 +110,7 @@ class AuthSettings:
     )
 
     def super_users(self) -> list[User]:
-        """The users to make when they are not there.
+        """Return the users that are created at the start if they do not exist.
 
         Raises:
             ValueError: a text is no such JSON.
@@ -120,7 +120,7 @@ class AuthSettings:
 
     @property
     def inner_credentials(self) -> Credentials | None:
-        """By which requests to other brokers are signed; None: they are not.
+        """Return the credentials that sign requests to other brokers; None if these are not signed.
 
         Raises:
             ValueError: the text is no such JSON.
@@ -131,7 +131,7 @@ class AuthSettings:
         return Credentials(user.name, user.password)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation that does not hold."""
+        """Yield `(key, sentence)` of each relation that does not hold."""
         if self.authorization_enable and not self.authentication_enable:
             yield "authorizationEnabled", "needs authenticationEnabled: without signatures a client can claim any user"
         if self.old_acl and not (self.authentication_enable and self.authorization_enable):

@@ -48,9 +48,10 @@ from store.store_config import StoreConfig
 
 @dataclass(slots=True, kw_only=True)
 class BrokerConfig:
-    """One broker. Times are milliseconds, sizes bytes, ports 0 to 65535 (0: any free one, for tests).
+    """Settings of one broker.
 
-    Only `live_config` changes one that is in use.
+    Times are milliseconds, sizes bytes, ports 0 to 65535 (0: any free one, for tests). Only `live_config` changes
+    settings in use.
     """
 
     ORIGIN: ClassVar[str] = "BrokerConfig"
@@ -567,7 +568,7 @@ class BrokerConfig:
         return self.store.cleaning.reserved_ms
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold."""
+        """Yield `(key, sentence)` of each relation between values that does not hold."""
         if (why := self.limits.why_too_large(self.max_message_size_bytes)) is not None:
             yield "maxMessageSize", why
         beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms

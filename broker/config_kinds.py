@@ -55,4 +55,4 @@ ADDRESSES = ValueKind("text", _read_addresses, ";".join)
 """`host:port;host:port`."""
 PERMISSION = checked(INT, lambda bits: bits in (0, 2, 4, 6), "not 2 (write), 4 (read), 6 (both) or 0")
 REGISTER_INTERVAL = converted(INT, lambda number: max(10_000, min(number, 60_000)), int)
-"""RocketMQ brings this time into [10000, 60000] by itself; so do we."""
+"""RocketMQ limits this time silently to [10000, 60000]; so do we."""

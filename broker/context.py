@@ -90,5 +90,5 @@ class BrokerContext:
 
 
 def wall_clock_ms() -> int:
-    """Ms since the epoch: the clock of store times."""
+    """Return the milliseconds since the epoch: the clock of store times."""
     return time.time_ns() // 1_000_000

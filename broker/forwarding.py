@@ -38,7 +38,7 @@ class LeaderForwarding:
         self.forward: Forward | None = None
 
     def by_leader(self, serve: Serve) -> Serve:
-        """Serve on the leader, forward on a follower; a forwarded request is not forwarded again."""
+        """Return a function that serves on the leader, and forwards on a follower what was not forwarded yet."""
 
         def served(connection: Connection, command: Command) -> None:
             forward, leader = self.forward, self._role.leader_elsewhere

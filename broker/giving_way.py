@@ -1,4 +1,4 @@
-"""Which held requests give way where no more can be held: a client cannot keep out others."""
+"""Chooses the held requests that are given up when no more can be held, so that one client cannot keep out others."""
 
 from collections.abc import Collection, Mapping
 from itertools import islice
@@ -8,7 +8,8 @@ _Connection = TypeVar("_Connection")
 _Held = TypeVar("_Held")
 
 _SHARE: Final = 8
-"""One in so many gives way of those that the connection that holds most has more than the one that needs room."""
+"""The connection that holds most gives up this fraction of what it holds more than the one that needs room: an
+eighth."""
 
 
 def giving_way(holders: Mapping[_Connection, Collection[_Held]], connection: _Connection) -> list[_Held]:

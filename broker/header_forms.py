@@ -1,6 +1,6 @@
 """Fields that request headers must have: upstream's names and types, with the code of a missing field if it is not 1.
 
-A send's header is read by `SendProcessor` itself, once per combination of its numbers: that is the hot path.
+`SendProcessor` reads the header of a send itself, once per combination of its numbers: that is the hot path.
 
 Source: apache/rocketmq `remoting/.../protocol/header/*RequestHeader.java` (5.3); codes as the real broker answers.
 """

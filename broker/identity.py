@@ -1,4 +1,4 @@
-"""Who this broker is for others, and what it lets them do."""
+"""The names and addresses under which others know this broker, and its permission."""
 
 from broker.config import BrokerConfig
 from ledgermq.remoting.route import PERM_READ, PERM_WRITE, MessageQueue
@@ -20,12 +20,12 @@ class BrokerIdentity:
         self.fields = {"clusterName": self.cluster, "brokerName": self.name}
 
     def queue(self, topic: str, queue_id: int) -> MessageQueue:
-        """A queue of this broker, as requests and answers name it."""
+        """Return a queue of this broker, as requests and answers name it."""
         return MessageQueue(topic, self.name, queue_id)
 
     @property
     def permission(self) -> int:
-        """What the whole broker allows: the sum of PERM_READ and PERM_WRITE, or one of them."""
+        """What the whole broker allows: PERM_READ, PERM_WRITE or their sum."""
         return self._config.broker_permission
 
     @property
@@ -39,9 +39,9 @@ class BrokerIdentity:
         return self._config.broker_permission & PERM_WRITE != 0
 
     def complaint(self, about: str) -> str:
-        """RocketMQ's remark of a refusal by this broker; `about` is the predicate."""
+        """Return the remark of a refusal by this broker, as RocketMQ writes it; `about` is the predicate."""
         return f"the broker[{self._config.advertised_host}] {about}"
 
     def forbids(self, doing: str) -> str:
-        """The remark of a refusal because of the permission, which it tells."""
+        """Return the remark of a refusal for lack of permission; `doing` names what is forbidden."""
         return f"{self.complaint(doing)} is forbidden (brokerPermission {self.permission})"

@@ -26,8 +26,8 @@ class Leadership:
     """Starts and stops what only the node that writes does.
 
     Attributes:
-        changes: how often this node began or ceased to write.
-        deposed: set while another node is known to write.
+        changes: number of times that this node began or ceased to write.
+        deposed: an event that is set while another node is known to write.
         ask_slaves: returns when slaves have said what they delivered while this master was away; None: it has none.
         spawn: runs a coroutine until the broker stops.
     """
@@ -74,10 +74,10 @@ class Leadership:
             self._deliveries.refresh()
 
     def stand_in(self, elsewhere: Elsewhere | None, then: Callable[[], None]) -> None:
-        """Do, as a slave, for the absent master what needs no record, until `stand_back`.
+        """Do for the absent master, as a slave, what needs no record, until `stand_back`.
 
         Args:
-            elsewhere: where it delivers; None: nowhere.
+            elsewhere: where this slave delivers; None: nowhere.
             then: called before it delivers, when the log has been scanned for what the master delivered.
         """
 
@@ -93,7 +93,7 @@ class Leadership:
             self._deliveries.scan(begin)
 
     def stand_back(self) -> None:
-        """End `stand_in`; nothing to do otherwise."""
+        """End `stand_in`; do nothing if it is not under way."""
         if not self._role.stands_in:
             return
         self._role.stands_in = False

@@ -34,10 +34,10 @@ _P = TypeVar("_P")
 
 
 class Announcer(Protocol):
-    """Tells the nameservers what is true of this broker."""
+    """Registers this broker's state with the nameservers."""
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
-        """Register without waiting; `changed` names the topics that changed, None means everything."""
+        """Register without waiting; `changed` names the topics that changed, None means that everything may have."""
 
     def announce(self) -> Awaitable[None]:
         """Register, and wait until the nameservers that answer know, or for a second."""
@@ -182,7 +182,7 @@ class LogFollower:
                 yield physical_offset, size
 
     def on_flushed(self, _flushed_offset: int, seconds: float) -> None:
-        """One sync of the log is done."""
+        """Note that one sync of the log is done."""
         self.flushes.observe(seconds)
         if self._saver is not None:
             self._saver.write_durable()
@@ -195,7 +195,7 @@ class LogFollower:
         return self._parts.context.store.dispatched_offset if is_saved else self._saver.saved_offset
 
     def snapshot(self) -> bytes:
-        """The tables and where each queue begins, for a member that starts anew; errors as `parts`."""
+        """Return the tables and where each queue begins, for a member that starts anew; errors as `parts`."""
         tables = orjson.Fragment(self.parts.context.state.snapshot())
         whole = {"tables": tables, "queueStarts": self.parts.context.store.queue_starts()}
         return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
@@ -254,7 +254,7 @@ def _recovered(part: _P | None) -> _P:
 
 
 def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:
-    """Clear what recovery, which knows topics by name only, has dispatched again into queues of removed topics.
+    """Clear the units that recovery, which knows topics by name only, has entered into queues of removed topics.
 
     A topic made again under its old name has taken over the first units; those that lie before the removal are stale.
     """

@@ -26,10 +26,10 @@ _IN_PROGRESS_MAX: Final = 16
 _COUNT_MAX: Final = 1024
 _BYTES_MAX: Final = 64 << 20
 _UNSETTLED_MAX_BYTES: Final = 64 << 10
-"""So many bytes of changes are applied in some 5 ms."""
+"""Bytes of changes that are applied in about 5 ms."""
 _PAUSE_S: Final = 0.002
 _PAUSES_MAX: Final = 250
-"""Before each step, half a second: others may have as much that is not committed, again and again."""
+"""Number of pauses before each step, half a second in all: others may have as much uncommitted, again and again."""
 _END: Final = object()
 
 
@@ -105,7 +105,7 @@ class LongRequests:
             else:
                 raise Refusal(Cause.SYSTEM_ERROR, "the client's connection has closed")
         except Exception as error:
-            self._failed(connection, request.command, error)  # a member between may wait though its client is gone
+            self._failed(connection, request.command, error)  # the member that passed it on still waits
         finally:
             if self._created() != created:
                 self._count_created(connection, created)
@@ -114,7 +114,7 @@ class LongRequests:
         self._begin_next()
 
     def _go_on(self, request: _Long, pauses_left: int = _PAUSES_MAX) -> None:
-        """Take further steps, unless too much is not committed still."""
+        """Take further steps, unless too much is still uncommitted."""
         if pauses_left and self._unsettled() > _UNSETTLED_MAX_BYTES and not request.connection.is_closed:
             self._turns.run_after(_PAUSE_S, partial(self._go_on, request, pauses_left - 1))
         else:

@@ -1,4 +1,4 @@
-"""What this broker asks the nameservers with which it registers."""
+"""Requests of this broker to the nameservers with which it registers."""
 
 import logging
 from collections.abc import Callable
@@ -30,14 +30,14 @@ class OwnNameservers:
         self.client: RemotingClient | None = None
 
     async def first(self, command: Command, timeout_s: float, parse: Callable[[bytes], T]) -> T | None:
-        """The first answer that can be parsed; None if there is none. Errors of `parse` are logged."""
+        """Return the first answer that `parse` accepts; None if there is none. Errors of `parse` are logged."""
         for address in self.addresses:
             if (found := await self._ask(address, command, timeout_s, parse)) is not None:
                 return found
         return None
 
     async def all(self, command: Command, timeout_s: float, parse: Callable[[bytes], T]) -> list[T]:
-        """What those nameservers answer whose answer can be parsed."""
+        """Return the parsed answers of all nameservers whose answer `parse` accepts."""
         found = [await self._ask(address, command, timeout_s, parse) for address in self.addresses]
         return [one for one in found if one is not None]
 

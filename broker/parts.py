@@ -147,7 +147,7 @@ class Parts:
     # ---- what follows the store
 
     def follow(self) -> None:
-        """Listen to the store: dispatched messages, cuts and changes of its role."""
+        """Follow the store as a listener: dispatched messages, cuts, and changes of its role."""
         self.context.store.watch_topic(names.STATE_TOPIC)
         self.context.store.add_listener(self)
 
@@ -162,7 +162,7 @@ class Parts:
                 break
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
-        """A change of the tables is committed."""
+        """Apply a change of the tables that is committed."""
         try:
             change = self.context.state.apply_record(physical_offset, record)
         except StateFormatError as error:
@@ -171,7 +171,7 @@ class Parts:
         self._on_applied(change)
 
     def take_over(self, change: StateChange) -> None:
-        """Apply what the master of a slave tells beside its log."""
+        """Apply a change that a slave copies from its master's tables, beside the log."""
         state, store = self.context.state, self.context.store
         state.apply(change, wall_clock_ms(), store.dispatched_offset)
         state.applied_offset = max(state.applied_offset, store.dispatched_offset)
@@ -197,7 +197,7 @@ class Parts:
         self.cut(offset)
 
     def on_role_change(self, state: LogState) -> None:
-        """This node may write now, or may not any more, or follows another leader."""
+        """Handle that this node may write now, or may not any more, or follows another leader."""
         self.context.role.update(state)
         self.context.appender.has_slaves = state.role is LogRole.MASTER
         self.context.targets.forget()

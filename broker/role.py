@@ -1,18 +1,18 @@
-"""Whether this broker may write the log at present, and the refusal if it may not."""
+"""The role of this broker at present: whether it may write the log, and why not."""
 
 from broker.config import BrokerConfig
 from store.replicated_log import LogRole, LogState
 
 
 class Role:
-    """The last `LogState` heard, in the broker's words: leader or follower, under which broker id.
+    """The last `LogState` of the log, in the broker's terms: leader or follower, and the broker id that goes with it.
 
     Attributes:
-        writable: sends and changes are taken.
-        refusal: why not, as the log says it; None while this node is writable.
+        writable: whether sends and changes are accepted.
+        refusal: the log's refusal of appends; None while this node is writable.
         generation: Raft term, epoch of an elected master, or 0.
-        is_slave: this node copies a master.
-        stands_in: this slave stands in for its absent master: it locks queues for consumers in order.
+        is_slave: whether this node copies a master.
+        stands_in: whether this slave stands in for its absent master: it then locks queues for consumers in order.
     """
 
     def __init__(self, config: BrokerConfig, state: LogState) -> None:
@@ -22,7 +22,7 @@ class Role:
         self.update(state)
 
     def update(self, state: LogState) -> None:
-        """Take over what the log says."""
+        """Take over a new state of the log."""
         self._state = state
         self.writable = state.writable
         self.refusal = state.refusal
@@ -62,14 +62,14 @@ class Role:
 
     @property
     def broker_id(self) -> int:
-        """The id under which routes show this node now: 0 takes sends."""
+        """Broker id under which routes show this node now: 0 takes sends."""
         if self.is_alone:
             return self._config.broker_id
         is_appointed = self._state.role is LogRole.MASTER and not self.generation
         return 0 if self.writable or is_appointed else self._config.follower_id
 
     def as_properties(self) -> dict[str, str]:
-        """The present role and id under the names of the keys that set them at the start."""
+        """Return the present role and id under the names of the keys that set them at the start."""
         return {"brokerId": str(self.broker_id), "brokerRole": self.upstream_name}
 
     @property
@@ -91,7 +91,7 @@ class Role:
     def leader_elsewhere(self) -> str | None:
         """Address of the leader for other members, `host:port`; None on the leader, or while it is not known.
 
-        That of its `brokerIP2`, unless it is the other one that answers, see `avoid`.
+        It is the leader's `brokerIP2`, or its other address if that was of no use, see `avoid`.
         """
         leader = self._state.leader
         if self.writable or self.is_elected or leader is None:
@@ -101,16 +101,16 @@ class Role:
 
     @property
     def avoids_inside(self) -> bool:
-        """Whether the leader's `brokerIP2` was of no use."""
+        """Whether the leader's `brokerIP2` cannot be reached."""
         leader = self._state.leader
         return leader is not None and self._avoided == leader.inside_address != leader.address
 
     def avoid(self, address: str) -> None:
-        """The leader cannot be reached there: it is looked for at the other one of its two addresses."""
+        """Use the other one of the leader's two addresses: it cannot be reached at this one."""
         self._avoided = address
 
     def check_writable(self) -> None:
-        """Pass when this node may append.
+        """Check that this node may append.
 
         Raises:
             Refusal: the log's own, see `LogState`. Nothing was placed.
@@ -119,6 +119,6 @@ class Role:
             raise self.refusal
 
     def check_locks(self) -> None:
-        """Pass when this node locks queues for consumers in order; errors as `check_writable`."""
+        """Check that this node locks queues for consumers in order; errors as `check_writable`."""
         if not self.stands_in:
             self.check_writable()

@@ -99,11 +99,11 @@ class BrokerRequestHandler:
         self._table = self._served | self._diverted
 
     def serve_again(self, connection: Connection, command: Command) -> None:
-        """Serve a request that was diverted, now or later; as `serve_late`."""
+        """Serve a request that was diverted, now or later; see `serve_late`."""
         self.serve_late(self._served[command.code], connection, command)
 
     def serve_late(self, serve: Serve, connection: Connection, command: Command) -> None:
-        """Serve a request that has waited. It was checked before; a refusal is answered here."""
+        """Serve a request that has waited; it was checked before, and a refusal is answered here."""
         uncounted = self._metadata.uncounted
         try:
             steps = serve(connection, command)
@@ -121,7 +121,7 @@ class BrokerRequestHandler:
         return frozenset(self._served)
 
     def on_connected(self, connection: Connection) -> None:
-        """Nothing to do: a connection has no state before its first request."""
+        """Do nothing: a connection has no state before its first request."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
         """Serve one request. Refusals, those of the disk too, are counted here and answered by the connection."""
@@ -157,7 +157,7 @@ class BrokerRequestHandler:
         if connection.user is not None and user is not None:
             self._leaves(connection)
             connection.attributes[_SHARED] = True
-        if connection.is_relayed or _SHARED in connection.attributes:  # a relayed one is counted by its member
+        if connection.is_relayed or _SHARED in connection.attributes:  # a relayed connection is counted by its member
             connection.user = user
             return
         most = self._quotas.connections_of_user
@@ -227,12 +227,12 @@ class BrokerRequestHandler:
 
 
 def _measured(table: Mapping[int, Serve]) -> dict[int, Serve]:
-    """The table with the times of requests taken; those of sends are taken per batch."""
+    """Return the table with functions that take the times of requests; those of sends are taken per batch."""
     return {code: serve if code in SEND_CODES else _timed(code, serve) for code, serve in table.items()}
 
 
 def _timed(code: int, serve: Serve) -> Serve:
-    """`serve` with the header checked first and the start time noted."""
+    """Return a function that checks the header, notes the start time and calls `serve`."""
     form = FORMS.get(code)
 
     def run(connection: Connection, command: Command) -> Steps | None:

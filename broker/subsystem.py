@@ -64,27 +64,27 @@ class Subsystem:
     """One subject of the broker. Every method does nothing unless a subclass overrides it."""
 
     def requests(self) -> Mapping[int, Serve]:
-        """The functions that serve requests, by request code."""
+        """Return the functions that serve requests, by request code."""
         return {}
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Functions to call periodically while the broker serves, each with its interval in seconds."""
+        """Return functions to call periodically while the broker serves, each with its interval in seconds."""
         return ()
 
     def lead(self) -> None:
-        """This node may write the log from now on."""
+        """Begin to lead: this node may write the log from now on."""
 
     def resume(self) -> None:
         """Begin to deliver: the deliveries of earlier leaders are known. Called some time after `lead`."""
 
     def stand_in(self) -> None:
-        """This slave delivers to masters of other names while its own is away, until `follow`; it writes nothing."""
+        """Deliver to masters of other names until `follow`, as a slave whose own master is away; write nothing."""
 
     def follow(self) -> None:
-        """This node may not write the log any more, or another node leads than before; called again and again."""
+        """Stop to lead: this node may not write any more, or another node leads than before. Called again and again."""
 
     def stop(self) -> None:
-        """The broker stops soon: deliver nothing more; what is under way is recorded if this node still may."""
+        """Deliver nothing more, since the broker stops soon; what is under way is recorded if this node still may."""
 
     def forget_topic(self, topic: str) -> None:
         """Drop what belongs to a topic that is removed."""
@@ -93,7 +93,7 @@ class Subsystem:
         """Drop what belongs to a consumer group that is removed."""
 
     async def drain(self) -> None:
-        """Wait until the log has, or has refused, all that only this node knows; before another node leads."""
+        """Wait until the log has, or has refused, all that only this node knows; called before another node leads."""
 
     def release(self) -> None:
         """Answer the requests that wait: the listener closes soon."""

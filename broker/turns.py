@@ -22,7 +22,7 @@ Work = Callable[[], None]
 
 
 class TurnQueue:
-    """The queue of waiting work, first come, first served."""
+    """The queue of work that waits for its turn; first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -34,7 +34,7 @@ class TurnQueue:
         return len(self._line)
 
     def run(self, work: Work) -> None:
-        """Do it now, or in a later turn. Exceptions of `work` reach the caller, or the loop in a later turn."""
+        """Run the work now, or in a later turn. Exceptions of `work` reach the caller, or the loop in a later turn."""
         if self._line or (self._turn is not None and self._turn.is_over()):
             self._line.append(work)
             return
@@ -43,13 +43,13 @@ class TurnQueue:
         work()
 
     def run_later(self, work: Work) -> None:
-        """Do it in a later turn, after all that waits."""
+        """Run the work in a later turn, after all that waits."""
         self._line.append(work)
         if self._turn is None:
             self._begin_turn()
 
     def run_after(self, seconds: float, work: Work) -> None:
-        """As `run_later`, after a pause."""
+        """Run the work in a later turn, after a pause."""
         self._loop.call_later(seconds, self.run_later, work)
 
     def run_steps(self, steps: Iterator[None]) -> None:

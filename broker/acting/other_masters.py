@@ -117,7 +117,7 @@ class OtherMasters:
         _log.warning("a message for topic %s that waited here is left to the master of this name: %s", topic, why)
 
     async def _try(self, master: OtherMaster, command: Command, run: object | None) -> str:
-        """Send once; returns why it is not stored, or nothing."""
+        """Send once; return why the message is not stored, or an empty text."""
         self._under_way += 1
         try:
             async with self._sending:

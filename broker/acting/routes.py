@@ -1,4 +1,4 @@
-"""What a broker asks of nameservers about its own name, and about masters of other names."""
+"""Asks nameservers for the members of the own broker name, and for masters of other names."""
 
 import random
 import time
@@ -41,7 +41,7 @@ class MemberRoutes:
         self._known: dict[str, tuple[float, list[OtherMaster]]] = {}
 
     async def members(self) -> list[dict[int, str]]:
-        """The living members of the own broker name by broker id, as each nameserver that answers has them."""
+        """Return the living members of the own broker name by broker id, as told by each nameserver that answers."""
         command = Command(RequestCode.GET_BROKER_MEMBER_GROUP, ext=self._identity.fields)
         return await self._nameservers.all(command, _ASK_S, _parse_members)
 

@@ -174,7 +174,7 @@ class ActingSubsystem(Subsystem):
         self.leadership.stand_in(elsewhere, lambda: self.elsewhere.open(self._deliveries))
 
     async def before_deliveries(self) -> None:
-        """Learn, as the new master, what slaves delivered meanwhile, and this node itself while it was a slave."""
+        """Learn, as the new master, what slaves delivered meanwhile, and this node while it was a slave itself."""
         with contextlib.suppress(OSError):
             self._journal.load()
         for entry in self._journal.entries:
@@ -184,7 +184,7 @@ class ActingSubsystem(Subsystem):
     # ---- what others say
 
     def min_broker_changed(self, connection: Connection, command: Command) -> None:
-        """905: ask at once whether the master is away; the notice itself is not believed."""
+        """905: ask at once whether the master is away; the notice itself is not trusted."""
         long(command.ext, "minBrokerId")
         text(command.ext, "brokerName")
         self.look()
@@ -193,7 +193,7 @@ class ActingSubsystem(Subsystem):
     def exchange_ha_info(self, connection: Connection, command: Command) -> None:
         """906: RocketMQ's master is back, and waits until this slave copies its log; or a slave asks for the master.
 
-        The address in the request is not believed: the slave asks a nameserver for it.
+        The address in the request is not trusted: the slave asks a nameserver for it.
         """
         if self._role.is_slave:
             if command.is_oneway:
@@ -215,10 +215,11 @@ class ActingSubsystem(Subsystem):
         connection.respond(command, ResponseCode.SUCCESS, fields)
 
     async def _answer_returning(self) -> None:
-        """Answer when all that was sent is noted, since a master then asks for the progress of delay levels (45).
+        """Answer when all deliveries are noted, since a master then asks for the progress of delay levels (45).
 
-        One look serves all who asked before it, so that a flood of requests reaches no nameserver. What the look takes
-        counts, too: a nameserver that is silent takes a second of the three that RocketMQ's master waits.
+        One question to the nameservers serves all who asked before it, so that a flood of requests reaches no
+        nameserver. The time that it takes counts, too: a nameserver that is silent takes a second of the three that
+        RocketMQ's master waits.
         """
         begin, deadline = self._context.store.dispatched_offset, self._context.loop.time() + _COPIES_S
         returning: list[tuple[Connection, Command]] = []
@@ -241,7 +242,7 @@ class ActingSubsystem(Subsystem):
                 connection.refuse(command, Refusal(Cause.BUSY, text, retry_after_ms=1000))
 
     async def _has_copied(self, end: int, begin: int, deadline: float) -> bool:
-        """Wait until this slave has the log up to `end`, so that what it tells counts all timers of the master.
+        """Wait until this slave has the log up to `end`, so that its progress counts all timers of the master.
 
         `begin` is what it had when it was asked.
 
@@ -306,7 +307,7 @@ class ActingSubsystem(Subsystem):
 
 
 def _log_end_of(command: Command) -> int:
-    """Where the log of the master that is back ended at its start."""
+    """Return where the log of the master that is back ended at its start."""
     return long(command.ext, "masterFlushOffset", 0)
 
 

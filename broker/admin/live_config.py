@@ -92,7 +92,7 @@ class LiveConfig:
         config: shared by all parts; only this class changes it.
         keys: all known keys.
         keep: saves the changes, in a thread, before anything is changed.
-        on_changed: called with the keys that have changed.
+        on_changed: called with the keys that were changed.
         is_super: whether the request is a super user's; None where users are not checked.
     """
 

@@ -1,4 +1,4 @@
-"""A slave of RocketMQ's master gets topics, groups, progress and modes by asking for them: they are not in its log.
+"""Copies topics, groups, progress and modes from RocketMQ's master to a slave: they are not in the master's log.
 
     every few seconds: 21 topics, 201 groups, 43 offsets, 45 delay levels, 402 POP modes, 60 timers --> what differs is
     applied
@@ -114,7 +114,7 @@ def _modes(state: ReplicatedState, body: Any) -> StateChange:
 
 
 def _timers(state: ReplicatedState, body: bytes) -> StateChange:
-    """Slots that the master has delivered are not delivered again when this node becomes master."""
+    """Return the master's progress of timers, so that this node as the next master delivers none of them again."""
     check = TimerCheck.decode(body)
     theirs = {TIMER_OFFSET: check.queue_offset, TIMER_READ_TIME: check.read_ms}
     is_known = not check.read_ms or _has(state, TIMER_PROGRESS_KEY, theirs)
@@ -132,7 +132,7 @@ _READ: Final[Mapping[int, Callable[[ReplicatedState, Any], StateChange]]] = {
 
 
 async def progress_of(forward: Forward, slave: str, state: ReplicatedState) -> StateChange:
-    """Ask RocketMQ's slave, which stood in for this master, for its progress: only what is ahead of the tables.
+    """Ask RocketMQ's slave, which stood in for this master, for its progress; return what is ahead of the tables.
 
     Raises:
         RemotingError: no answer.

@@ -108,7 +108,7 @@ class NameserverLinks:
             link.request(changed)
 
     async def announce(self) -> None:
-        """Return when all nameservers that answer have the present state, or after a second."""
+        """Register at all nameservers; return when those that answer have the present state, or after a second."""
         revision = self._revision
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANNOUNCE_SECONDS):
@@ -126,7 +126,7 @@ class NameserverLinks:
     # ---- what a link sends
 
     def identity(self) -> dict[str, str]:
-        """The fields of every request to a nameserver."""
+        """Return the fields of every request to a nameserver."""
         return {
             "brokerAddr": self._address,
             "brokerId": str(self._role.broker_id),
@@ -237,7 +237,7 @@ class _Link:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"register at {self._namesrv}")
 
     def request(self, changed: Collection[str] | None) -> None:
-        """Add topics to the changes to send; None: everything."""
+        """Add topics to the changes to send; None: everything may have changed."""
         if changed is None:
             self._changed = None
         elif self._changed is not None:
@@ -245,7 +245,7 @@ class _Link:
         self._requested.set()
 
     async def reached(self, revision: int) -> None:
-        """Return when the nameserver has confirmed that announcement or a later one."""
+        """Wait until the nameserver has confirmed that announcement or a later one."""
         while self.confirmed_revision < revision:
             self._confirmed.clear()
             await self._confirmed.wait()

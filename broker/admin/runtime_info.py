@@ -161,7 +161,7 @@ class RuntimeInfo:
 
 
 def _queues() -> dict[str, str]:
-    """Return the sizes of the Java broker's thread pools: there are none here, so nothing ever waits in one."""
+    """Return the keys about queues of the Java broker's thread pools, as empty: there are none here."""
     table = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
     for name, capacity in _CAPACITIES.items():
         table[f"{name}ThreadPoolQueueSize"] = "0"

@@ -48,7 +48,7 @@ class AdminSubsystem(Subsystem):
         self._transfer = TransferRequests(context)
 
     def requests(self) -> Mapping[int, Serve]:
-        """The handlers by request code."""
+        """Return the handlers by request code."""
         return {**self._of_topics(), **self._of_the_broker(), **self._of_replicas()}
 
     def _of_topics(self) -> Mapping[int, Serve]:

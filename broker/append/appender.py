@@ -23,9 +23,9 @@ from store.replicated_log import AppendReceipt, Done
 log = logging.getLogger(__name__)
 
 Put = Callable[[Sequence[QueuedDraft], Done, float], None]
-"""As `MessageStore.put`."""
+"""See `MessageStore.put`."""
 _QUEUE_FILES_S: Final = 0.005
-"""Longest time in which a turn makes files of queues; messages to further new queues wait for later turns."""
+"""Seconds in which one turn makes files of queues at most; messages to further new queues wait for later turns."""
 
 _EARLY_DRAFTS: Final = 128
 """Number of drafts that are placed before the turn ends, if slaves copy the log: they copy while the turn goes on."""
@@ -34,7 +34,7 @@ _PLACED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
 """Outcome for senders that wait only until their message is placed."""
 
 _LEADS_NO_MORE: Final = (Cause.NOT_LEADER, Cause.RECOVERING)
-"""Causes for which this log placed nothing, while another node, or this one later, may place it."""
+"""Causes for which this log placed nothing; another node, or this one later, may place it."""
 
 AnswerAll = Callable[[Sequence[Answer], AppendReceipt | Refusal], None]
 Settled = Callable[[Sequence[QueuedDraft], Sequence[Answer], AppendReceipt | Refusal, float], None]
@@ -42,7 +42,7 @@ Settled = Callable[[Sequence[QueuedDraft], Sequence[Answer], AppendReceipt | Ref
 
 
 class Appender:
-    """The batch of the present turn.
+    """The batch of the present turn of the loop.
 
     The hot path fills the lists itself: `begin()`, then `drafts.append`, `answers.append`.
 
@@ -53,9 +53,9 @@ class Appender:
         drafts: drafts to be placed, in order.
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
-        unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
-        unsettled_bytes: of changes of the tables that are neither committed nor refused.
-        has_slaves: slaves copy the log.
+        unwaited: senders that wait only until it is placed, for no flush and no other node (property WAIT=false).
+        unsettled_bytes: bytes of changes of the tables that are neither committed nor refused.
+        has_slaves: whether slaves copy the log.
         take_back: called with the senders of a batch of which nothing was placed, since this node ceased to lead;
             returns whether their requests are served elsewhere. If not, or if it is None, they are refused.
         look_for: called with the senders of a batch that was placed and is not decided, since this node ceased to lead,
@@ -97,7 +97,7 @@ class Appender:
             self._loop.call_soon(self._end_of_turn)
 
     def begin_plain(self) -> None:
-        """As `begin`, for a single message: what earlier requests of this turn left may be placed before it.
+        """Begin a batch for a single message as `begin` does; what earlier requests left may be placed before it.
 
         So a slave copies while this turn goes on, and senders that wait for it do not all wait for the whole turn.
         """
@@ -107,14 +107,14 @@ class Appender:
             self.begin()
 
     def add(self, draft: QueuedDraft, done: Done | None = None, *, waits: bool = True) -> None:
-        """Put one more draft into the batch; `done` hears the outcome, or, unless it `waits`, that it was placed."""
+        """Add a draft to the batch; `done` gets the outcome, or, if not `waits`, is called when the draft is placed."""
         self.begin()
         self.drafts.append(draft)
         if done is not None:
             (self.listeners if waits else self.unwaited).append(done)
 
     def propose(self, change: StateChange, done: ChangeDone) -> None:
-        """Append a change of the tables; `done` hears None when it is committed and applied, else the refusal."""
+        """Append a change of the tables; `done` gets None when it is committed and applied, else the refusal."""
 
         def settle(outcome: AppendReceipt | Refusal) -> None:
             self.unsettled_bytes -= len(body)

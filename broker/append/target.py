@@ -104,7 +104,7 @@ class SendTargets:
         return target
 
     def find_repeated(self, send: RepeatedSend) -> SendTarget:
-        """As `find`, for a send whose target is not in `repeated`."""
+        """Find a target as `find` does, for a send whose target is not in `repeated`."""
         target = self._found(send.ext)
         if self._may_be_kept(target) and send.queue_id == b"%d" % target.queue_id:
             self.repeated[target.topic, send.queue_id] = target

@@ -77,7 +77,7 @@ _BY_FIELDS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...], tuple[str
     Code.POLLING_INFO: (GET, ("topic",), ("consumerGroup",)),
 }
 _DELETED_TIMER: Final = re.compile(rb"TIMER_DEL_UNIQKEY\x01([^+\x02]*)\+")
-"""The topic of the timer that a message's property strikes out."""
+"""The topic of the timer that a message's property deletes."""
 _SEPARATORS: Final = {"topicList": ";", "filterGroups": ","}
 
 _OF_CLUSTER_GET: Final = frozenset(
@@ -97,7 +97,7 @@ FOR_EVERY_USER: Final = frozenset(
 """Requests that only concern what the same client began, and need no permission.
 
 Exceptions: UNREGISTER_CLIENT of a consumer needs its group, and a reply that is stored in any topic but the cluster's
-reply topic is a send; one that strikes out a timer needs the right to the timer's topic.
+reply topic is a send; one that deletes a timer needs the right to the timer's topic.
 """
 
 
@@ -105,7 +105,7 @@ _REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2
 
 
 def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[NeededAccess]:
-    """All accesses of a request; each must be allowed.
+    """Return all accesses that a request needs; each must be allowed.
 
     Raises:
         Refusal: MALFORMED_FIELD, the body or the offset that names a resource cannot be read.
@@ -128,14 +128,14 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[NeededAc
 
 
 def of_topic(topic: str, actions: tuple[str, ...]) -> NeededAccess:
-    """The access to a topic; for a retry topic, to its group."""
+    """Return the access to a topic; for a retry topic, the access to its group."""
     if topic.startswith(names.RETRY_PREFIX):
         return of_group(topic, actions)
     return NeededAccess(Resource(TOPIC, topic), actions)
 
 
 def of_group(group: str, actions: tuple[str, ...]) -> NeededAccess:
-    """The access to a group, or to the group of a retry topic."""
+    """Return the access to a group; for a retry topic in its place, the access to that topic's group."""
     return NeededAccess(Resource(GROUP, group.removeprefix(names.RETRY_PREFIX)), actions)
 
 
@@ -179,7 +179,7 @@ def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[NeededAcces
 
 
 def _topic_at(fields: Fields, name: str, topic_at: TopicAt) -> str | None:
-    """The topic of the record at the offset in field `name`, which may differ from the request's topic; or None."""
+    """Return the topic of the record at the offset in field `name`, or None; it may differ from the request's topic."""
     offset = long(fields, name) if name in fields else -1
     return topic_at(offset) if offset >= 0 else None
 
@@ -193,14 +193,14 @@ _OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[NeededAccess
 
 
 def _send(command: Command) -> Iterator[NeededAccess]:
-    """The access to the topic that stores the send; for a retry topic, to the group in its name, not field `a`."""
+    """Yield the access to the topic that stores the send; of a retry topic, to the group in its name, not field `a`."""
     topic = _sent_topic(command)
     yield of_topic(topic, SUB if topic.startswith(names.RETRY_PREFIX) else PUB)
     yield from _deleted_timers(command)
 
 
 def _deleted_timers(command: Command) -> Iterator[NeededAccess]:
-    """The accesses to the topics whose timers a send strikes out."""
+    """Yield the accesses to the topics whose timers a send deletes."""
     properties = command.ext.get("i" if _is_short(command) else "properties", "")
     for name in _DELETED_TIMER.findall(properties.encode(errors="replace")):
         yield of_topic(name.decode(errors="replace"), PUB)
@@ -215,7 +215,7 @@ def _sent_topic(command: Command) -> str:
 
 
 def _is_short(command: Command) -> bool:
-    """Whether a send is read by its one-letter field names; the others are ignored."""
+    """Return whether a send is read by its one-letter field names; the others are ignored."""
     return "b" in command.ext and command.code != Code.SEND_MESSAGE
 
 
@@ -298,7 +298,7 @@ def _list(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _names(items: list[Mapping[str, Any]], name: str) -> Iterable[str]:
-    """Each of the names once."""
+    """Return each of the names once."""
     return dict.fromkeys(_name(item, name) for item in items)
 
 

@@ -39,7 +39,7 @@ class Guard:
         cluster: the name of the cluster, the resource of requests without topic and group.
         find_user: finds a user by name.
         find_acl: finds policies by subject.
-        topic_at: as `access.TopicAt`.
+        topic_at: see `access.TopicAt`.
         vault: opens passwords.
     """
 
@@ -87,7 +87,7 @@ class Guard:
         return user.name if user is not None else None
 
     def may_publish(self, user_name: str | None, topic: str, source: str) -> bool:
-        """Whether a user may send to a topic; `user_name` is None for a client whose heartbeats need no user."""
+        """Return whether a user may send to a topic; `user_name` is None for a client whose heartbeats need no user."""
         if not self._settings.authorization_enable:
             return True
         if user_name is None:
@@ -102,7 +102,7 @@ class Guard:
         return True
 
     def is_super(self, command: Command) -> bool:
-        """Whether the request has the valid signature of a super user, also where its code is white-listed."""
+        """Return whether the request has the valid signature of a super user, also where its code is white-listed."""
         if not self._settings.authentication_enable:
             return False
         try:
@@ -152,7 +152,10 @@ class Guard:
 
 
 def _right_signature(command: Command, password: str) -> str:
-    """The signature that a request must have: of the kind that its fields show; none is right with another code."""
+    """Return the signature that a request must have, of the kind that its fields show.
+
+    With another request code than it was made for, no signature is right.
+    """
     fields = command.ext
     if SIGNED_CODE in fields:
         made = keyed_signature(fields, command.body, strict_key(password))

@@ -40,7 +40,7 @@ class PasswordVault:
         self._opened = lru_cache(_OPENED_MAX)(self._open)
 
     def seal(self, user: User) -> User:
-        """The user with the password as it is to be stored; unchanged if it cannot be opened, or without a secret.
+        """Return the user with the password sealed; unchanged if it cannot be opened, or without a secret.
 
         Raises:
             Refusal: there is no secret, and none is made.
@@ -54,7 +54,7 @@ class PasswordVault:
         return replace(user, password="", sealed=base64.b64encode(sealed).decode())
 
     def password_of(self, user: User) -> str | None:
-        """The password; None if it was sealed by a secret that is not known here, or for another user."""
+        """Return the password; None if it was sealed by a secret that is not known here, or for another user."""
         return self._opened(user.name, user.sealed) if user.sealed else user.password
 
     def _open(self, name: str, sealed: str) -> str | None:

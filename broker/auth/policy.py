@@ -74,7 +74,7 @@ class Candidates:
             raise Refusal(Cause.INVALID_PARAMETER, f"{detail}: name fewer in one request")
 
     def deciding_entry(self, access: NeededAccess, source: str) -> Entry | None:
-        """The most specific matching entry; None when none matches."""
+        """Return the most specific matching entry; None when none matches."""
         for kind, scanned in self._scanned.items():
             candidates = itertools.chain(scanned, self._literal.get((kind, access.resource), ()))
             found = [entry for entry in candidates if _matches(entry, access, source)]

@@ -115,13 +115,13 @@ class AuthRequests:
         self._change(connection, command, StateChange(users={name: None}, acls={subject_of(name): None}))
 
     def get_user(self, connection: Connection, command: Command) -> None:
-        """3004: one user; the answer has no body when there is none of that name."""
+        """3004: answer one user; the answer has no body if there is no user of that name."""
         self._guard.check_may_change(command)
         found = self._state.users.get(_user_name(command))
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(self._shown(found, command)) if found else b"")
 
     def list_users(self, connection: Connection, command: Command) -> None:
-        """3005: the users whose names contain `filter`."""
+        """3005: answer the users whose names contain `filter`."""
         self._guard.check_may_change(command)
         wanted = command.ext.get("filter", "").strip()
         users = [self._shown(user, command) for name, user in sorted(self._state.users.items()) if wanted in name]
@@ -156,13 +156,13 @@ class AuthRequests:
         self._change(connection, command, StateChange(acls={subject: left if left and left.policies else None}))
 
     def get_acl(self, connection: Connection, command: Command) -> None:
-        """3009: the policies of one subject; the answer has no body when it has none."""
+        """3009: answer the policies of one subject; the answer has no body if it has none."""
         self._guard.check_may_change(command)
         found = self._state.acls.get(self._existing_subject(command.ext.get("subject", "")))
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(found.to_json()) if found else b"")
 
     def list_acls(self, connection: Connection, command: Command) -> None:
-        """3010: the entries whose subject contains `subjectFilter` and whose resource contains `resourceFilter`."""
+        """3010: answer entries whose subject contains `subjectFilter` and whose resource contains `resourceFilter`."""
         self._guard.check_may_change(command)
         subject, resource = (command.ext.get(name, "").strip() for name in ("subjectFilter", "resourceFilter"))
         found = [
@@ -250,7 +250,7 @@ class _RecentChanges:
             self._until.popitem(last=False)
 
     def has(self, command: Command) -> bool:
-        """Whether the same change is among them."""
+        """Return whether the same change was committed within the last ten seconds."""
         return self._until.get(_digest(command), 0.0) > self._clock()
 
 

@@ -66,7 +66,7 @@ class AuthSubsystem(Subsystem):
             log.warning("users are not made, and passwords stay in plain text: %s", refusal.remark)
 
     def topic_at(self, physical_offset: int) -> str | None:
-        """The topic of the record at a physical offset (of one that waits, its real topic); None without a record."""
+        """Return the topic of the record at a physical offset (the real one if it waits); None without a record."""
         found = self._store.reader.look_up(physical_offset)
         if found is None:
             return None

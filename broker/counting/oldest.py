@@ -4,7 +4,7 @@ from store.message_store import MessageStore
 
 
 class OldestMessage:
-    """Caches that time; the log is read again only when its start has moved, since that may read the disk."""
+    """Caches that time; the log is read again only when its start has moved, since reading may need the disk."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -13,7 +13,7 @@ class OldestMessage:
 
     @property
     def stored_ms(self) -> int:
-        """Ms since the epoch; -1 in an empty log."""
+        """Return it in milliseconds since the epoch; -1 for an empty log."""
         start = self._store.log.min_offset
         if self._start != start or self._stored_ms < 0:
             self._start, self._stored_ms = start, self._store.reader.earliest_store_time()

@@ -118,7 +118,7 @@ class RateTable:
         return total, times, float(self._began[slot])
 
     def oldest(self, slot: int, span_number: int, number: int) -> tuple[int, int, int]:
-        """As `RateCounter.oldest`."""
+        """See `RateCounter.oldest`."""
         span = self._spans[span_number]
         taken = number // span.rounds - int(self._first_rounds[slot]) // span.rounds
         if taken < span.kept:
@@ -154,7 +154,7 @@ class RateTableCounter:
         self.total, self.times, self.began = table.counted(slot)
 
     def oldest(self, span: int, number: int) -> tuple[int, int, int]:
-        """As `RateCounter.oldest`."""
+        """See `RateCounter.oldest`."""
         return self._table.oldest(self._slot, span, number)
 
 

@@ -1,14 +1,14 @@
-"""Slots: numbers under which arrays keep what many counters have, so that many are changed by a few calls."""
+"""Slots: indexes into arrays that hold the values of many counters, so that a few calls change many of them."""
 
 from collections import deque
 from typing import Final
 
 _REST: Final = 1024
-"""So many freed slots rest, since messages on the way may still carry their numbers."""
+"""Number of freed slots that are not used again yet: messages on their way may still refer to them."""
 
 
 class Slots:
-    """Numbers from 0 on.
+    """Hands out indexes, from 0 on.
 
     Attributes:
         end: every slot ever taken is below.
@@ -21,17 +21,17 @@ class Slots:
         self._freed: deque[int] = deque()
 
     def take(self) -> int:
-        """Return a slot that was never taken, or one that was freed long ago."""
+        """Return an index that was never handed out, or one that was freed long ago."""
         if len(self._freed) > _REST:
             return self._freed.popleft()
         self.end += 1
         return self.end - 1
 
     def free(self, slot: int) -> None:
-        """Let the slot be taken again, later."""
+        """Let the index be handed out again, later."""
         self._freed.append(slot)
 
 
 def room_for(end: int, length: int) -> int:
-    """Return the length to which arrays of this length grow for slots below `end`."""
+    """Return the length to which arrays of this length must grow to have the slots below `end`."""
     return length if end <= length else max(64, 2 * length, end)

@@ -31,7 +31,7 @@ class Counts:
             sums[place] = sums.get(place, 0) + amount
 
     def items(self) -> Iterator[tuple[Key, int]]:
-        """Yield keys and values, as of the time when they are yielded."""
+        """Yield keys and values, each as of the time when it is yielded."""
         for key in list(self._sums):
             if (found := self._sums.get(key)) is not None:
                 yield key, found
@@ -61,7 +61,7 @@ class Distributions:
         return found
 
     def items(self) -> Iterator[tuple[Key, Buckets]]:
-        """Yield keys and values, as of the time when they are yielded."""
+        """Yield keys and values, each as of the time when it is yielded."""
         for key in list(self._by_key):
             if (found := self._by_key.get(key)) is not None:
                 yield key, found.buckets()

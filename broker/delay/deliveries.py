@@ -86,7 +86,7 @@ class Elsewhere(Protocol):
     """Takes the deliveries of a slave that stands in for its master: such a slave writes no records."""
 
     def deliver(self, kind: DeliveryKind, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
-        """Store the drafts at masters of other names; `done(True)`, later, when nothing more can be done about them."""
+        """Store the drafts at masters of other names; call `done(True)` later, when no more can be done for them."""
 
     def stop(self) -> None:
         """Begin no further delivery: the master is back."""
@@ -181,7 +181,7 @@ class Deliveries:
         self._open[kind].pop(token, None)
 
     def tokens(self, kind: DeliveryKind) -> list[Hashable]:
-        """The tokens of deliveries that have not ended."""
+        """Return the tokens of deliveries that have not ended."""
         return list(self._open[kind])
 
     def record(
@@ -325,7 +325,7 @@ def _nothing_noted(_kind: DeliveryKind) -> Noted:
 
 
 def _spans(marks: Iterable[int], first: int, end: int) -> deque[tuple[int, int]]:
-    """The spans `[start, end)` to scan behind the marks, sorted and disjoint."""
+    """Return the spans `[start, end)` to scan behind the marks, sorted and disjoint."""
     spans: deque[tuple[int, int]] = deque()
     for start in sorted(max(mark, first) for mark in marks):
         until = min(start + _SCAN_BYTES_MAX, end)

@@ -76,7 +76,7 @@ class DueTimers:
         return len(self._present)
 
     def has(self, key: str) -> bool:
-        """Whether a timer with this key is present and not finished."""
+        """Return whether a timer with this key is present and not finished."""
         return key in self._by_key
 
     def restart(self, read_ms: int) -> None:
@@ -103,7 +103,7 @@ class DueTimers:
         heapq.heappush(self._heap, (due.due_ms, timer.queue_offset, due))
 
     def take(self, now_ms: int, count_max: int) -> list[DueTimer]:
-        """Up to `count_max` timers that are due, the earliest first; each needs `finish` or `retry`."""
+        """Return up to `count_max` timers that are due, the earliest first; each needs `finish` or `retry`."""
         taken: list[DueTimer] = []
         while self._heap and self._heap[0][0] <= now_ms and len(taken) < count_max:
             due = heapq.heappop(self._heap)[2]
@@ -138,22 +138,22 @@ class DueTimers:
         self._slots[slot_ms].open -= 1
 
     def overdue_count(self, now_ms: int) -> int:
-        """Number of timers that are due at `now_ms` and not taken."""
+        """Return the number of timers that are due at `now_ms` and not taken."""
         return sum(1 for due_ms, _, _ in self._heap if due_ms <= now_ms) if self._heap else 0
 
     def next_due_ms(self) -> int | None:
-        """When the earliest timer is due, ms since the epoch; None without timers."""
+        """Return when the earliest timer is due, in ms since the epoch; None without timers."""
         return self._heap[0][0] if self._heap else None
 
     def read_ms(self, now_ms: int) -> int:
-        """The first slot that is not delivered completely; at the latest the present one."""
+        """Return the start of the first slot that is not delivered completely; the present one's at the latest."""
         limit = min(self.loaded_ms, now_ms // self._precision_ms * self._precision_ms)
         for slot_ms in [slot_ms for slot_ms, state in self._slots.items() if not state.open and slot_ms < limit]:
             del self._slots[slot_ms]
         return min((slot_ms for slot_ms, state in self._slots.items() if slot_ms != LATE and state.open), default=limit)
 
     def oldest_late(self) -> int | None:
-        """The least queue offset of the late timers that are not delivered; None without such."""
+        """Return the least queue offset of the late timers that are not delivered; None without such."""
         late = self._slots.get(LATE)
         if late is None or not late.open:
             return None

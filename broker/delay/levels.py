@@ -47,12 +47,12 @@ _LOOK_SECONDS = 1.0  # longest wait, since the wall clock may be set meanwhile
 
 
 def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int, level: int) -> dict[str, str]:
-    """The properties of a message that waits at `level` (1 to 18) for its real topic and queue."""
+    """Return the properties of a message that waits at `level` (1 to 18) for its real topic and queue."""
     return {**properties, DELAY: str(level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
 
 
 def due_ms(level: int) -> int:
-    """When a message that waits from now on is due, ms since the epoch; its queue unit has it as the tags code."""
+    """Return the due time (ms since the epoch) of a message sent now; it becomes the tags code of its queue unit."""
     return time.time_ns() // 1_000_000 + DELAY_LEVELS_MS[level - 1]
 
 
@@ -96,7 +96,7 @@ class DelayService:
                 self._schedule(queue.queue_id, 0)
 
     def figures(self) -> dict[str, str]:
-        """The rows of GET_BROKER_RUNTIME_INFO about delay levels: next queue offset and end of each queue."""
+        """Return the rows of GET_BROKER_RUNTIME_INFO about delay levels: next queue offset and end of each queue."""
         table: dict[str, str] = {}
         for index, offset in sorted(self._offsets().items()):
             queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
@@ -108,7 +108,7 @@ class DelayService:
         return recorded | (self._next if self._is_leading and not self._role.is_slave else {})
 
     def _behind_elsewhere(self, recorded: Mapping[int, int]) -> Generator[None, None, dict[int, int]]:
-        """By level, the next queue offset behind messages that this slave delivered at other masters without a gap."""
+        """Find, by level, the next queue offset behind messages that this slave delivered elsewhere without a gap."""
         noted = yield from self._deliveries.noted_elsewhere(DeliveryKind.DELAY)
         ahead = {}
         for index in range(LEVEL_MAX) if noted else ():
@@ -122,7 +122,7 @@ class DelayService:
         return ahead
 
     def all_offsets(self, connection: Connection, command: Command) -> Steps:
-        """45: the next queue offset of each level, as the file `config/delayOffset.json` has it.
+        """45: answer the next queue offset of each level, as the file `config/delayOffset.json` has it.
 
         A returning master of RocketMQ's takes over a slave's offsets whose version is not lower than its own.
         """
@@ -215,7 +215,7 @@ class DelayService:
         return self._metadata.is_undecided(record.property_map.get(REAL_TOPIC, ""))
 
     def _pass_over(self, index: int, queue: ConsumeQueue, queue_offset: int, error: StoreError) -> bool:
-        """Skip a due message that the disk cannot read now; returns False when it is not due yet."""
+        """Skip a due message that the disk cannot read now; return False when it is not due yet."""
         unit, unread = queue.unit(queue_offset), self._unread.setdefault(index, set())
         due = queue.tags_code(unit) if unit is not None else None
         if (due is not None and due > self._clock_ms()) or len(unread) >= _UNREAD_MAX:
@@ -232,7 +232,7 @@ class DelayService:
         return True
 
     def _read_again(self, index: int, queue: ConsumeQueue) -> tuple[list[QueuedDraft], set[int]]:
-        """Drafts of skipped messages that can be read now, and the queue offsets that are settled by this."""
+        """Return drafts of the skipped messages that can be read now, and the queue offsets that this settles."""
         drafts: list[QueuedDraft] = []
         read: set[int] = set()
         if not self._unread.get(index) or self._loop.time() < self._read_again_s[index]:
@@ -251,7 +251,7 @@ class DelayService:
         return drafts, read
 
     def _wait_s(self, index: int, queue: ConsumeQueue, queue_offset: int, record: Record) -> float:
-        """Seconds until a message is due.
+        """Return the seconds until a message is due.
 
         If its store time is ahead of this node's clock (another leader's clock, or this one before it was set back), it
         waits for its level from when it was first seen; RocketMQ delivers it at once.
@@ -317,7 +317,7 @@ class DelayService:
         self._deliveries.record(DeliveryKind.DELAY, {PROGRESS_KEY: progress}, batches, refused)
 
     def _waiting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        """The message at a queue offset; None when it is deleted or an earlier leader has delivered it."""
+        """Return the message at a queue offset; None when it is deleted or an earlier leader has delivered it."""
         unit = queue.unit(queue_offset)
         if unit is not None and unit[0] in self._deliveries.origins:
             return None

@@ -73,7 +73,7 @@ class Parking:
         self._half: SendTarget | None = None
 
     def park(self, target: SendTarget, properties: bytes, reconsume_times: int = 0) -> Parked | None:
-        """Where a message for `target` waits; None when it does not. `properties` end with 0x02.
+        """Return where a message for `target` waits; None if it does not wait. `properties` end with 0x02.
 
         Raises:
             Refusal: MESSAGE_ILLEGAL, NO_PERMISSION, BUSY or SYSTEM_ERROR, naming the property.
@@ -84,7 +84,7 @@ class Parking:
         return self.delay(target, properties, level)
 
     def delay(self, target: SendTarget, properties: bytes, level: int | None = None) -> Parked | None:
-        """As `park`, for a message that is not (or no longer) a half message; raises as `park`."""
+        """Do what `park` does, for a message that is not (or no longer) a half message; raises as `park`."""
         level = _level(properties) if level is None else level
         if level > 0:
             waiting = self._targets.target(names.SCHEDULE_TOPIC, level - 1)
@@ -169,7 +169,7 @@ def refuse_in_batch(properties: bytes) -> None:
 
 
 def _level(properties: bytes) -> int:
-    """The delay level; 0 without one."""
+    """Return the delay level; 0 without one."""
     text = find_property(properties, b"DELAY") or b"0"
     if not text.isdigit():
         raise Refusal(Cause.MESSAGE_ILLEGAL, f"property DELAY is {text[:40]!r}, not a level from 1 to {LEVEL_MAX}")
@@ -181,7 +181,7 @@ def _with_origin(properties: bytes, target: SendTarget) -> bytes:
 
 
 def _without_times(properties: bytes) -> bytes:
-    """The properties without delivery times: a delay level takes precedence over them."""
+    """Return the properties without delivery times: a delay level takes precedence over them."""
     if b"TIMER_DEL" not in properties:
         return properties
     kept = {name: value for name, value in decode_properties(properties).items() if name not in _ASKED}

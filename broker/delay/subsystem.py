@@ -58,7 +58,7 @@ class DelaySubsystem(Subsystem):
         return ((self._flush_seconds, self.timer.sync),)
 
     def on_parked(self, queues: Collection[ConsumeQueue]) -> None:
-        """Some of these queues, which have new messages, belong to topics in which messages wait."""
+        """Handle that some of these queues, in which messages wait, have new messages."""
         self.levels.wake(queues)
         self.timer.follower.wake(queues)
 
@@ -85,5 +85,5 @@ class DelaySubsystem(Subsystem):
         await self.deliveries.drain()
 
     def figures(self) -> dict[str, str]:
-        """The rows of GET_BROKER_RUNTIME_INFO about timers and delay levels."""
+        """Return the rows of GET_BROKER_RUNTIME_INFO about timers and delay levels."""
         return self.timer.figures() | self.levels.figures()

@@ -37,17 +37,17 @@ class TimerDrafts:
         self._drafts = drafts
 
     def is_current(self, draft: QueuedDraft) -> bool:
-        """Whether the topic of a draft made earlier still exists, with no removal undecided."""
+        """Return whether the topic of a draft made earlier still exists, with no removal undecided."""
         if self.is_undecided(draft.topic.decode()):
             return False
         return self._store.queues.by_key.get((draft.topic, draft.queue_id)) is draft.queue
 
     def is_undecided(self, topic: str) -> bool:
-        """Whether the removal of the topic is undecided: its timers wait until then."""
+        """Return whether the removal of the topic is undecided: its timers wait until then."""
         return self._metadata.is_undecided(topic)
 
     def make(self, due: DueTimer, now_ms: int, found: memoryview | None = None) -> QueuedDraft | None:
-        """The message to append; None (which is logged) when its topic does not exist or its record is deleted.
+        """Return the message to append; None (which is logged) when its topic does not exist or its record is deleted.
 
         Args:
             due: the timer.
@@ -90,7 +90,7 @@ class TimerDrafts:
         return self._again(record, self._targets.target(TIMER_TOPIC, 0), properties)
 
     def _again(self, record: Record, target: SendTarget, properties: dict[str, str]) -> QueuedDraft:
-        """The draft with `properties`, or with the record's own if these are too long; RocketMQ loses that message."""
+        """Return the draft with `properties`, or, if these are too long, with the record's own."""
         try:
             return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
         except Refusal:

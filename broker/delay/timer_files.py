@@ -44,7 +44,7 @@ def open_index(config: BrokerConfig, clock_ms: Callable[[], int]) -> TimerIndex:
 
 
 def open_counts(config: BrokerConfig, clock_ms: Callable[[], int]) -> TopicCounts:
-    """The number of open transactions by topic, as last saved."""
+    """Return the number of open transactions by topic, as last saved."""
     counts = TopicCounts("transactionCount", clock_ms)
     counts.load(_counts_path(config))
     return counts

@@ -81,18 +81,18 @@ class TimerFollower:
         return max(queue.max_offset - self._index.queue_offset, 0) if queue is not None else 0
 
     def has_entered(self, end: int) -> bool:
-        """Whether the messages before queue offset `end` are in the index.
+        """Return whether the messages before queue offset `end` are in the index.
 
         Also true when they cannot come into it now: the next one cannot be read, or the configuration stopped it.
         """
         return self._index.queue_offset >= end or self._error is not None or self._config.timer_stop_enqueue
 
     def queue(self) -> ConsumeQueue | None:
-        """The one queue of the timer topic; None before its first message."""
+        """Return the one queue of the timer topic; None before its first message."""
         return self._store.queues.find(TIMER_TOPIC, 0)
 
     def timer_at(self, queue: ConsumeQueue, offset: int) -> TimerMessage | None:
-        """The timer at a queue offset; None when its record is deleted or no timer.
+        """Return the timer at a queue offset; None when its record is deleted or no timer.
 
         Raises:
             StoreError: it cannot be read now.
@@ -133,7 +133,7 @@ class TimerFollower:
             self._on_entered(timer, unit)
 
     def _queue_offset_of(self, physical_offset: int) -> int | None:
-        """As the queue has it: the record itself may be one that cannot be read now."""
+        """Return the queue offset as the queue has it: the record itself may be unreadable now."""
         queue = self.queue()
         if queue is None:
             return None

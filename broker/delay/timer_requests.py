@@ -95,7 +95,7 @@ class TimerRequests:
         self._service.hold_back(key)
 
     def check_point(self, connection: Connection, command: Command) -> Steps:
-        """60: the progress of timers, in the format of the file `config/timercheck`.
+        """60: answer the progress of timers, in the format of the file `config/timercheck`.
 
         A returning master of RocketMQ's takes over a slave's progress whose version is not lower than its own.
         """
@@ -114,7 +114,7 @@ class TimerRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=check.encode())
 
     def metrics(self, connection: Connection, command: Command) -> None:
-        """61: the number of waiting timers by topic, in the format of the file `config/timermetrics`."""
+        """61: answer the number of waiting timers by topic, in the format of the file `config/timermetrics`."""
         connection.respond(command, ResponseCode.SUCCESS, body=self._service.index.metrics.encode())
 
     def _why_not(self, topic: str) -> tuple[int, str] | None:
@@ -143,7 +143,7 @@ class TimerRequests:
         return None
 
     def _is_delivered(self, handle: RecallHandle) -> bool:
-        """Whether it came before its time, when a clock was ahead. What was stored since then waits for its time."""
+        """Return whether the timer was delivered early, when a clock was ahead; timers stored since then were not."""
         key = delete_key(handle.topic, handle.unique_key)
         return handle.due_ms < self._service.index.read_ms and not self._service.is_waiting(key)
 

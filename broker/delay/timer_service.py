@@ -101,7 +101,7 @@ class TimerService:
         self.follower.follow()
 
     def cut(self) -> None:
-        """Enter all timers again that the tables do not call delivered, after timer topic and tables were cut.
+        """Enter all timers again that the tables do not call delivered; the timer topic and the tables were cut.
 
         Durable on return. The index must not be flushed meanwhile.
 
@@ -116,7 +116,7 @@ class TimerService:
         self.follower.follow()
 
     def figures(self) -> dict[str, str]:
-        """The rows of GET_BROKER_RUNTIME_INFO about timers."""
+        """Return the rows of GET_BROKER_RUNTIME_INFO about timers."""
         return {
             "timerReadBehind": str(max(self._clock_ms() - self.index.read_ms, 0) // 1000),
             "timerOffsetBehind": str(self.follower.behind),
@@ -126,7 +126,7 @@ class TimerService:
         }
 
     def overdue(self, now_ms: int) -> tuple[int, int]:
-        """Number of timers that are late, and by how many ms the first of them is; only the leader knows."""
+        """Return the number of timers that are late, and by how many ms the first of them is; only the leader knows."""
         first_ms = self._due.next_due_ms()
         if not self._is_leading or first_ms is None or first_ms >= now_ms:
             return 0, 0
@@ -158,7 +158,7 @@ class TimerService:
         self.index.close()
 
     def read_ms_elsewhere(self) -> Generator[None, None, int]:
-        """The read time behind slots whose timers this slave has all delivered at other masters, found in steps.
+        """Find, in steps, the read time behind slots whose timers this slave has all delivered at other masters.
 
         While timers wait to be entered it is that of the index: they may be due.
 
@@ -189,7 +189,7 @@ class TimerService:
         return parse_timer(found, self.index.precision_ms) if found is not None else None
 
     def _first_read_ms(self) -> int:
-        """The read time of an index without one of its own: early enough for every timer that the log may have."""
+        """Return the read time of an index that has none: early enough for every timer that the log may have."""
         progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
         return progress.get(TIMER_READ_TIME, self._floor(self._clock_ms() - self.index.span_ms))
 
@@ -197,7 +197,7 @@ class TimerService:
         return time_ms // self.index.precision_ms * self.index.precision_ms
 
     def is_waiting(self, key: str) -> bool:
-        """Whether a timer with this key is in memory and not delivered; of slots that are not loaded none is."""
+        """Return whether a timer with this key is in memory and not delivered; those of unloaded slots are not."""
         return self._due.has(key)
 
     def hold_back(self, key: str) -> None:
@@ -352,7 +352,7 @@ class TimerService:
                 return
 
     def _load_slot(self, slot_ms: int, position: int | None = None) -> Iterator[None]:
-        """Add the timers of a slot, or the rest of them from the unit at `position` on.
+        """Add the timers of a slot, or the rest of them from the unit at `position` on, in steps.
 
         What the disk cannot read is tried again later; until then it holds up the progress only.
         """
@@ -370,7 +370,7 @@ class TimerService:
             self._unread_chains.append((slot_ms, position))
 
     def _load_unit(self, slot_ms: int, unit: TimerUnit) -> bool:
-        """Add the timer of a unit; returns False when it cannot be read now."""
+        """Add the timer of a unit; return False if it cannot be read now."""
         try:
             found = self._store.reader.look_up(unit.physical_offset)
             timer = parse_timer(found, self.index.precision_ms) if found is not None else None

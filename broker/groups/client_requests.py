@@ -278,7 +278,7 @@ class ClientRequests:
 
 
 def _kept(command: Command) -> Command:
-    """A copy of a request that keeps nothing else of what was received with it."""
+    """Return a copy of a request that does not keep the rest of what was received with it in memory."""
     copy = Command(command.code, ext=command.ext, body=bytes(command.body))
     copy.language, copy.version, copy.header_type = command.language, command.version, command.header_type
     return copy

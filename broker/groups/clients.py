@@ -102,11 +102,11 @@ class ConsumerGroup:
         return member, Gone.DIED if now - self._dropped_at.pop(client_id, -math.inf) < _AT_ONCE_S else Gone.LOST
 
     def one_by_one(self) -> list[Client]:
-        """Each member once, by the connection that is its own rather than another broker's."""
+        """Return each member once; of several connections, its own one rather than that of another broker."""
         return _one_by_one(self.members.values())
 
     def client_ids(self) -> list[str]:
-        """The ids of the members, each once."""
+        """Return the ids of the members, each once."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
@@ -207,7 +207,7 @@ class ClientTable:
         return self._consumers.get(name)
 
     def is_subscribed(self, group_name: str, topic: str) -> bool:
-        """Whether a group with members subscribes to the topic; True for a group without members."""
+        """Return whether a group with members subscribes to the topic; True for a group without members."""
         group = self._consumers.get(group_name)
         return group is None or topic in group.subscriptions
 

@@ -1,7 +1,7 @@
-"""A slave keeps the offsets that consumers commit to it, and hands them to its master when that is back.
+"""Hands the offsets that consumers committed to a slave over to its master, when the master is back.
 
-A slave writes no records. Consumers that read from it while the master is away commit there, and go on from there; the
-master hears of it within seconds of its return, unless it has higher offsets by then.
+A slave writes no records. Consumers that read from it while the master is away commit there, and continue from there.
+The master gets these offsets within seconds of its return, unless it has higher ones by then.
 """
 
 from broker.forwarding import LeaderForwarding
@@ -16,7 +16,7 @@ _AT_ONCE = 500
 
 
 class KeptOffsets:
-    """Hands the offsets over; call `hand_over` periodically."""
+    """Sends kept offsets to the master; call `hand_over` periodically."""
 
     def __init__(self, offsets: ConsumerOffsets, role: Role, forwarding: LeaderForwarding, spawn: Spawn) -> None:
         self._offsets = offsets
@@ -27,7 +27,7 @@ class KeptOffsets:
         self._sent_last = ("", "", -1)  # topic, group, queue id
 
     def hand_over(self) -> None:
-        """Begin to tell the master, unless that is under way; nothing to do on other nodes."""
+        """Begin to send kept offsets to the master, unless that is under way; do nothing on other nodes."""
         master = self._role.leader_elsewhere if self._role.is_slave else None
         if not self._is_sending and master is not None and self._offsets.kept():
             self._is_sending = True
@@ -36,7 +36,7 @@ class KeptOffsets:
     async def _send(self, master: str) -> None:
         """Send kept offsets to the master; each is kept until it comes back with the master's log.
 
-        Each call goes on behind the last one told, so that what the master refuses does not keep the rest waiting.
+        Each call continues behind the last one sent, so that what the master refuses does not keep the rest waiting.
         """
         try:
             forward = self._forwarding.forward

@@ -20,7 +20,7 @@ from ledgermq.remoting.route import MessageQueue
 
 LIFE_SECONDS = 60.0
 _HEARTBEAT_SECONDS = 35.0
-"""Clients send heartbeats every 30 s, and only these tell on a new connection who it is."""
+"""Seconds for which a client on a new connection may stay unknown: only its heartbeat, every 30 s, has its id."""
 
 _DIED_GRACE_S = 1.5
 _EXPIRED_A_STEP: Final = 128
@@ -30,7 +30,7 @@ LOCKS_MAX = 262_144
 
 
 OnChange = Callable[[str, str, Sequence[MessageQueue] | None, bool], None]
-"""Called with a group, a client, queues that it has locked (True) or that are free now; None: all that it had."""
+"""Called with a group, a client, and queues that it has locked (True) or freed (False); None: all that it had."""
 
 
 class GroupLocks:
@@ -41,7 +41,7 @@ class GroupLocks:
         grace_s: how long a client without connections keeps its locks; less if it has died.
 
     Attributes:
-        on_change: hears what is locked, renewed and freed here; not what expires.
+        on_change: called for what is locked, renewed and freed here; not for what expires.
     """
 
     def __init__(self, clock: Callable[[], float], grace_s: float = 4.0) -> None:
@@ -73,7 +73,7 @@ class GroupLocks:
             self.on_change(group, client_id, freed, False)
 
     def left(self, group: str, client_id: str) -> None:
-        """The client has left the group: free its locks."""
+        """Free the locks of a client that has left the group."""
         self._gone.pop((group, client_id), None)
         queues = list(self._of_client.get((group, client_id), ()))
         for queue in queues:
@@ -82,19 +82,22 @@ class GroupLocks:
             self.on_change(group, client_id, None, False)
 
     def learn(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """The leader says that the client has locked or renewed these queues, whoever had them before."""
+        """Take over that the client has locked or renewed these queues, as the leader says, whoever had them before."""
         now = self._clock()
         for queue in queues:
             if queue in self._held.get(group, {}) or self._count < LOCKS_MAX:
                 self._give(group, client_id, queue, now)
 
     def held(self) -> Iterator[tuple[str, str, list[MessageQueue]]]:
-        """Each group, each client that has locked queues in it, and these."""
+        """Yield each group, each client that has locked queues in it, and these queues."""
         for (group, client_id), queues in self._of_client.items():
             yield group, client_id, list(queues)
 
     def lost(self, group: str, client_id: str, *, has_died: bool = False) -> float | None:
-        """The client has no connection any more; return in how many seconds its locks are free, None: it has none."""
+        """Note that the client has no connection any more; return in how many seconds its locks are free.
+
+        None: it has no locks.
+        """
         if (group, client_id) not in self._of_client:
             return None
         grace_s = min(self._grace_s, _DIED_GRACE_S) if has_died else self._grace_s
@@ -102,11 +105,11 @@ class GroupLocks:
         return grace_s
 
     def found(self, group: str, client_id: str) -> None:
-        """The client is heard of: its locks stay."""
+        """Note that the client is known to live: it keeps its locks."""
         self._gone.pop((group, client_id), None)
 
     def pulled(self, group: str, queue: MessageQueue) -> None:
-        """The queue is pulled, which only its holder does: keep the locks until that sends its next heartbeat."""
+        """Keep the locks of the client that pulls this queue, its holder, until it sends its next heartbeat."""
         holder = self._held.get(group, {}).get(queue)
         if holder is not None and (group, holder[0]) in self._gone:
             self._gone[group, holder[0]] = self._clock() + _HEARTBEAT_SECONDS
@@ -117,17 +120,23 @@ class GroupLocks:
         return bool(self._gone)
 
     def free_in(self, group: str, client_id: str) -> float | None:
-        """Return in how many seconds the locks of a lost client are free, not above 0: they are; None: it is back."""
+        """Return in how many seconds the locks of a client without a connection are free.
+
+        They are free if the result is 0 or less. None: the client is back.
+        """
         free_at = self._gone.get((group, client_id))
         return None if free_at is None else free_at - self._clock()
 
     def is_locked(self, group: str) -> bool:
-        """Whether any queue of the group is locked: then it consumes in order."""
+        """Return whether any queue of the group is locked: the group then consumes in order."""
         now = self._clock()
         return any(until > now for _, until in self._held.get(group, {}).values())
 
     def follow(self) -> None:
-        """Another node judges who is gone: keep the locks for the time in which this node leads again."""
+        """Stop to count the grace times of clients: another node leads.
+
+        The locks stay, in case that this node leads again.
+        """
         self._gone.clear()
 
     def clear(self) -> None:
@@ -168,7 +177,7 @@ class GroupLocks:
         return left_s is not None and left_s <= 0
 
     def _give(self, group: str, client_id: str, queue: MessageQueue, now: float) -> None:
-        """Let the client have the queue, whoever has it."""
+        """Give the queue to the client, whoever has it."""
         if queue not in self._of_client.get((group, client_id), ()):
             self._free(group, queue)
             self._of_client.setdefault((group, client_id), {})[queue] = None

@@ -140,7 +140,7 @@ class OffsetRequests:
         return 0
 
     def is_start_at_hand(self, queue: ConsumeQueue) -> bool:
-        """Whether offset 0 is still there, and so near the log's end that it is probably in memory."""
+        """Return whether offset 0 is still there, and so near the log's end that it is probably in memory."""
         first = queue.unit(0)
         if first is None:
             return queue.min_offset == 0 or self._store.reader.min_offset(queue) < queue.min_offset

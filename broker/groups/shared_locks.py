@@ -1,4 +1,4 @@
-"""Queue locks for the next leader: the present one tells the other members which queues are locked.
+"""Shares queue locks with the next leader: the present one tells the other members which queues are locked.
 
     member --LOCKS--> leader        the answer: all locks; from then on the leader tells of each change, on the same
     member <--LOCKS-- leader        connection, in order
@@ -22,13 +22,13 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.route import MessageQueue
 
 LOCKS: Final = 53008
-"""A member asks the leader for all queue locks; the answer is a list of changes, and so is what the leader tells later,
-one-way. A change: `group`, `client`, `queues` (null: all that the client had), `locked`."""
+"""Request of a member for all queue locks, and one-way notice of the leader about later ones. The answer and the
+notices have a list of changes: `group`, `client`, `queues` (null: all that the client had), `locked`."""
 
 _QUEUES_MAX: Final = 50_000
 _BYTES_MAX: Final = 8 << 20
-"""Most queues in an answer, and most bytes that the leader tells at once: a longer frame would end the connection.
-Further queues are told when the clients renew their locks, every 20 s."""
+"""Most queues in an answer, and most bytes of a notice: a longer frame would end the connection. Further queues follow
+when the clients renew their locks, every 20 s."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class SharedLocks:
         locks.on_change = self._tell
 
     def answer(self, connection: Connection, command: Command) -> None:
-        """Answer a member with all locks, and tell it of each change from now on."""
+        """Answer a member with all locks, and send it each later change."""
         self._members = [one for one in self._members if not one.is_closed and one is not connection] + [connection]
         changes, room, room_bytes = [], _QUEUES_MAX, _BYTES_MAX
         for group, client_id, queues in self._locks.held():
@@ -57,7 +57,7 @@ class SharedLocks:
         connection.respond(command, ResponseCode.SUCCESS, {}, b"[%b]" % b",".join(changes))
 
     def learn_all(self, outcome: Command | RemotingError) -> None:
-        """Take the leader's answer for all that is locked."""
+        """Replace all locks by those in the leader's answer."""
         if not isinstance(outcome, Command) or outcome.code != ResponseCode.SUCCESS:
             _log.debug("the leader does not tell of queue locks: %s", outcome)
         elif not self._role.is_elected:
@@ -68,7 +68,7 @@ class SharedLocks:
                 _log.warning("queue locks that the leader tells of are not understood: %s", refusal.remark)
 
     def learn(self, command: Command) -> None:
-        """Take over changes that the leader tells of.
+        """Apply changes that the leader sends.
 
         Raises:
             Refusal: MALFORMED_FIELD.

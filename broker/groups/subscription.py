@@ -53,7 +53,7 @@ class Subscription:
     fault: str | None = None
 
     def differs_from(self, other: "Subscription") -> bool:
-        """Whether the expressions differ."""
+        """Return whether the expressions differ."""
         return (self.expression, self.expression_type) != (other.expression, other.expression_type)
 
     def to_json(self) -> dict[str, Any]:

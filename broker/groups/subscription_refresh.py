@@ -56,7 +56,7 @@ class SubscriptionRefresh:
         self._lent: dict[str, tuple[float, ConsumerGroup]] = {}  # until when, and without members
 
     def lent(self, group_name: str) -> ConsumerGroup | None:
-        """Return how a group consumes, as the leader said not long ago; None if it was not asked."""
+        """Return how a group consumes, as the leader told lately; None if the leader was not asked."""
         until, group = self._lent.get(group_name, (0.0, None))
         return group if self._clock() < until else None
 

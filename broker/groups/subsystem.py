@@ -41,12 +41,12 @@ class GroupSubsystem(Subsystem):
         self.offset_requests = OffsetRequests(context)
 
     def requests(self) -> Mapping[int, Serve]:
-        """The handlers by request code."""
+        """Return the handlers by request code."""
         return {**self._of_clients(), **self._of_groups(), **self._of_offsets()}
 
     @property
     def answer_group(self) -> Serve:
-        """Answers how a group consumes (203)."""
+        """Return the function that answers how a group consumes (203)."""
         return self._client_requests.consumer_connections
 
     def _of_clients(self) -> Mapping[int, Serve]:
@@ -107,14 +107,14 @@ class GroupSubsystem(Subsystem):
         self._turns.run_steps(self.locks.expire())
 
     def lead(self) -> None:
-        """Wait for the consumers that have locked queues and are not connected to this node or one that follows it."""
+        """Wait for consumers that have locked queues and are connected neither to this node nor to a follower."""
         for group, client_id, _ in list(self.locks.held()):
             members = self.clients.consumer_group(group)
             if members is None or members.find(client_id) is None:
                 self._on_consumer_gone(group, client_id, Gone.LOST)
 
     def follow(self) -> None:
-        """Another node gives locks out; a slave that stands in for its master does so no more."""
+        """Stop to judge the locks: another node gives them out. A slave that stood in for its master stops, too."""
         if self._role.is_in_election:
             self.locks.follow()
         else:
@@ -138,7 +138,7 @@ class GroupSubsystem(Subsystem):
                 self._loop.call_later(grace_s, self._tell_of_free_locks, group, client_id)
 
     def _tell_of_free_locks(self, group: str, client_id: str) -> None:
-        """Have the others ask for the locks of a client that did not come back: some ask every 20 s only."""
+        """Notify the members that the locks of a client are free that did not come back: some ask every 20 s only."""
         left_s = self.locks.free_in(group, client_id)
         if left_s is None:
             return

@@ -19,7 +19,7 @@ _OUT = ("topic", "consumer_group")
 
 
 def is_system(topic: str, group: str = "") -> str:
-    """Whether a topic or a group is a system one, as the label has it."""
+    """Return whether a topic or a group is a system one, as text for a label."""
     return str(names.is_system_topic(topic) or group.lower().startswith(_SYSTEM_GROUP_PREFIX)).lower()
 
 

@@ -1,4 +1,4 @@
-"""Claims: for whom a member passes a request on, sealed with the cluster's secret.
+"""Claims: for which client a member passes a request on, sealed with the cluster's secret.
 
     remark of the request:  "passed on for 10.0.0.7:50123"  or, with a secret,  "passed on for 10.0.0.7:50123 <seal>"
 

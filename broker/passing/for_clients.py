@@ -1,4 +1,4 @@
-"""A leader's requests to this member: questions and notices for clients connected here, and changes of queue locks."""
+"""Serves a leader's requests to this member: questions and notices for its clients, changes of queue locks."""
 
 from collections.abc import Callable
 

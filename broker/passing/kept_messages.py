@@ -62,7 +62,7 @@ def answer_kept(store: MessageStore, connection: Connection, command: Command) -
 
 
 class KeptFetch:
-    """Fetches what this node lacks, one queue after the other."""
+    """Fetches the kept messages that this node lacks, one queue after the other."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._role = context.role
@@ -99,7 +99,7 @@ class KeptFetch:
         return [replica.serves_at for replica in self._store.log.replicas() if replica.serves_at]
 
     async def _fetch_all(self, client: RemotingClient, compaction: CompactionStore) -> None:
-        """Ask each source for all that is missing still."""
+        """Ask each source for all that is still missing."""
         try:
             for address in self._sources():
                 try:

@@ -40,7 +40,7 @@ SettleRun = Callable[["LeaderLink", SendRun, Command | RemotingError | None], No
 
 
 class UnknownGreetingError(ConnectError):
-    """The node is none of ours: RocketMQ's broker answers that it does not know the request."""
+    """The other node is none of ours: RocketMQ's broker answers that it does not know the request."""
 
 
 class LeaderLink:
@@ -115,7 +115,7 @@ class LeaderLink:
         self.connection.call(command, ANSWER_TIMEOUT_S, settle)
 
     async def ask(self, command: Command) -> Command:
-        """Ask that node something on this member's own behalf; return the answer, whatever its code.
+        """Ask the leader something on this member's own behalf; return the answer, whatever its code.
 
         Raises:
             RequestTimeoutError, ConnectionLostError: there is no answer.
@@ -123,7 +123,7 @@ class LeaderLink:
         return await self.connection.request(self._passed(command, _ITSELF), ANSWER_TIMEOUT_S)
 
     def call(self, command: Command, settle: Settle) -> None:
-        """Ask as `ask` does; `settle` gets the answer, or the error if none comes."""
+        """Ask without waiting, as `ask` does; `settle` gets the answer, or the error if none comes."""
         self.connection.call(self._passed(command, _ITSELF), ANSWER_TIMEOUT_S, settle)
 
     def pass_on_oneway(self, command: Command, client: str) -> None:
@@ -135,7 +135,7 @@ class LeaderLink:
         self.connection.oneway(self._passed(command, client))
 
     def _passed(self, command: Command, client: str) -> Command:
-        """The request with the same fields and body, so that the client's signature stays valid."""
+        """Return the request with the same fields and body, so that the client's signature stays valid."""
         self._end_run()  # which came before
         self._check_length(command)  # before the claim is made: the leader expects a request for every one
         claim = self._claims.make(command, client)
@@ -143,7 +143,7 @@ class LeaderLink:
         return Command(command.code, 0, 0, command.ext, command.body, claim, language, version, header_type)
 
     def _check_length(self, command: Command) -> None:
-        """Refuse what the leader would not take: it would close the connection, on which all clients depend."""
+        """Refuse a request that the leader would refuse by closing the connection, on which all clients depend."""
         limits, ext = self._limits, command.ext
         texts = len("".join(ext)) + len("".join(ext.values())) + len(command.language)
         longest = 6 * texts + _OTHERS_MAX_BYTES  # JSON takes six bytes for a control character

@@ -53,7 +53,7 @@ _OTHER_TOPICS: Final = (DELAY, TRANSACTION_PREPARED, "TIMER_")
 
 
 class _Identity(NamedTuple):
-    """By what records are told from those of other sends, besides the body; `born`: when it was sent, in ms."""
+    """The fields that tell records of this send from those of others, besides the body; `born`: sent at, in ms."""
 
     topic: str
     queue_id: int
@@ -79,7 +79,7 @@ class _Lost(NamedTuple):
     start: int
 
     def made(self, record: Record) -> bool:
-        """Whether this send, and no other one, has placed a record of its identity."""
+        """Return whether a record was placed by this send and no other one."""
         waiting = self.waiting
         return record.physical_offset >= waiting.since and record.body == waiting.command.body
 
@@ -89,8 +89,8 @@ class LostSends:
 
     Args:
         answer: answers a send that is stored, which has a UNIQ_KEY and arrived at a time of the loop's clock.
-        pass_on: passes one on again that was not placed.
-        tell: tells the sender that nobody knows.
+        pass_on: passes a send on again that was not placed.
+        tell: answers the sender that nobody knows whether it is stored.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class LostSends:
         self._is_watching = False
 
     def __len__(self) -> int:
-        """Return how many are kept."""
+        """Return how many sends are kept."""
         return len(self._lost)
 
     def take(self, waiting: Waiting, generation: int, error: RemotingError | Refusal) -> bool:
@@ -147,7 +147,7 @@ class LostSends:
         self.release()
 
     def release(self) -> None:
-        """Tell all senders."""
+        """Answer all senders that nobody knows whether their message is stored."""
         for one in filter(self._drop, list(self._lost.values())):
             self._tell(one.waiting, one.error)
 
@@ -163,13 +163,13 @@ class LostSends:
             self._is_watching = False
 
     def _decided_generation(self) -> int:
-        """The newest generation that is decided, with all before it in the queues here; 0: none."""
+        """Return the newest generation that is decided, with all before it dispatched here; 0: none."""
         end = self._store.dispatched_offset
         kept = self._store.log.generations()
         return max((one.number for one in kept if one.start_offset < end + one.is_final), default=0)
 
     def _drop(self, one: _Lost) -> bool:
-        """Keep a send no longer; return whether it was still kept."""
+        """Stop keeping a send; return whether it was still kept."""
         if self._lost.pop(one.waiting.number, None) is None:
             return False
         self._bytes -= one.waiting.size_bytes

@@ -50,12 +50,11 @@ _CLIENTS_MAX: Final = 20_000
 
 
 class MemberRequests:
-    """Serves the members of the cluster: their greetings, and what they ask for themselves.
+    """Serves the other members of the cluster: their greetings, and their own requests.
 
     Args:
         handler: returns what serves all requests.
-        own: serves what members ask for themselves, by code: `KEPT_MESSAGES`, `GROUP`, `STAND_BACK`,
-            `LOCKS`.
+        own: functions that serve members' own requests, by code: `KEPT_MESSAGES`, `GROUP`, `STAND_BACK`, `LOCKS`.
 
     Attributes:
         secrets: of the cluster: who passes requests on must have one of them; none: no seal is asked for.
@@ -74,11 +73,11 @@ class MemberRequests:
         self.members: set[Connection] = set()
 
     def requests(self) -> Mapping[int, Serve]:
-        """The handlers by request code."""
+        """Return the handlers by request code."""
         return {GREETING: self.greet}
 
     def greet(self, connection: Connection, command: Command) -> None:
-        """From now on, requests on this connection are those of a member's clients.
+        """Greet a member: from now on, requests on this connection are those of its clients.
 
         Raises:
             Refusal: NO_PERMISSION, members at that address are not believed; NOT_SUPPORTED, the member passes
@@ -141,7 +140,7 @@ class _PassedOn:
         """Do nothing: the connection was made before."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
-        """Serve it as the client's own, or refuse it before anything of it is placed.
+        """Serve a request as the client's own, or refuse it before anything of it is placed.
 
         Raises:
             Refusal: NOT_LEADER, another node leads, or none: nothing was placed; or as for the client itself.
@@ -183,7 +182,10 @@ class _PassedOn:
             raise Refusal(Cause.BUSY, "[OVERLOAD]system busy, a quota of this client is used up", retry_after_ms=1000)
 
     def _is_next(self, number: int) -> bool:
-        """Note the number of a request; return whether it is beyond the last one. It is 0 again after the largest."""
+        """Note the number of a request; return whether it is higher than the last one.
+
+        The largest number is followed by 0.
+        """
         is_next = 0 < (number - self._last) & OPAQUE_MAX <= OPAQUE_MAX // 2
         if is_next:
             self._last = number

@@ -209,7 +209,7 @@ class PassOn:
             self._pass(link, waiting)
 
     def take_back(self, answers: list[Answer]) -> bool:
-        """Take requests whose messages were not placed; return whether that is done.
+        """Hold requests again whose messages were not placed; return whether that is done.
 
         It is not done without elections, or while this node still leads: the log would refuse them again.
         """
@@ -220,7 +220,7 @@ class PassOn:
         return True
 
     def look_for(self, answers: list[Answer], refusal: Refusal, since: float) -> list[Answer]:
-        """Have sends looked for in the log that this node placed before another one led; return those that are not.
+        """Look for sends in the log that this node placed before another one led; return those that are not looked for.
 
         A member that passed sends on looks for them itself.
 
@@ -263,10 +263,11 @@ class PassOn:
         return True
 
     async def _introduce(self, link: LeaderLink) -> None:
-        """Tell a leader of all clients that are connected to this node, in slices; before requests are passed on to it.
+        """Tell a new leader of all clients that are connected to this node, before requests are passed on to it.
 
-        Those that beat or unregister meanwhile are told, too, in further rounds. The last one takes one turn of the
-        loop, so that a flood of heartbeats does not go on for ever. The leader learns of clients that have left again.
+        Takes slices of time. Clients that send a heartbeat or unregister meanwhile are told in further rounds. The last
+        round takes one turn of the loop, so that a flood of heartbeats does not go on for ever. Last, the leader is
+        told of clients that have left.
         """
         told: dict[Connection, tuple[Command, ...]] = {}
         time_slice = TimeSlice(FILTER_SLICE_S)
@@ -282,7 +283,7 @@ class PassOn:
                 self._tell(link, Command(CLIENT_GONE), connection)
 
     def _untold(self, told: Mapping[Connection, tuple[Command, ...]]) -> list[tuple[Connection, tuple[Command, ...]]]:
-        """The clients whose last heartbeat, or departure from groups, the leader was not told of."""
+        """Return the clients of whose last heartbeat, or departure from groups, the leader was not told."""
         all_ = dict.fromkeys((*self._clients.connections(), *told))  # in the same order in each run of a simulation
         known = [one for one in all_ if not one.is_relayed and not one.is_closed]
         beats = [(one, one.attributes.get(HEARTBEAT, ())) for one in known]
@@ -324,7 +325,10 @@ class PassOn:
             connection.refuse(command, refusal)
 
     def _pop_answered(self, link: LeaderLink, waiting: Waiting, outcome: Command | RemotingError) -> None:
-        """As `_answered`. If the answer is lost, so are the messages in it, until their invisible time is over."""
+        """Handle an answer as `_answered` does.
+
+        If it is lost, so are the messages in it, until their invisible time is over.
+        """
         self._pops -= 1
         if isinstance(outcome, Command):
             self._serve_answer(link, waiting, outcome)
@@ -392,11 +396,11 @@ class PassOn:
             self._tell_lost(waiting, error)
 
     def _is_looked_for(self, link: LeaderLink, waiting: Waiting, error: RemotingError) -> bool:
-        """Have a send looked for in the log, which a leader may or may not have placed; return whether that is done."""
+        """Have a send looked for in the log, if a leader may have placed it; return whether that is done."""
         return not self._is_stopped and link.is_bound and self._lost_sends.take(waiting, link.generation, error)
 
     def _again(self, waiting: Waiting) -> None:
-        """Pass a request on again that was not carried out, or refuse it, if it is too old for that."""
+        """Hold a request that was not carried out, to pass it on again; refuse it if it is too old for that."""
         self._hold(waiting._replace(deadline=waiting.arrived + AGE_MAX_S))
 
     def _tell_lost(self, waiting: Waiting, error: RemotingError | Refusal) -> None:
@@ -460,7 +464,7 @@ class PassOn:
         """Serve or pass on what is held, as far as that is possible now."""
         link = self._link
         now = self._loop.time()
-        self._give_up_late(now)  # this process may have stood still, and their clients have sent them again
+        self._give_up_late(now)  # this process may have stood still, and the clients have sent these requests again
         while self._held and (self._role.writable or (link is not None and self._has_room(link, now))):
             waiting = self._held.take()
             connection, command = waiting.connection, waiting.command
@@ -478,7 +482,7 @@ class PassOn:
         self._release()
 
     def _has_room(self, link: LeaderLink, now: float) -> bool:
-        """Whether more may be passed on now."""
+        """Return whether more may be passed on now."""
         return (
             self._in_flight < _PASSED_MAX
             and self._in_flight < self._half_in_flight
@@ -490,12 +494,12 @@ class PassOn:
     # ---- who leads
 
     def lead(self) -> None:
-        """This node leads: serve what was held."""
+        """Serve what was held: this node leads."""
         self._leave_link()
         self._release_soon()
 
     def follow(self) -> None:
-        """Another node leads, or none."""
+        """Follow the present leader, if one is known: this node does not lead."""
         if not self._role.is_elected:
             self._give_back()
         leader = self._role.leader_elsewhere if self._role.is_in_election else None
@@ -509,24 +513,24 @@ class PassOn:
             self._spawn(self._open_link())
 
     def on_cut(self) -> None:
-        """The log was cut below what was dispatched: by a slave that follows a master of a later epoch."""
+        """Handle a cut of the log below what was dispatched: a slave follows a master of a later epoch."""
         self._lost_sends.on_cut(self._number)
 
     def release(self) -> None:
-        """The broker stops soon: refuse what is held, and hold nothing more."""
+        """Refuse what is held, and hold nothing more: the broker stops soon."""
         self._is_stopped = True
         while self._held:
             self._give_up(self._held.take())
         self._lost_sends.release()
 
     def on_link_closed(self, connection: Connection) -> None:
-        """The connection to a leader ended; its requests are settled."""
+        """Handle the end of a connection to a leader; its requests are settled already."""
         if self._link is not None and self._link.connection is connection:
             self._link = None
             self.follow()
 
     def _leave_link(self) -> None:
-        """Leave the node that led; also while it is connected to, since a machine that is off refuses no connection."""
+        """Leave the connection to the former leader, or stop connecting to it, since a machine may be off silently."""
         connection = None if self._link is None else self._link.connection
         self._link = None
         if connection is None and self._opening is not None and self._client is not None:
@@ -536,7 +540,7 @@ class PassOn:
             self._close(connection, self._loop.time() + _OLD_LINK_S)
 
     def _close(self, connection: Connection, deadline: float) -> None:
-        """Close a connection to a leader that is not in use again, when all is answered, or at the deadline."""
+        """Close a connection to a former leader when all is answered, or at the deadline; not one that is in use."""
         if self._link is not None and self._link.connection is connection:
             return
         if connection.awaited and self._loop.time() < deadline:

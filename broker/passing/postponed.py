@@ -1,4 +1,4 @@
-"""One-way requests that members passed on for clients whose quota is used up: they are served when it is paid off.
+"""Postpones one-way requests of members' clients whose quota is used up, until it is paid off.
 
 A client that is connected here is not read meanwhile; a member is, since it has other clients. Requests with an answer
 are refused, so that the member's client asks again; a one-way request would be lost.
@@ -53,7 +53,7 @@ class Postponed:
         self._waiting[client].append(command)
 
     def forget(self, client: RelayedClient) -> None:
-        """The client has gone: drop what waits."""
+        """Drop what waits of a client that has gone."""
         waiting = self._waiting.pop(client, ())
         self.dropped += len(waiting)
         self._count -= len(waiting)

@@ -21,7 +21,7 @@ FOR_CLIENT: Final = 53004
 
 
 class RelayedClient(Connection):
-    """Has the client's address; what it is answered goes out on the member's connection.
+    """A client behind a member: has the client's address; answers go out on the member's connection.
 
     Args:
         carrier: the member's connection.
@@ -47,12 +47,12 @@ class RelayedClient(Connection):
 
     @property
     def unsent_bytes(self) -> int:
-        """Those of the member's connection."""
+        """Unsent bytes of the member's connection."""
         return self._carrier.unsent_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Those of the member's connection."""
+        """Held bytes of the member's connection."""
         return self._carrier.held_bytes
 
     @property

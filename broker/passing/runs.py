@@ -51,7 +51,7 @@ class SendRun:
         self._size = 0
 
     def takes(self, waiting: Waiting) -> bool:
-        """Whether a send is of this client and there is room for it; two sends of one number are never in one run."""
+        """Return whether a send is of this client and there is room for it; a run has no two sends with one number."""
         is_own = waiting.connection is self.connection
         return is_own and self._size < _FULL_BYTES and waiting.command.opaque not in self.sends
 
@@ -68,7 +68,7 @@ class SendRun:
 
 
 def goes_in_a_run(command: Command) -> TypeGuard[RepeatedSend]:
-    """Whether a send is passed on in a run: short, with an answer, not signed, and with a header like others before."""
+    """Return whether a send is passed on in a run: short, unsigned, with an answer, and a header like earlier ones."""
     return (
         isinstance(command, RepeatedSend)
         and not command.flag
@@ -78,7 +78,7 @@ def goes_in_a_run(command: Command) -> TypeGuard[RepeatedSend]:
 
 
 class RunAnswers(RelayedClient):
-    """The client as the sends of one run see it: it shares the client's state, and gathers their answers."""
+    """The client as seen by the sends of one run: it shares the client's state and gathers their answers."""
 
     __slots__ = ("_answers", "_is_mixed", "_left", "_run")
 
@@ -90,7 +90,7 @@ class RunAnswers(RelayedClient):
         self._is_mixed = False
 
     def answer(self, data: Buffer | Sequence[Buffer], count: int = 1, size: int | None = None) -> None:
-        """Keep answers; with the last one the run is answered."""
+        """Gather answers; the last one answers the run."""
         self._answers += [data] if isinstance(data, (bytes, memoryview)) else data
         self._left -= count
         if not self._left:
@@ -98,7 +98,7 @@ class RunAnswers(RelayedClient):
             self._carrier.respond(self._run, ResponseCode.SUCCESS, body=self._answers, remark=remark)
 
     def refuse(self, command: Command, refusal: Refusal) -> None:
-        """Keep a refusal."""
+        """Gather a refusal."""
         self._is_mixed = True
         super().refuse(command, refusal)
 

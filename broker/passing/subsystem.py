@@ -87,7 +87,7 @@ class PassingSubsystem(Subsystem):
         )
 
     def requests(self) -> Mapping[int, Serve]:
-        """The handlers by request code."""
+        """Return the handlers by request code."""
         return self._requests.requests()
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
@@ -147,9 +147,9 @@ class PassingSubsystem(Subsystem):
         self._handler.divert({**passed, **told, **once} if is_diverted else {})
 
     def _leave_to_leader(self, connection: Connection, command: Command) -> None:
-        """Answer that there is nothing here, since the leader is asked the same: nothing is found or done twice.
+        """Answer that there is nothing here: the tool asks the leader the same, so that nothing is found or done twice.
 
-        Unless this node may be asked in the leader's place: nobody leads, or it did until lately.
+        Not if this node may be asked in the leader's place: nobody leads, or it did until lately.
         """
         is_reset = command.code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         is_for_leader = self._role.leader_elsewhere is None or self._loop.time() < self._led_until + _NAMED_S

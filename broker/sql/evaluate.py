@@ -24,7 +24,7 @@ def text_of(find: Find) -> Evaluate:
 
 
 def both(first: Evaluate, second: Evaluate) -> Evaluate:
-    """`all_of` for two parts, faster."""
+    """Return what `all_of` returns for two parts, faster."""
 
     def evaluate(properties: bytes) -> Value:
         value = first(properties)
@@ -122,7 +122,7 @@ def text_test(part: Evaluate, holds: Callable[[str, str], bool], wanted: str, ne
 
 
 def text_equal(find: Find, text: bytes, negated: bool) -> Evaluate:
-    """`equal` of a property and a constant text."""
+    """Return what `equal` returns for a property and a constant text, faster."""
 
     def evaluate(properties: bytes) -> Value:
         value = find(properties)
@@ -132,7 +132,7 @@ def text_equal(find: Find, text: bytes, negated: bool) -> Evaluate:
 
 
 def integer_equal(find: Find, number: int, negated: bool) -> Evaluate:
-    """`equal` of a property and a constant whole number."""
+    """Return what `equal` returns for a property and a constant whole number, faster."""
 
     def evaluate(properties: bytes) -> Value:
         value = find(properties)
@@ -142,7 +142,7 @@ def integer_equal(find: Find, number: int, negated: bool) -> Evaluate:
 
 
 def integer_order(find: Find, number: int, holds: Callable[[int, int], bool]) -> Evaluate:
-    """`order` of a property and a constant whole number."""
+    """Return what `order` returns for a property and a constant whole number, faster."""
 
     def evaluate(properties: bytes) -> Value:
         value = find(properties)
@@ -152,7 +152,7 @@ def integer_order(find: Find, number: int, holds: Callable[[int, int], bool]) ->
 
 
 def is_in(find: Find, texts: frozenset[bytes], negated: bool) -> Evaluate:
-    """Whether a property's value is one of `texts`."""
+    """Return whether a property's value is one of `texts`."""
 
     def evaluate(properties: bytes) -> Value:
         value = find(properties)

@@ -30,17 +30,20 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def present(name: bytes) -> Hints:
-    """Hints for: the property exists."""
+    """Return hints for the test that a property exists."""
     return {name: re.escape(name) + rb"\x01(?!\x02)"}
 
 
 def value_like(name: bytes, pattern: bytes) -> Hints:
-    """Hints for: the pattern matches the whole value."""
+    """Return hints for the test that the pattern matches the whole value."""
     return _of_value(name, b"(?:" + pattern + rb")\x02")
 
 
 def whole_number(name: bytes, sign: str, number: int) -> Hints:
-    """Hints for: the value is an integer, and `value sign number` holds; `sign` is =, <>, <, <=, > or >=."""
+    """Return hints for the test that the value is an integer and `value sign number` holds.
+
+    `sign` is =, <>, <, <=, > or >=.
+    """
     if sign == "<>":
         return present(name)
     if sign == "=":
@@ -52,12 +55,12 @@ def whole_number(name: bytes, sign: str, number: int) -> Hints:
 
 
 def one_of(name: bytes, texts: Iterable[bytes]) -> Hints:
-    """Hints for: the value is one of `texts`."""
+    """Return hints for the test that the value is one of `texts`."""
     return value_like(name, b"|".join(map(re.escape, sorted(texts))))
 
 
 def text_part(name: bytes, word: str, part: str) -> Hints:
-    """Hints for: the value CONTAINS, STARTSWITH or ENDSWITH (`word`) the text `part`."""
+    """Return hints for the test that the value CONTAINS, STARTSWITH or ENDSWITH (`word`) the text `part`."""
     if not part or _REPLACEMENT in part:  # U+FFFD stands for bytes that are not valid UTF-8
         return present(name)
     encoded = part.encode(errors="surrogatepass")
@@ -69,7 +72,7 @@ def text_part(name: bytes, word: str, part: str) -> Hints:
 
 
 def all_hints(parts: Iterable[Hints]) -> Hints:
-    """Hints for: all parts hold."""
+    """Return hints for messages for which all parts hold."""
     found: Hints = {}
     for hints in parts:
         for name, hint in hints.items():
@@ -78,7 +81,10 @@ def all_hints(parts: Iterable[Hints]) -> Hints:
 
 
 def any_hints(parts: Iterable[Hints]) -> Hints:
-    """Hints for: one of the parts holds; a choice between one hint of each part, if each part has one."""
+    """Return hints for messages for which one of the parts holds.
+
+    They are a choice between one hint of each part, if each part has one.
+    """
     chosen: list[bytes] = []
     for hints in parts:
         if not hints or len(chosen) == CHOICES_MAX:
@@ -89,7 +95,7 @@ def any_hints(parts: Iterable[Hints]) -> Hints:
 
 
 def patterns(hints: Hints) -> tuple[bytes, ...]:
-    """At most `_HINTS_MAX` patterns to search for; every matching message has each of them."""
+    """Return at most `_HINTS_MAX` patterns to search for; every matching message has each of them."""
     longest = sorted(hints.values(), key=len, reverse=True)[:_HINTS_MAX]
     return tuple(rb"\x02" + hint for hint in longest)
 
@@ -129,14 +135,14 @@ def _at_most(number: int) -> bytes:
 
 
 def _from(number: int) -> bytes:
-    """Pattern for the digits, without leading 0, of `number` (above 0) or any greater number."""
+    """Return a pattern for the digits, without leading 0, of `number` (above 0) or any greater number."""
     digits = b"%d" % number
     more = [b"[1-9][0-9]{%d,}" % len(digits)]
     return b"|".join([*more, *_branches(digits, ord("9")), digits])
 
 
 def _up_to(number: int) -> bytes:
-    """Pattern for the digits, without leading 0, of any number from 0 to `number`; 0 has no digits."""
+    """Return a pattern for the digits, without leading 0, of any number from 0 to `number`; 0 has no digits."""
     digits = b"%d" % number
     fewer = b"[0-9]{0,%d}" % (len(digits) - 1)
     return b"|".join([fewer, *_branches(digits, ord("0")), digits])

@@ -43,7 +43,7 @@ class Token:
 
 
 def tokens(expression: str) -> list[Token]:
-    """All tokens, then one of kind `end`.
+    """Return all tokens, then one of kind `end`.
 
     Raises:
         SqlSyntaxError: a character begins no token, or the expression is longer than `LENGTH_MAX`.

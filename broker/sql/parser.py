@@ -301,7 +301,7 @@ class _Parser:
         return _Node(evaluate, "boolean", depth, hints=hints)
 
     def _boolean(self, node: _Node) -> _Node:
-        """The part as a test. A bare property is never true, since its value is text."""
+        """Return the part as a test. A bare property is never true, since its value is text."""
         if node.kind == "boolean" or (node.kind == "constant" and (node.value is None or isinstance(node.value, bool))):
             return node
         if node.kind == "property":
@@ -337,7 +337,7 @@ def _equal(left: _Node, right: _Node, negated: bool) -> Evaluate:
 
 
 def _equal_hints(left: _Node, right: _Node, sign: str) -> Hints:
-    """Hints of `=` and `<>`: only of comparisons with a constant, since two missing properties are equal."""
+    """Return hints of `=` and `<>`: only of comparisons with a constant, since two missing properties are equal."""
     if left.find is None or right.kind != "constant":
         return NO_HINTS
     if isinstance(right.value, str) and sign == "=":
@@ -354,7 +354,7 @@ def _text_hints(left: _Node, word: str, part: str, negated: bool) -> Hints:
 
 
 def _encoded(text: str) -> bytes:
-    """A constant in UTF-8. A lone surrogate, which no property has, becomes bytes that are not valid UTF-8."""
+    """Return a constant in UTF-8. A lone surrogate, which no property has, becomes bytes that are not valid UTF-8."""
     return text.encode(errors="surrogatepass")
 
 

@@ -21,9 +21,9 @@ _DECIMAL: Final = re.compile(r"\s*[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9
 
 
 def compare(left: Value, right: Value) -> int:
-    """Negative, 0 or positive, as `left` is less than, equal to or greater than `right`; -1 for different kinds.
+    """Return a negative number, 0 or a positive one, as `left` is less than, equal to or greater than `right`.
 
-    Neither may be None.
+    It is -1 for different kinds of values. Neither may be None.
 
     Raises:
         IncomparableError: a text is compared with a number and is none.
@@ -40,7 +40,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def compare_order(left: Value, right: Value) -> int:
-    """As `compare`, but two texts are compared as decimals."""
+    """Compare as `compare` does, but two texts as decimals."""
     if isinstance(left, str) and isinstance(right, str):
         return compare(decimal(left), decimal(right))
     return compare(left, right)
@@ -54,7 +54,7 @@ def integer(text: str) -> int:
 
 
 def encoded_integer(value: bytes) -> int:
-    """As `integer`, for encoded text."""
+    """Parse encoded text as `integer` does."""
     if not (value.isdigit() and len(value) <= _DIGITS_MAX) and _ENCODED_INTEGER.match(value) is None:
         raise IncomparableError
     return int(value)

@@ -89,7 +89,7 @@ def parse_change(text: str) -> dict[str, str]:
 def change_attributes(
     known: Mapping[str, Attribute], before: Mapping[str, str] | None, change: Mapping[str, str]
 ) -> dict[str, str]:
-    """The attributes after `change` (signed keys); `before` is None for a topic or group that is being made.
+    """Return the attributes after `change` (signed keys); `before` is None for a topic or group that is being made.
 
     Raises:
         Refusal: SYSTEM_ERROR, as RocketMQ gives it.
@@ -132,7 +132,7 @@ def _check_keys(before: Mapping[str, str] | None, change: Mapping[str, str]) -> 
 
 
 def _java_split(text: str, separator: str) -> list[str]:
-    """As `String.split`: empty parts at the end are dropped; an empty text has no parts here."""
+    """Split as Java's `String.split` does: empty parts at the end are dropped; an empty text has no parts here."""
     parts = text.split(separator)
     while parts and not parts[-1]:
         parts.pop()

@@ -33,7 +33,7 @@ def clamp_to_own_log(state: ReplicatedState, store: MessageStore) -> bool:
     A leader has dispatched all records that there are.
 
     Returns:
-        Whether that was so. The other members do not know that positions have changed.
+        Whether positions were limited. The other members do not know that they have changed.
     """
     is_whole = store.dispatched_offset >= max(state.ahead_to, state.applied_offset)
     if is_whole or not store.log.state.role.is_member:
@@ -79,6 +79,6 @@ def _queue_end(store: MessageStore, topic: str, queue_id: int) -> int:
 
 
 def _before(taken: Checkpoint, end: int) -> Checkpoint:
-    """The checkpoint with its messages below queue offset `end` only."""
+    """Return the checkpoint with only its messages below queue offset `end`."""
     offsets = tuple(offset for offset in taken.offsets if offset < end)
     return taken._replace(offsets=offsets, acked=taken.acked & (1 << len(offsets)) - 1)

@@ -60,7 +60,7 @@ _C = TypeVar("_C")
 
 
 def encode_files(state: ReplicatedState) -> list[tuple[str, bytes]]:
-    """`(name, content)` of each file, in the order in which they must be written."""
+    """Return `(name, content)` of each file, in the order in which they must be written."""
     return [(name, encode(state)) for name, (encode, _) in _FILES.items() if _is_needed(name, state)]
 
 
@@ -169,7 +169,7 @@ def _offsets_file(state: ReplicatedState) -> bytes:
 
 
 def _delay_file(state: ReplicatedState) -> bytes:
-    """Offsets by delay level, which is the queue id plus one."""
+    """Return the offsets by delay level, which is the queue id plus one."""
     levels = {queue_id + 1: offset for queue_id, offset in _sorted(state.offsets.get(_DELAY_KEY, {})).items()}
     return _file(state, DELAY_FILE, offsetTable=levels)
 
@@ -179,7 +179,7 @@ def _modes_file(state: ReplicatedState) -> bytes:
 
 
 def _pop_file(state: ReplicatedState) -> bytes:
-    """Compact standard JSON, since the file may be large and no other program reads it."""
+    """Return compact standard JSON, since the file may be large and no other program reads it."""
     pop = PopChange(state.pop.checkpoints, state.pop.orders).to_json()
     whole = {**state.file_extras.get(POP_FILE, {}), **pop, _MARK: _US}
     return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
@@ -197,7 +197,7 @@ def _lanes_file(state: ReplicatedState) -> bytes:
 
 
 def _is_needed(name: str, state: ReplicatedState) -> bool:
-    """Whether the file must be written: those of users and of lanes only once there are any."""
+    """Return whether the file must be written: those of users and of lanes only once there are any."""
     if name == LANES_FILE:
         return state.lane_version > 0
     return name != AUTH_FILE or state.auth_version != DataVersion()
@@ -226,7 +226,7 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
 
 
 def _file(state: ReplicatedState, name: str, **members: Any) -> bytes:
-    """All members in alphabetical order, as RocketMQ writes them; those that this release does not know, too."""
+    """Return the file of these members in alphabetical order, as RocketMQ writes them, with unknown ones."""
     whole = {"dataVersion": DataVersion().to_json(), **state.file_extras.get(name, {}), **members, _MARK: _US}
     return file_json({member: whole[member] for member in sorted(whole)})
 
@@ -322,7 +322,7 @@ def _modes(members: _Json) -> _Table:
 
 
 def _pop_table(members: _Json, read: Callable[[_Json], PopChange]) -> _Table:
-    """The keys are those of modes: checkpoints and orders are written by this program only."""
+    """Parse the table of modes; its keys are `topic@group`: only this program writes checkpoints and orders."""
     try:
         change = read(members)
     except (LookupError, TypeError, AttributeError) as error:
@@ -377,7 +377,10 @@ def _configs(members: _Json, name: str, from_json: Callable[[Any], _C]) -> dict[
 
 
 def _member(members: _Json, name: str) -> _Json:
-    """A member that holds a table. Every release writes it, even when empty: a file without it is damaged."""
+    """Return the member that holds a table.
+
+    Every release writes it, even when empty: a file without it is damaged.
+    """
     table = members.get(name)
     if not isinstance(table, Mapping):
         raise ValueError(f"{name} is {str(table)[:40]!r}, not a JSON object")

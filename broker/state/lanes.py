@@ -33,7 +33,7 @@ class Lane:
 
     @classmethod
     def from_json(cls, value: Any) -> "Lane":
-        """Read what `to_json` gave; raises ValueError or TypeError on anything else."""
+        """Read what `to_json` returned; raises ValueError or TypeError for anything else."""
         first, last, offset, time_ms = map(int, value)
         return cls(first, last, offset, time_ms)
 

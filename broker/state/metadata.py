@@ -67,7 +67,7 @@ class Metadata:
     # ---- look-up
 
     def topic(self, name: str) -> TopicConfig | None:
-        """The topic; None when it is unknown or its removal is undecided."""
+        """Return the topic; None when it is unknown or its removal is undecided."""
         if name in self._proposed_topics:
             return self._proposed_topics[name]
         found = self._state.topics.get(name) or self._built_in.get(name)
@@ -76,13 +76,13 @@ class Metadata:
         return found
 
     def group(self, name: str) -> GroupConfig | None:
-        """The group; None when it is unknown or its removal is undecided."""
+        """Return the group; None when it is unknown or its removal is undecided."""
         if name in self._proposed_groups:
             return self._proposed_groups[name]
         return self._state.groups.get(name) or (GroupConfig(name=name) if name in names.SYSTEM_GROUPS else None)
 
     def group_or_new(self, name: str) -> GroupConfig | None:
-        """The group; an unknown one is created with default settings if the configuration allows that, else None.
+        """Return the group; None if it is unknown and the configuration allows no creation with default settings.
 
         A follower creates nothing and returns the group all the same: the leader creates it at the client's heartbeat.
 
@@ -100,7 +100,7 @@ class Metadata:
         return group
 
     def existing_topic(self, name: str) -> TopicConfig:
-        """The topic.
+        """Return the topic, which must exist.
 
         Raises:
             Refusal: TOPIC_NOT_EXIST.
@@ -111,15 +111,15 @@ class Metadata:
         return found
 
     def topics(self) -> dict[str, TopicConfig]:
-        """All committed topics and the built-in ones, by name."""
+        """Return all committed topics and the built-in ones, by name."""
         return self._built_in | self._state.topics
 
     def groups(self) -> dict[str, GroupConfig]:
-        """All committed groups and the system groups, by name."""
+        """Return all committed groups and the system groups, by name."""
         return {name: GroupConfig(name=name) for name in names.SYSTEM_GROUPS} | self._state.groups
 
     def is_undecided(self, topic: str, group: str | None = None) -> bool:
-        """Whether the removal of the topic, or of the group where one is given, is proposed and not decided yet."""
+        """Return whether the removal of the topic, or of the group where one is given, is proposed and not decided."""
         is_topic = topic in self._proposed_topics and self._proposed_topics[topic] is None
         is_group = group is not None and group in self._proposed_groups and self._proposed_groups[group] is None
         return is_topic or is_group
@@ -136,7 +136,7 @@ class Metadata:
     # ---- change
 
     def create_from_template(self, name: str, template: str, queue_count: int) -> TopicConfig | None:
-        """Create the topic of a first send from its template (protocol page 3.8); None when the template allows none.
+        """Create the topic of a first send from its template (protocol page 3.8); None if the template allows none.
 
         `queue_count` is the number of queues that the producer asks for, limited by that of the template.
         """
@@ -150,7 +150,7 @@ class Metadata:
         return self._make_for_sender(topic)
 
     def topic_for_group(self, name: str, queue_count: int) -> TopicConfig:
-        """The retry or dead-letter topic; created when it is missing and this node leads.
+        """Return the retry or dead-letter topic; create it when it is missing and this node leads.
 
         Raises:
             Refusal: NOT_LEADER or NO_QUORUM; INVALID_PARAMETER for the name; BUSY while its removal is undecided.
@@ -173,7 +173,7 @@ class Metadata:
         self._change(StateChange(topics={topic.name: topic}), done)
 
     def put_topics(self, topics: Sequence[TopicConfig], done: ChangeDone) -> Iterator[None]:
-        """As `put_topic`, for several, in steps of one record each; none if there is no room for all."""
+        """Propose several topics as `put_topic` does, in steps of one record each; none if there is no room for all."""
         for topic in topics:
             self.check_decided(topic.name)
             yield
@@ -205,7 +205,7 @@ class Metadata:
         self._change(StateChange(groups={group.name: group}), done)
 
     def put_groups(self, groups: Sequence[GroupConfig], done: ChangeDone) -> Iterator[None]:
-        """As `put_group`, for several, in steps of one record each; none if there is no room for all."""
+        """Propose several groups as `put_group` does, in steps of one record each; none if there is no room for all."""
         self._check_group_count(_missing((group.name for group in groups), self._state.groups))
         done = when_all(-(-len(groups) // _ENTRIES_PER_RECORD), done)
         for start in range(0, len(groups), _ENTRIES_PER_RECORD):
@@ -219,12 +219,12 @@ class Metadata:
             yield
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
-        """Whether an administrator has forbidden the group to read the topic."""
+        """Return whether an administrator has forbidden the group to read the topic."""
         table = self._state.forbidden.get(group)
         return table is not None and bool(table.get(topic, 0) & FORBIDDEN_READ)
 
     def forbidden(self) -> Mapping[str, Mapping[str, int]]:
-        """The bits of forbidden actions, by group, then topic."""
+        """Return the bits of forbidden actions, by group, then topic."""
         return self._state.forbidden
 
     def forbid_read(self, group: str, topic: str, is_forbidden: bool, done: ChangeDone) -> None:
@@ -292,7 +292,7 @@ class Metadata:
 
 
 def _missing(names_: Iterable[str], table: Mapping[str, object]) -> set[str]:
-    """Return the names that the table has not; a set minus the table's keys would look at all of these."""
+    """Return the names that are not in the table; a set minus the table's keys would look at all of these."""
     return {name for name in names_ if name not in table}
 
 
@@ -325,7 +325,7 @@ def _removed(table: Mapping[str, _V | None]) -> dict[str, _V | None]:
 
 
 def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """The topics that every RocketMQ broker creates at its start (protocol page 3.8), and the state topic."""
+    """Return the topics that every RocketMQ broker creates at its start (protocol page 3.8), and the state topic."""
 
     def topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
         return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)

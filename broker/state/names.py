@@ -58,37 +58,37 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def retry_topic(group: str) -> str:
-    """The topic of messages that a consumer of `group` could not handle, to be delivered again."""
+    """Return the topic of messages that a consumer of `group` could not handle, to be delivered again."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic of messages that `group` could not handle after the greatest number of deliveries."""
+    """Return the topic of messages that `group` could not handle after the greatest number of deliveries."""
     return DEAD_LETTER_PREFIX + group
 
 
 def is_retry_or_dead_letter(topic: str) -> bool:
-    """Whether the topic is the retry or dead-letter topic of a group."""
+    """Return whether the topic is the retry or dead-letter topic of a group."""
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
 def reply_topic(cluster: str) -> str:
-    """The topic in which replies to requests are stored."""
+    """Return the topic in which replies to requests are stored."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether users may neither change nor delete it."""
+    """Return whether users may neither change nor delete it."""
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIX)
 
 
 def system_topics(cluster: str, broker: str) -> set[str]:
-    """The system topics of a broker."""
+    """Return the system topics of a broker."""
     return {*_SYSTEM_TOPICS, cluster, broker, reply_topic(cluster), STATE_TOPIC}
 
 
 def is_internal_topic(topic: str) -> bool:
-    """Whether users may neither write nor read the topic, since the cluster uses it for itself."""
+    """Return whether users may neither write nor read the topic, since the cluster uses it for itself."""
     return topic.startswith("rmq_sys_ledgermq_")
 
 

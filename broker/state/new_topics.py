@@ -41,12 +41,12 @@ class NewTopics:
         return name in self._pending
 
     def add(self, name: str) -> Callable[[Refusal | None], None]:
-        """Add a topic that is proposed; returns the function to call when the proposal is settled."""
+        """Add a topic that is proposed; return the function to call when the proposal is settled."""
         self._pending.setdefault(name, self._loop.create_future())
         return lambda refusal: self._settle(name, refusal)
 
     def then(self, name: str, go_on: Callable[[], None]) -> None:
-        """Call `go_on` when the topic is known to the nameservers or was refused; at once when it is not new."""
+        """Call `go_on` when the nameservers know the topic or it was refused; at once if it is not new."""
         known = self._pending.get(name)
         if known is None:
             go_on()

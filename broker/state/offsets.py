@@ -60,7 +60,7 @@ class ConsumerOffsets:
         self.beside: Callable[[], list[tuple[PopChange, CommitDone]]] = list
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The stored offset; None when the group has none for the queue."""
+        """Return the stored offset; None when the group has none for the queue."""
         key = offset_key(topic, group)
         ahead = self._ahead.get(key)
         if ahead is not None and queue_id in ahead:
@@ -68,7 +68,10 @@ class ConsumerOffsets:
         return self._state.offsets.get(key, {}).get(queue_id)
 
     def has_room(self, topic: str, group: str, queue_id: int) -> bool:
-        """Whether the group may have an offset in this queue, which need not exist: it may in 65,536 of a topic."""
+        """Return whether the group may have an offset in this queue, which need not exist.
+
+        A group may have offsets of 65,536 queues of a topic.
+        """
         key = offset_key(topic, group)
         known, ahead = self._state.offsets.get(key, {}), self._ahead.get(key, {})
         return len(known) + len(ahead) < QUEUES_MAX or queue_id in known or queue_id in ahead
@@ -107,7 +110,7 @@ class ConsumerOffsets:
         self._send_soon(key, queue_id, queue_offset, done)
 
     def _send_soon(self, key: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
-        """Append an offset at the end of this turn."""
+        """Append an offset at the end of this turn of the loop."""
         self._ahead.setdefault(key, {})[queue_id] = queue_offset
         self._unsent.add((key, queue_id))
         if not self._waiting:
@@ -144,7 +147,7 @@ class ConsumerOffsets:
                     self._drop_kept(key, queue_id)
 
     def kept(self) -> list[tuple[str, str, int, int]]:
-        """`(topic, group, queue id, offset)` of the progress that a slave keeps and the master's log does not have."""
+        """Return `(topic, group, queue id, offset)` of progress that this slave keeps and the log does not have."""
         found = []
         for key, queue_id in sorted(self._unsent):
             offset = self._ahead[key][queue_id]
@@ -181,11 +184,14 @@ class ConsumerOffsets:
         return bool(self._resets or self._state.resets)
 
     def reset_of(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The offset of a reset that waits for the group's pull of the queue; None without one."""
+        """Return the offset of a reset that waits for the group's pull of the queue; None without one."""
         return self._reset_of(offset_key(topic, group), queue_id)
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """As `reset_of`, on the leader, and end the reset: a pull gets it once, unless this node stops leading."""
+        """Return what `reset_of` returns, on the leader, and end the reset.
+
+        So a pull gets it once, unless this node stops leading.
+        """
         key = offset_key(topic, group)
         offset = self._reset_of(key, queue_id)
         if offset is not None:
@@ -204,29 +210,29 @@ class ConsumerOffsets:
         return self._state.resets.get(key, {}).get(queue_id)
 
     def queues(self, topic: str, group: str) -> dict[int, int]:
-        """The group's offsets in a topic, by queue id."""
+        """Return the group's offsets in a topic, by queue id."""
         key = offset_key(topic, group)
         return {**self._state.offsets.get(key, {}), **self._ahead.get(key, {})}
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups with stored offsets in a topic."""
+        """Return groups with stored offsets in a topic."""
         beginning = topic + OFFSET_KEY_SEPARATOR
         return [key.removeprefix(beginning) for key in self.all() if key.startswith(beginning)]
 
     def all(self) -> Mapping[str, Mapping[int, int]]:
-        """Every offset by `topic@group` and queue id."""
+        """Return every offset by `topic@group` and queue id."""
         merged: dict[str, Mapping[int, int]] = dict(self._state.offsets)
         for key, queues in self._ahead.items():
             merged[key] = {**merged.get(key, {}), **queues}
         return merged
 
     def topics_of_group(self, group: str) -> list[str]:
-        """Topics in which the group has stored offsets."""
+        """Return topics in which the group has stored offsets."""
         ending = OFFSET_KEY_SEPARATOR + group
         return [key.removesuffix(ending) for key in self.all() if key.endswith(ending)]
 
     def topics_by_group(self) -> dict[str, list[str]]:
-        """Topics in which groups have stored offsets, by group."""
+        """Return topics in which groups have stored offsets, by group."""
         found: dict[str, list[str]] = {}
         for key in self.all():
             topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
@@ -281,7 +287,7 @@ class ConsumerOffsets:
         self._propose(StateChange(offsets=values, resets=resets, pop=pop), done)
 
     def is_kept_back(self, key: str) -> bool:
-        """Whether changes of `key` (`topic@group`, or longer) must wait, since a removal is undecided."""
+        """Return whether changes of `key` (`topic@group`, or longer) must wait, since a removal is undecided."""
         topic, group = key.split(OFFSET_KEY_SEPARATOR)[:2]
         return self._is_undecided(topic, group)
 

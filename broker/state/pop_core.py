@@ -52,12 +52,12 @@ class Checkpoint(NamedTuple):
         return len(self.offsets) - self.acked.bit_count()
 
     def to_json(self) -> list[Any]:
-        """The members that are not part of the key."""
+        """Return the members that are not part of the key."""
         return [self.invisible_ms, self.acked, [offset - self.start for offset in self.offsets]]
 
     @classmethod
     def from_json(cls, key: str, value: Any) -> "Checkpoint":
-        """Read what `to_json` gave; raises ValueError or TypeError on anything else."""
+        """Read what `to_json` returned; raises ValueError or TypeError for anything else."""
         topic, group, queue_id, start, pop_ms = key.split("@")
         invisible_ms, acked, distances = value
         offsets = tuple(int(start) + int(distance) for distance in distances)
@@ -65,7 +65,7 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoint_key(topic: str, group: str, queue_id: int, start: int, pop_ms: int) -> str:
-    """The key of a checkpoint; none of its parts contains `@`."""
+    """Return the key of a checkpoint; none of its parts contains `@`."""
     return f"{topic}@{group}@{queue_id}@{start}@{pop_ms}"
 
 
@@ -110,7 +110,7 @@ class Checkpoints:
         heapq.heappush(self._due, (checkpoint.due_ms, key))
 
     def ack(self, key: str, offset: int) -> bool:
-        """Acknowledge the message at a queue offset; returns False when it is not open."""
+        """Acknowledge the message at a queue offset; return False if it is not open."""
         checkpoint = self._open.get(key)
         if checkpoint is None:
             return False
@@ -123,7 +123,7 @@ class Checkpoints:
         return self._acknowledge(key, checkpoint, 1 << index) > 0
 
     def ack_all(self, key: str, bits: int) -> int:
-        """Acknowledge the messages at `start + i` for each bit i; returns how many of them were open."""
+        """Acknowledge the messages at `start + i` for each bit i; return how many of them were open."""
         checkpoint = self._open.get(key)
         if checkpoint is None:
             return 0
@@ -149,7 +149,7 @@ class Checkpoints:
         return bits.bit_count()
 
     def open_count(self, topic: str, group: str, queue_id: int) -> int:
-        """Number of messages of a queue that the group has taken and not acknowledged."""
+        """Return the number of messages of a queue that the group has taken and not acknowledged."""
         return self._counts.get((topic, group, queue_id), 0)
 
     @property
@@ -189,11 +189,11 @@ class Checkpoints:
             self._in_log.discard(key)
 
     def has_changes(self) -> bool:
-        """Whether there are changes that the log does not have."""
+        """Return whether there are changes that the log does not have."""
         return bool(self._unsent)
 
     def take_changes(self) -> dict[str, Checkpoint | None]:
-        """The changes that the log does not have, by key; None: closed."""
+        """Return the changes that the log does not have, by key; None: closed."""
         changes = {key: self._open.get(key) for key in self._unsent if key in self._open or key in self._in_log}
         self._unsent.clear()
         self._in_log.update(changes)

@@ -32,7 +32,7 @@ class OrderedBatch:
     acked: int = 0
 
     def free_ms(self, now_ms: int) -> int | None:
-        """When the first blocking message is visible again, ms since the epoch; None when the queue is not blocked."""
+        """Return when the first blocking message is visible again, ms since the epoch; None if the queue is free."""
         for index, offset in enumerate(self.offsets):
             visible_ms = self.visible_ms.get(offset, self.pop_ms + self.invisible_ms)
             if not self.acked >> index & 1 and now_ms < visible_ms:
@@ -48,7 +48,7 @@ class OrderedBatch:
         return self.offsets[-1] + 1
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON members with RocketMQ's names."""
+        """Return JSON members with RocketMQ's names."""
         first = self.offsets[0]
         return {
             "a": self.attempt_id,
@@ -62,7 +62,7 @@ class OrderedBatch:
 
     @classmethod
     def from_json(cls, value: Any) -> "OrderedBatch":
-        """Read what `to_json` gave; raises KeyError, ValueError, TypeError or IndexError on anything else."""
+        """Read what `to_json` returned; raises KeyError, ValueError, TypeError or IndexError for anything else."""
         first, *distances = map(int, value["o"])
         return cls(
             str(value["a"]),
@@ -76,7 +76,7 @@ class OrderedBatch:
 
 
 def order_key(topic: str, group: str, queue_id: int) -> str:
-    """The key of the order of a group at a queue."""
+    """Return the key of the order of a group at a queue."""
     return f"{topic}@{group}@{queue_id}"
 
 
@@ -100,14 +100,14 @@ class Orders:
         return self._batches.get(key)
 
     def is_blocked(self, key: str, attempt_id: str, now_ms: int) -> bool:
-        """Whether the queue is blocked for the group; never for a repetition of the last attempt."""
+        """Return whether the queue is blocked for the group; never for a repetition of the last attempt."""
         batch = self._batches.get(key)
         if batch is None or (batch.attempt_id and batch.attempt_id == attempt_id):
             return False
         return batch.free_ms(now_ms) is not None
 
     def give(self, key: str, attempt_id: str, pop_ms: int, invisible_ms: int, offsets: Sequence[int]) -> OrderedBatch:
-        """Record that the queue gives the group these messages; returns the order, with earlier deliveries counted."""
+        """Record that the queue gives the group these messages; return the order, with earlier deliveries counted."""
         before = self._batches.get(key)
         counts: Mapping[int, int] = {}
         if before is not None:
@@ -121,7 +121,7 @@ class Orders:
         return batch
 
     def ack(self, key: str, offset: int, pop_ms: int) -> int | None:
-        """Acknowledge a message; returns the group's next queue offset, or None when it was delivered again since.
+        """Acknowledge a message; return the group's next queue offset, or None if it was delivered again since.
 
         Raises:
             LookupError: the queue did not give the group this message.
@@ -160,11 +160,11 @@ class Orders:
             self._unsent.pop(key, None)
 
     def has_changes(self) -> bool:
-        """Whether there are changes that the log does not have."""
+        """Return whether there are changes that the log does not have."""
         return bool(self._unsent)
 
     def take_changes(self) -> dict[str, OrderedBatch | None]:
-        """The changes that the log does not have, by key; None: removed."""
+        """Return the changes that the log does not have, by key; None: removed."""
         changes = {key: self._batches.get(key) for key in self._unsent}
         self._unsent.clear()
         return changes

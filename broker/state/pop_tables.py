@@ -52,7 +52,7 @@ class PopChange:
 
     @classmethod
     def from_json(cls, value: Any) -> "PopChange":
-        """Read what `to_json` gave; raises ValueError, TypeError, KeyError, AttributeError on anything else."""
+        """Read what `to_json` returned; raises ValueError, TypeError, KeyError or AttributeError for anything else."""
         return cls(
             {key: item and Checkpoint.from_json(key, item) for key, item in value.get("checkpoints", {}).items()},
             {key: item and OrderedBatch.from_json(item) for key, item in value.get("orders", {}).items()},
@@ -74,7 +74,7 @@ class PopTables:
         self.version = 0
 
     def copy(self) -> "PopTables":
-        """The tables as they are now, for another thread."""
+        """Return the tables as they are now, for another thread."""
         copy = PopTables()
         copy.checkpoints, copy.orders, copy.modes = dict(self.checkpoints), dict(self.orders), dict(self.modes)
         copy.version = self.version
@@ -105,7 +105,7 @@ class PopTables:
                 self.version += 1
 
     def whole(self) -> PopChange:
-        """All values as one change."""
+        """Return all values as one change."""
         return PopChange(self.checkpoints, self.orders, self.modes)
 
     def replace(self, whole: PopChange) -> None:
@@ -116,7 +116,7 @@ class PopTables:
 
 
 def modes_to_json(modes: Mapping[str, RequestMode]) -> dict[str, Any]:
-    """All modes as RocketMQ lists them, in answers and in its file."""
+    """Return all modes as RocketMQ lists them, in answers and in its file."""
     table: dict[str, dict[str, Any]] = {}
     for key, mode in sorted(modes.items()):
         topic, _, group = key.partition("@")
@@ -127,7 +127,7 @@ def modes_to_json(modes: Mapping[str, RequestMode]) -> dict[str, Any]:
 
 
 def modes_from_json(value: Any) -> dict[str, RequestMode]:
-    """Read what `modes_to_json` gave; raises KeyError, ValueError, TypeError, AttributeError on anything else."""
+    """Read what `modes_to_json` returned; raises KeyError, ValueError, TypeError or AttributeError otherwise."""
     rows = [
         (f"{topic}@{group}", row)
         for topic, groups in value["messageRequestModeMap"].items()

@@ -64,7 +64,7 @@ class StateSaver:
             self._running = asyncio.ensure_future(self._save(copy), loop=self._loop)
 
     def install(self) -> None:
-        """Write the tables that were installed from a leader; durable on return. Blocks.
+        """Write the tables that were installed from a leader; durable on return. Blocks on the disk.
 
         Raises:
             OSError, DiskFailedError: the disk refused; the files are of the tables before, or some of these.
@@ -87,7 +87,7 @@ class StateSaver:
         return self._executor.submit(load_state, self._directory).result()
 
     def cut(self) -> None:
-        """As `install`, for tables of a lower applied offset than those on disk.
+        """Write tables of a lower applied offset than those on disk; durable on return. Blocks on the disk.
 
         The mark is written first, since tables may be newer than the mark but not older. Files are written twice, so
         that the `.bak` files are new, too.

@@ -28,7 +28,7 @@ class DataVersion:
     state_version: int = 0
 
     def next(self, timestamp: int) -> "DataVersion":
-        """The version after one more change, made at `timestamp` (ms)."""
+        """Return the version after one more change, made at `timestamp` (ms)."""
         return DataVersion(self.counter + 1, timestamp, self.state_version)
 
     def to_json(self) -> dict[str, int]:

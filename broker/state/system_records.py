@@ -7,7 +7,7 @@ from store.message_store import MessageStore
 
 
 def visible_record(store: MessageStore, physical_offset: int) -> memoryview | None:
-    """The record that begins at a physical offset; None without one.
+    """Return the record that begins at a physical offset; None without one.
 
     Raises:
         Refusal: NO_PERMISSION, it belongs to a topic of the cluster itself.

@@ -38,7 +38,7 @@ class StateFormatError(ValueError):
 
 
 def offset_key(topic: str, group: str) -> str:
-    """The key of a group's offsets in a topic, in RocketMQ's format."""
+    """Return the key of a group's offsets in a topic, in RocketMQ's format."""
     return f"{topic}{OFFSET_KEY_SEPARATOR}{group}"
 
 
@@ -78,7 +78,7 @@ class StateChange:
     lanes: Mapping[str, Lane | None] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """The body of the state record."""
+        """Return the body of the state record."""
         tables = {
             "topics": _configs(self.topics),
             "groups": _configs(self.groups),
@@ -134,7 +134,7 @@ class NewerNames:
         return bool(self.topics or self.groups or self.offsets or self.modes)
 
     def without(self, change: StateChange) -> StateChange:
-        """The part of `change` that is about other names."""
+        """Return the part of `change` that is about other names."""
         keys, pop = {key for key, _ in self.offsets}, change.pop
         offsets: dict[str, Mapping[int, int] | None] = {}
         for key, queues in change.offsets.items():
@@ -155,7 +155,7 @@ class NewerNames:
         )
 
     def resets_without(self, key: str, queues: Mapping[int, _R]) -> dict[int, _R]:
-        """The moves of a group in a topic, by queue id, without those of queues whose offsets are newer."""
+        """Return the moves of a group in a topic, by queue id, without those of queues whose offsets are newer."""
         return {number: value for number, value in queues.items() if (key, number) not in self.offsets}
 
 
@@ -231,7 +231,7 @@ class ReplicatedState:
         self.skipped = 0
 
     def copy(self) -> "ReplicatedState":
-        """A copy of the tables for another thread."""
+        """Return a copy of the tables for another thread."""
         copy = ReplicatedState()
         copy.topics, copy.groups, copy.removed = dict(self.topics), dict(self.groups), dict(self.removed)
         copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
@@ -305,15 +305,15 @@ class ReplicatedState:
         self.pop.apply(change.pop)
 
     def user(self, name: str) -> User | None:
-        """The user; None when there is none of that name."""
+        """Return the user; None when there is none of that name."""
         return self.users.get(name)
 
     def acl(self, subject: str) -> Acl | None:
-        """The subject's policies; None when it has none."""
+        """Return the subject's policies; None when it has none."""
         return self.acls.get(subject)
 
     def snapshot(self) -> bytes:
-        """All tables as bytes, for a node that is too far behind for the log."""
+        """Return all tables as bytes, for a node that is too far behind for the log."""
         return orjson.dumps(
             {
                 "format": 1,
@@ -396,12 +396,12 @@ def _table(tables: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def forbidden_bits(value: Any) -> dict[str, int]:
-    """A group's bits by topic, from JSON; topics without bits are left out."""
+    """Return a group's bits by topic, from JSON; topics without bits are left out."""
     return {str(topic): int(bits) for topic, bits in value.items() if int(bits)}
 
 
 def reset_offsets(value: Any) -> dict[int, int | None]:
-    """The resets of one `topic@group` by queue id, from JSON; None: the pull has had it."""
+    """Return the resets of one `topic@group` by queue id, from JSON; None: the pull has had it."""
     return {int(queue): None if offset is None else int(offset) for queue, offset in value.items()}
 
 

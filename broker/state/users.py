@@ -113,13 +113,13 @@ class UserChange:
         return cls(password, kind, _word(value, "userStatus", _STATUSES))
 
     def create(self, name: str) -> User:
-        """The new user with these values; raises as `User.from_json`."""
+        """Return the new user with these values; raises as `User.from_json`."""
         if not self.password.strip():
             raise refused("password can not be blank")
         return User(name=name, password=self.password, kind=self.kind or NORMAL, status=self.status or ENABLE)
 
     def update(self, user: User) -> User:
-        """The user with the change applied; a new password is not sealed yet."""
+        """Return the user with the change applied; a new password is not sealed yet."""
         if self.password.strip():
             user = replace(user, password=self.password, sealed="")
         return replace(user, kind=self.kind or user.kind, status=self.status or user.status)
@@ -165,7 +165,7 @@ class Resource:
         return cls(found, name)
 
     def matches(self, touched: "Resource") -> bool:
-        """Whether this pattern matches a resource of a request."""
+        """Return whether this pattern matches a resource of a request."""
         if self.kind == ANY:
             return True
         if self.kind != touched.kind:
@@ -266,7 +266,7 @@ class Acl:
 
 
 def raw_size(value: Any) -> int:
-    """Number of entries of an `AclInfo` that is not read yet; four actions or addresses count as one.
+    """Return the number of entries of an `AclInfo` that is not read yet; four actions or addresses count as one.
 
     Counting stops at what is more than `ENTRIES_MAX`.
     """
@@ -286,12 +286,12 @@ def _listed(value: Any, name: str) -> list[Any]:
 
 
 def subject_of(user: str) -> str:
-    """The subject of a user's policies."""
+    """Return the subject of a user's policies."""
     return _USER + user
 
 
 def user_of(subject: str) -> str | None:
-    """The user that a subject names; None when it names no user."""
+    """Return the user that a subject names; None when it names no user."""
     kind, colon, name = subject.partition(":")
     return name if colon and name and kind.lower() == "user" else None
 
@@ -306,7 +306,7 @@ def network(text: str) -> Network | None:
 
 
 def refused(remark: str) -> Refusal:
-    """The refusal that RocketMQ gives in all matters of users and policies: NO_PERMISSION with a remark."""
+    """Return RocketMQ's refusal in matters of users and policies: NO_PERMISSION with a remark."""
     return Refusal(Cause.NO_PERMISSION, remark)
 
 
