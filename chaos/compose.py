@@ -1,6 +1,6 @@
-"""A cluster of docker-compose.yml, broken and mended from outside: `python -m chaos.compose [--profile P] VERB`.
+"""A cluster of docker-compose.yml, broken and repaired from outside: `python -m chaos.compose [--profile P] VERB`.
 
-    up         build the image, start everything, wait for all to be healthy; refused where one is there
+    up         build the image, start everything, wait until all is healthy; refused if the project has containers
     describe   print the JSON object that `ledgermq demo --attach` and `ledgermq drill --attach` take
     kill, stop, start, pause, resume SERVICE     SIGKILL, SIGTERM, start it again, SIGSTOP, SIGCONT
     unplug SERVICE                               disconnect its container from the network, until `heal`
@@ -45,7 +45,7 @@ _DOCKER_WORDS = {
     "pause": ("kill", "--signal", "STOP"),  # `docker pause` needs a freezer, which some engines lack
     "resume": ("kill", "--signal", "CONT"),
 }
-"""The engine's words for each verb; the container follows."""
+"""The words of the Docker command line for each verb; the container follows."""
 _LINK_VERBS = ("cut", "delay")
 _DATA = "/var/lib/ledgermq"
 _IMAGE = "ledgermq:dev"
@@ -53,7 +53,7 @@ _IMAGE = "ledgermq:dev"
 
 @dataclass(frozen=True, slots=True)
 class ServiceSet:
-    """Which services of the file make a cluster.
+    """The services of the file that make up one cluster.
 
     Attributes:
         project: the compose project's name.
@@ -73,7 +73,7 @@ class ServiceSet:
 
     @property
     def services(self) -> list[str]:
-        """The services that `up` names; compose also starts those on which they depend."""
+        """The services that `up` names; compose also starts their dependencies."""
         return [*self.helpers, *self.brokers.values()] if self.profile else []
 
     @property
@@ -157,11 +157,11 @@ class ComposeCluster:
         self._is_stopped = False
 
     def up(self) -> None:
-        """Build, start, and wait for every health check; what a failed start made is removed again.
+        """Build, start, and wait for every health check; if that fails, remove what was started.
 
         Raises:
-            ComposeError: containers or volumes of the project are there already (nothing is touched), a step failed,
-                or a service was not healthy in time.
+            ComposeError: containers or volumes of the project exist already (nothing is changed), a step failed, or a
+                service was not healthy in time.
         """
         if there := self._made_before():
             raise ComposeError(
@@ -187,7 +187,7 @@ class ComposeCluster:
             time.sleep(0.5)
 
     def interrupt(self) -> None:
-        """End a start in another thread; what it made is removed."""
+        """End a start that runs in another thread, and remove what it started."""
         self._is_stopped = True
         if self._running is not None:
             self._running.terminate()
@@ -259,7 +259,7 @@ class ComposeCluster:
         return f"back in the network: {', '.join(back) or 'nobody had left it'}"
 
     def _change_proxies(self, verb: str, words: Sequence[str]) -> str:
-        """Return the proof; empty: containers are to be healed, too."""
+        """Change the proxies; return the proof, or an empty text if containers must be healed, too."""
         from chaos.fabric.links import Links
 
         try:
@@ -278,7 +278,7 @@ class ComposeCluster:
         return ""
 
     def digest(self) -> dict[str, object]:
-        """One hash a broker, taken once all have the same confirm offset.
+        """Hash each broker's log once all have the same confirm offset; return the object to print.
 
         Raises:
             ComposeError: they did not agree in time, or a container did not answer.
@@ -291,7 +291,7 @@ class ComposeCluster:
             except ComposeError:
                 if is_last:
                     raise
-                nodes = []  # a broker that has just been started
+                nodes = []  # a broker may just have been started
             if len({node["end"] for node in nodes}) == 1 or (nodes and is_last):
                 return {"nodes": nodes}
             time.sleep(0.5)
@@ -301,13 +301,13 @@ class ComposeCluster:
         self._compose("logs", "--tail", "40")
 
     def down(self) -> None:
-        """Remove containers, network and volumes. Signals do not end that, nor Ctrl-C in the terminal."""
+        """Remove containers, network and volumes; neither signals nor Ctrl-C interrupt that."""
         with undisturbed():
             self._compose("down", "--volumes", has_own_session=True)
 
     @property
     def _command_here(self) -> str:
-        """The command for this cluster, from any folder; a verb follows."""
+        """The command line for this cluster, from any folder; a verb follows."""
         me = self._shape.command.replace("python", shlex.quote(sys.executable), 1)
         return f"cd {shlex.quote(str(_PROJECT))} && {me}"
 
@@ -325,7 +325,7 @@ class ComposeCluster:
         return {"name": service, **answer}
 
     def _container(self, service: str) -> str:
-        """The id of the service's container; asked of the engine, which is faster than compose."""
+        """Return the id of the service's container; asked of the engine, which is faster than compose."""
         labels = {"com.docker.compose.project": self._shape.project, "com.docker.compose.service": service}
         filters = [word for label, value in labels.items() for word in ("--filter", f"label={label}={value}")]
         found = _docker("ps", "--all", "--quiet", *filters).split()
@@ -334,7 +334,7 @@ class ComposeCluster:
         return found[0]
 
     def _made_before(self) -> list[str]:
-        """Names of the project's containers and volumes, which are there before `up`."""
+        """Return the names of the project's containers and volumes that exist before `up`."""
         mine = ("--filter", f"label=com.docker.compose.project={self._shape.project}")
         containers = _docker("ps", "--all", *mine, "--format", "{{.Names}}")
         return (containers + _docker("volume", "ls", *mine, "--format", "{{.Name}}")).split()
@@ -365,7 +365,7 @@ class ComposeCluster:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM in the block; only the main thread gets them."""
+    """Ignore SIGINT and SIGTERM within the block; only the main thread gets them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -378,7 +378,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def _docker(*words: str) -> str:
-    """Run `docker WORDS`; what it printed.
+    """Run `docker WORDS`; return its output.
 
     Raises:
         ComposeError: it failed; the text has its output.

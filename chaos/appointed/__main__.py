@@ -1,4 +1,4 @@
-"""`python -m chaos.appointed --seeds 100`: runs seeds, prints what broke, ends with 1 if anything did."""
+"""`python -m chaos.appointed --seeds 100`: run seeds, print violations, exit with 1 if there are any."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from chaos.sim.seeds import Campaign
 
 
 def simulate(seed: int, script: Script) -> AppointedSeen:
-    """Run a seed."""
+    """Run one seed; return what was observed."""
     return AppointedSimulation(seed, script).run()
 
 

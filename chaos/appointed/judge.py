@@ -1,7 +1,7 @@
-"""What was promised to senders and shown to readers, compared with what is on the disks.
+"""Checks acknowledgements and reads of a simulated group against what is on the disks.
 
-A promise is SEND_OK: the batch is on as many slaves as are wanted, now, and on each later master. What any node has
-confirmed may have been read: no node ever confirms other bytes there, and each later master has them.
+SEND_OK promises that the batch is on as many copies as the rules want, and that each later master has it. Bytes below
+a node's confirm offset may have been read: no node may confirm other bytes there, and each later master has them.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from store.replicated_log import AppendReceipt
 
 @dataclass(slots=True)
 class PlacedRecord:
-    """A record of a client: where it was placed, and its bytes in the log."""
+    """A client's record: its physical offset, and its bytes in the log."""
 
     offset: int
     content: bytes
@@ -25,15 +25,15 @@ class PlacedRecord:
 
 @dataclass
 class AppointedSeen:
-    """What the run has shown so far.
+    """What was observed in a run so far.
 
     Attributes:
-        acked: by offset, each record that was answered SEND_OK.
-        answers: how often each kind of answer was given.
-        masters: how often a node began as master.
-        violations: rules that were broken; empty in a good run.
-        strikes: number, time in s and kind of each fault.
-        met: how many of them were kills and pauses of a master, and partitions.
+        acked: by physical offset, each record that was acknowledged with SEND_OK.
+        answers: number of answers by `SEND_OK` or the name of the refusal's cause.
+        masters: number of times a node started as master.
+        violations: descriptions of broken invariants; empty in a correct run.
+        strikes: number, time in seconds and kind of each fault.
+        met: number of kills and pauses of a running master, and of partitions.
     """
 
     acked: dict[int, bytes] = field(default_factory=dict)
@@ -45,21 +45,21 @@ class AppointedSeen:
 
     @property
     def acked_count(self) -> int:
-        """Records acknowledged."""
+        """Number of acknowledged records."""
         return len(self.acked)
 
     @property
     def leader_count(self) -> int:
-        """How often a master began."""
+        """Number of times a node started as master."""
         return self.masters
 
 
 class AppointedJudge:
-    """Looks at what happens.
+    """Checks the invariants; the simulation calls it at each event.
 
     Attributes:
-        disks: by node, all that it ever had, the present one last: a copy on one that was lost was a copy.
-        trimmed_to: what lies before was deleted on purpose.
+        disks: by node, all disks that it ever had, the present one last; a copy on a lost disk still counts.
+        trimmed_to: physical offset below which retention has deleted the log.
     """
 
     def __init__(self, rules: CopyRules, disks: dict[str, list[LogDisk]]) -> None:
@@ -70,13 +70,13 @@ class AppointedJudge:
         self._read = bytearray()
 
     def broken(self, now_s: float, text: str) -> None:
-        """A rule is broken."""
+        """Add a violation."""
         self.seen.violations.append(f"{now_s:.3f}: {text}")
 
     def acknowledged(
         self, node: AppointedNode, records: Sequence[PlacedRecord], receipt: AppendReceipt, now_s: float
     ) -> None:
-        """A master answers SEND_OK."""
+        """Check an acknowledged batch: enough copies hold it, and as many as the receipt says."""
         assert isinstance(node.part, Master)
         in_sync = node.part._copies.in_sync_count
         rules = self._rules
@@ -99,7 +99,7 @@ class AppointedJudge:
         )
 
     def begins(self, node: AppointedNode, now_s: float) -> None:
-        """A master begins with what is on its disk."""
+        """Check that a new master's disk has every acknowledged record, and all that was read."""
         self.seen.masters += 1
         disk = self.disks[node.name][-1]
         lost = [
@@ -113,7 +113,7 @@ class AppointedJudge:
             self.broken(now_s, f"{node.name} begins as master at {node.log.max_offset}, {len(self._read)} was read")
 
     def look(self, node: AppointedNode, now_s: float) -> None:
-        """Compare what readers of a node see with what any reader saw before."""
+        """Compare the newly confirmed bytes of a node with what readers of any node saw there before."""
         queue, end = node.log.local.queue, node.log.confirm_offset
         start = max(min(node.checked, end), queue.min_offset)
         for position, content in _pieces(queue, start, end):
@@ -126,7 +126,7 @@ class AppointedJudge:
         node.checked = end
 
     def differs(self, one: AppointedNode, other: AppointedNode) -> bool:
-        """Whether two logs have different ends, or other bytes where both have some."""
+        """Return whether two logs end at different offsets, or differ where both have bytes."""
         first, second = one.log.local.queue, other.log.local.queue
         start = max(first.min_offset, second.min_offset)
         ours, theirs = (
@@ -136,7 +136,7 @@ class AppointedJudge:
 
 
 def _pieces(queue: MappedFileQueue, start: int, end: int) -> Sequence[tuple[int, bytes]]:
-    """The bytes of a log, file by file, each with its offset."""
+    """Return the bytes `[start, end)` of a log as (offset, bytes), one item for each file."""
     found = []
     while start < end:
         stop = min(end, start - start % queue.file_size + queue.file_size)

@@ -31,12 +31,12 @@ _CHECKPOINT_S: Final = 0.3
 
 
 class LogDisk(StoreDisk):
-    """The disk of a broker with a classic log.
+    """The disk of a broker with a classic log; it outlives the broker's processes.
 
     Attributes:
-        number: of the disk: another one after it was replaced.
-        queue: files of the running process.
-        dispatched: what the last checkpoint says; it outlives a power cut.
+        number: counts the disks of this node, from 0.
+        queue: the log's files, as the running process has them open.
+        dispatched: dispatched offset in the last checkpoint, which a power cut does not take.
     """
 
     number = 0
@@ -51,7 +51,7 @@ class LogDisk(StoreDisk):
         self.queue = None
 
     def bytes_at(self, offset: int, size: int) -> bytes:
-        """What lies in the log's files; nothing where they do not reach."""
+        """Return the bytes at `offset` in the log's files; fewer than `size`, or none, where they end before."""
         path = self.root / LOG / f"{offset - offset % FILE_BYTES:020d}"
         try:
             with path.open("rb") as file:
@@ -61,13 +61,13 @@ class LogDisk(StoreDisk):
             return b""
 
     def durable_at(self, offset: int, size: int) -> bytes:
-        """What of it a power cut leaves in any case."""
+        """Return those of these bytes that survive any power cut."""
         content = self.shadow.durable_file(f"{LOG}/{offset - offset % FILE_BYTES:020d}") or b""
         return content[offset % FILE_BYTES :][:size]
 
 
 class _State:
-    """The tables of a broker, as its log sees them."""
+    """A stand-in for the broker's tables, which a master sends to slaves."""
 
     def snapshot(self) -> bytes:
         return b"tables"
@@ -81,7 +81,7 @@ class AppointedNode(Machinery):
 
     Args:
         world: where it lives.
-        master: name of the node that this one follows; its own: it is the master.
+        master: name of the appointed master; if it is this node's own, the node is the master.
 
     Raises:
         ProcessDiesError: it died before it was up.
@@ -92,7 +92,7 @@ class AppointedNode(Machinery):
         self.master = master
         self.paused_until_us = 0
         self.backlog: list[Callable[[], None]] = []
-        self.checked = 0  # what readers see up to here was looked at
+        self.checked = 0  # end of the confirmed bytes that the judge has compared
         self._world = world
         self._disk = disk
         self._rate = world.rates[name]
@@ -139,16 +139,16 @@ class AppointedNode(Machinery):
 
     @property
     def is_master(self) -> bool:
-        """Whether it was appointed."""
+        """Whether this node is the appointed master."""
         return self.master == self.name
 
     @property
     def diverged(self) -> bool:
-        """Whether it tells its operator that its log is no copy of the master's."""
+        """Whether this slave reports that its log is not a prefix of the master's."""
         return isinstance(self.part, Slave) and self.part._has_diverged
 
     def _checkpoint(self) -> None:
-        """As a store does: what is dispatched is confirmed, and durable."""
+        """Store the dispatched offset, which is confirmed and durable, as a store's checkpoint does."""
         self._disk.dispatched = min(self.log.confirm_offset, self.log.flushed_offset)
         self.loop.call_later(_CHECKPOINT_S, self._checkpoint)
 
@@ -173,20 +173,20 @@ class AppointedNode(Machinery):
 
     @property
     def boot_id(self) -> int:
-        """The present boot of its machine."""
+        """Number of the present boot of its machine."""
         return self._disk.boot
 
     def has(self, what: str, event: Callable[[], None]) -> None:
-        """Let something happen in this process: now, after its pause, or never."""
+        """Run an event in this process: now, after its pause, or never if it has ended."""
         self._run(what, event)
 
     def accept(self) -> Any:
-        """The master's end of a slave's connection."""
+        """Return the protocol for the master's end of a slave's connection."""
         assert self.loop.accept is not None, f"{self.name} does not listen"
         return self.loop.accept()
 
     def perform(self, event: Callable[[], None]) -> None:
-        """Run something in this process.
+        """Run an event in this process.
 
         Raises:
             ProcessDiesError: it died meanwhile.
@@ -199,7 +199,7 @@ class AppointedNode(Machinery):
             raise self.loop.errors.pop(0)
 
     def end(self) -> None:
-        """The process has ended."""
+        """End the process: close its connections and stop its loop."""
         self._world.sockets.ended(self)
         self._disk.is_dead = True
         self.backlog.clear()
@@ -208,7 +208,7 @@ class AppointedNode(Machinery):
 
 
 def promised(outcome: object) -> AppendReceipt | None:
-    """The receipt of a batch that was answered SEND_OK; None for any other answer."""
+    """Return the receipt if the outcome is SEND_OK, else None."""
     return outcome if isinstance(outcome, AppendReceipt) and outcome.shortfall is None else None
 
 

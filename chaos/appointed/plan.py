@@ -1,4 +1,4 @@
-"""What one seed means: the rules of the group, its lines and how often what breaks. Drawn before anything runs."""
+"""What is drawn from a seed before the run: the rules of the group, its network, and how often each fault occurs."""
 
 from dataclasses import dataclass
 from random import Random
@@ -10,17 +10,17 @@ KINDS = (
     "kill_master", "kill_slave", "die_soon", "power_cut", "pause", "isolate", "cut", "cut_one_way", "reset",
     "slow_link", "slow_disk", "stalled_disk", "promote", "promote_joined", "promote_apart", "wipe", "trim", "heal",
 )  # fmt: skip
-"""The faults; each but heal and promote is off in a third of the runs."""
+"""The faults; each but `heal` and `promote` is switched off in a third of the runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppointedPlan:
-    """A group and its world.
+    """The parameters of a group and of its simulated disks and network.
 
     Attributes:
         names: of the nodes; the first one is the first master.
-        rules: of the copies.
-        limit_s: how long a sender waits for copies.
+        rules: which copies count, and how many an acknowledgement waits for.
+        limit_s: seconds for which a batch waits for copies.
         syncs: SYNC_FLUSH on all nodes.
         kinds: the faults of this run.
     """
@@ -40,12 +40,12 @@ class AppointedPlan:
 
     @property
     def survives_power_cuts(self) -> bool:
-        """Whether what counts as a copy is durable, on slaves and on the master."""
+        """Whether an acknowledged batch is durable on the master and on every slave that counts."""
         return self.syncs and self.rules.counts_durable
 
 
 def draw(seed: int) -> AppointedPlan:
-    """The plan of a seed; the same for ever, for one version of this file."""
+    """Return the plan of a seed. One version of this file always draws the same plan."""
     rng = Random(f"appointed {seed}")
     slaves = rng.choice((1, 2, 2, 2))
     wanted = rng.choice((2, slaves + 1))

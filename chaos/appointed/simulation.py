@@ -1,7 +1,7 @@
-"""One run: faults, in which nothing promised may be lost; then all is repaired, and the group must be whole again.
+"""One run: a phase of faults, in which nothing acknowledged may be lost, then a repair, after which the group recovers.
 
-A seed gives the same run each time. Behind the faults every slave must come into sync, a batch must be answered
-SEND_OK, each batch must be answered, and all logs must be the same bytes, confirmed up to the end.
+A seed always gives the same run. After the faults every slave must be in sync, a new batch must be acknowledged with
+SEND_OK, each batch must have an answer, and all logs must be equal, and confirmed up to their end.
 """
 
 from collections.abc import Callable
@@ -22,10 +22,10 @@ _SLOW_FACTOR: Final = 30
 
 
 class AppointedSimulation:
-    """The whole simulation of one seed.
+    """The simulation of one seed.
 
     Args:
-        script: which of the faults of a run before are left out; None: none.
+        script: which faults of an earlier run are repeated; None: all that the plan draws.
     """
 
     def __init__(self, seed: int, script: Script | None = None) -> None:
@@ -36,11 +36,11 @@ class AppointedSimulation:
         self._world: World
 
     def run(self, seconds: float = RUN_S) -> AppointedSeen:
-        """Run it."""
+        """Run it; return what was observed."""
         self._world = world = World(self.plan)
         try:
             self._run(int(seconds * 1e6))
-        except Exception as error:  # whatever a run raises is its failure
+        except Exception as error:  # any exception counts as a failure of this run
             world.judge.broken(world.now_s, f"{type(error).__name__}: {error}")
         finally:
             world.close()
@@ -91,7 +91,7 @@ class AppointedSimulation:
             return f"{len(in_sync)} slaves are in sync"
         return "" if len(world.judge.seen.acked) > acked else "nothing is acknowledged"
 
-    # -- what goes on
+    # -- clients and operator
 
     def _put(self) -> None:
         if not self._is_quiet:
@@ -117,7 +117,7 @@ class AppointedSimulation:
             world.clock.call_in(int(chance.uniform(*_FAULT_US)), self._fault)
 
     def _strike(self, kind: str) -> bool:
-        """Let a fault strike; return False if there was no node that it could strike."""
+        """Inject a fault; return False if it found no node to strike."""
         world, chance, names = self._world, self._world.chance("faults"), self.plan.names
         name = chance.choice(names)
         slave = chance.choice([one for one in names if one != world.master])
@@ -147,7 +147,7 @@ class AppointedSimulation:
         return strikes[kind]() is not False
 
     def _note(self, kind: str, name: str) -> None:
-        """Count what is about to happen to a master that runs, and partitions."""
+        """Count kills and pauses of a running master, and partitions, before they happen."""
         world, met = self._world, self._world.judge.seen.met
         master = world.processes.get(world.master)
         runs = master is not None and master.paused_until_us <= world.clock.now_us

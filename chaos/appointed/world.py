@@ -1,8 +1,8 @@
-"""The nodes of one group, their disks and lines, and the operator, who starts, wipes and promotes them.
+"""The nodes of one group, their disks and connections, and the operator, who starts, wipes and promotes them.
 
-The operator is careful: a slave is promoted only if it was in sync, as the master told. Where all copies are wanted
-the shortest one is promoted; where fewer are, all slaves must be in sync, and the longest one is. The old master never
-comes back with its log.
+The operator promotes only slaves that the master reports as in sync. If an acknowledgement waits for all copies, the
+slave with the shortest log is promoted, else the one with the longest, and only while all slaves are in sync. The old
+master never comes back with its log.
 """
 
 import contextlib
@@ -37,8 +37,9 @@ class World:
 
     Attributes:
         master: name of the node that was appointed last.
-        awaits: a slave is to be promoted as soon as one comes into sync ("join"), or two in sync differ ("lag").
-        open_puts: by number, when each batch that is not answered yet was sent.
+        awaits: when to promote a slave: as soon as one comes into sync ("join"), or two that are in sync have logs of
+            different length ("lag"); empty: not by itself.
+        open_puts: by number of each unanswered batch, the time in us at which it was sent.
     """
 
     def __init__(self, plan: AppointedPlan) -> None:
@@ -75,11 +76,11 @@ class World:
 
     @property
     def now_s(self) -> float:
-        """The real time."""
+        """Simulated time in seconds."""
         return self.clock.now_us / 1e6
 
     def mark(self, _what: str) -> None:
-        """Nothing: what sockets do is not counted."""
+        """Do nothing: this simulation does not count events of sockets."""
 
     def close(self) -> None:
         """End the run, and remove what it wrote."""
@@ -97,7 +98,7 @@ class World:
     # -- events
 
     def run(self, node: AppointedNode, what: str, event: Callable[[], None]) -> None:
-        """Let something happen in a process: now, after its pause, or never when it has ended."""
+        """Run an event in a process: now, after its pause, or never if it has ended."""
         if node.is_gone:
             return
         if node.paused_until_us > self.clock.now_us:
@@ -122,7 +123,7 @@ class World:
             self.clock.call_in(1, self._promote_now)
 
     def _died(self, node: AppointedNode) -> None:
-        """It ended in the middle of something; its machine too, if the disk says so."""
+        """Handle a process that died within a file call; with `is_cut` of its disk the machine lost power, too."""
         is_cut = self.disks[node.name][-1].is_cut
         (self.cut_power if is_cut else self.kill)(node.name)
         self._start_again(node.name)
@@ -131,7 +132,7 @@ class World:
         delay_us = int(self.chance("restarts").uniform(*_RESTART_US))
         self.clock.call_in(delay_us, lambda: self.start(name))
 
-    # -- lives
+    # -- starts and ends of processes
 
     def start(self, name: str) -> None:
         """Start a node on its disk, if it does not run."""
@@ -153,7 +154,7 @@ class World:
                 self.judge.begins(node, self.now_s)
 
     def kill(self, name: str) -> None:
-        """SIGKILL: the page cache stays, the connections close."""
+        """End a process as SIGKILL does: the page cache stays, its connections are closed."""
         node = self.processes.pop(name, None)
         if node is not None:
             node.end()
@@ -161,23 +162,23 @@ class World:
         self.disks[name][-1].process_died()
 
     def cut_power(self, name: str) -> None:
-        """The machine loses what it has not synced; its connections are not closed."""
+        """Cut the power of a machine: it loses what it has not synced, and its connections are not closed."""
         node = self.processes.pop(name, None)
         disk = self.disks[name][-1]
         if node is not None:
-            disk.boot += 1  # before its connections end: nobody learns of it
+            disk.boot += 1  # with another boot id the peers are not told that the connections end
             node.end()
             self._forget_puts(name)
             disk.boot -= 1
         disk.power_cut(forgets=False)
 
     def down(self, name: str, how: Callable[[str], None]) -> None:
-        """End a node by `how`; it comes back later."""
+        """End a node by `how`, and start it again after a random delay."""
         how(name)
         self._start_again(name)
 
     def wipe(self, name: str) -> None:
-        """A slave's disk is replaced by an empty one."""
+        """Replace a slave's disk by an empty one, and start the slave again."""
         self.kill(name)
         self._new_disk(name)
         self._start_again(name)
@@ -190,7 +191,7 @@ class World:
         self._replaced_us[name] = self.clock.now_us
 
     def pause(self, name: str, duration_us: int) -> None:
-        """SIGSTOP, and SIGCONT later."""
+        """Stop a process as SIGSTOP does; it continues after `duration_us`."""
         node = self.processes.get(name)
         if node is not None and node.paused_until_us <= self.clock.now_us:
             node.paused_until_us = self.clock.now_us + duration_us
@@ -210,7 +211,7 @@ class World:
     # -- the operator
 
     def promote(self) -> bool:
-        """The master's machine is gone: a slave takes its place, if one surely has everything; whether one did."""
+        """Promote a slave in place of the lost master, if one surely has everything; return whether that was so."""
         old = self.processes.get(self.master)
         if old is None or old.paused_until_us > self.clock.now_us:
             return False
@@ -235,13 +236,13 @@ class World:
         self.promote()
 
     def _able(self, master: AppointedNode) -> dict[str, Copy]:
-        """The slaves in sync, by the master's word; the operator looks whether a new disk has what was reported."""
+        """Return the slaves that the master reports as in sync, unless their disk lacks what they had reported."""
         assert isinstance(master.part, Master)
         copies = {f"n{int(copy.name.rpartition('/')[2]) - 1}": copy for copy in master.part._copies.slaves.values()}
         return {name: copy for name, copy in copies.items() if copy.in_sync and self._has_reported(name, copy)}
 
     def _has_reported(self, name: str, copy: Copy) -> bool:
-        """False where a report of a disk that is gone arrived late."""
+        """Return False if the slave's last report came from a disk that has been replaced since."""
         if self._replaced_us[name] + _LATE_US < self.clock.now_us:
             return True
         end = copy.acked(durable=self.plan.rules.counts_durable)
@@ -250,7 +251,7 @@ class World:
         return there.bytes_at(start, end - start) == master.bytes_at(start, end - start)
 
     def mend(self) -> None:
-        """Wipe slaves that say that their log is no copy of the master's. They must be right."""
+        """Wipe each slave that reports a diverged log; it is a violation if its log is a prefix of the master's."""
         master = self.processes.get(self.master)
         for name, node in list(self.processes.items()):
             if not node.diverged or master is None:
@@ -275,7 +276,7 @@ class World:
         return True
 
     def trim(self) -> None:
-        """Retention deletes the older half of the master's files, as far as no slave needs them."""
+        """Delete the older half of the master's sealed files, except files that a slave needs."""
         master = self.processes.get(self.master)
         if master is None:
             return
@@ -291,7 +292,7 @@ class World:
     # -- clients
 
     def put(self) -> None:
-        """A client sends a batch to the master."""
+        """Send a batch to the master, as a client does."""
         node = self.processes.get(self.master)
         if node is None:
             return
@@ -306,7 +307,7 @@ class World:
 
         def done(outcome: AppendReceipt | Refusal) -> None:
             if self.open_puts.pop(number, None) is None:
-                self.judge.broken(self.now_s, f"the batch {number} is answered twice")
+                self.judge.broken(self.now_s, f"the batch {number} has two answers")
             receipt = promised(outcome)
             if receipt is not None:
                 self._count("SEND_OK")

@@ -1,1 +1,1 @@
-"""Judges of a run: they take what was observed and name each anomaly with its count; they start and break nothing."""
+"""Judges of a run: they take what was observed, and count each kind of anomaly; they start and break nothing."""

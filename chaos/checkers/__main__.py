@@ -1,4 +1,4 @@
-"""A long made-up history, judged: shows that time grows with its length, and memory does not.
+"""Judges a generated history, to show that time grows with its length and memory does not.
 
     python -m chaos.checkers --operations 10000000
 
@@ -24,7 +24,7 @@ _FAULT_EVERY = 20_000
 
 
 def made_up(messages: int, seed: int) -> Iterator[Operation]:
-    """Yield a clean history of so many messages."""
+    """Yield a clean history of `messages` messages."""
     rng = Random(seed)
     ends = [0] * _QUEUES
     waiting: list[tuple[int, int, int]] = []
@@ -46,7 +46,7 @@ def made_up(messages: int, seed: int) -> Iterator[Operation]:
 
 
 def _ended(waiting: list[tuple[int, int, int]], at_s: float, rng: Random) -> Iterator[Operation]:
-    """All sends under way end in some order; they are delivered in the order of their places."""
+    """End all open sends in random order, and deliver their messages in the order of their places."""
     for number, queue, offset in rng.sample(waiting, len(waiting)):
         is_told = rng.random() > 0.01
         place = (f"b/{queue}", offset) if is_told else ("", -1)
@@ -57,7 +57,7 @@ def _ended(waiting: list[tuple[int, int, int]], at_s: float, rng: Random) -> Ite
 
 
 def planted(messages: int) -> Iterator[Operation]:
-    """Yield operations that follow `messages` clean ones, with one error of each promise in queue `x/0`."""
+    """Yield operations that follow `messages` clean messages, with one error of each promise in queue `x/0`."""
     at_s, number = messages / _RATE + 100.0, messages
     sends: list[tuple[str, float, float, Op, int, float]] = [  # key, begin, end, outcome, offset, due
         ("", 0.0, 0.1, Op.OK, 900, 0.0),  # 0 lost
@@ -90,7 +90,7 @@ def planted(messages: int) -> Iterator[Operation]:
 
 
 def check(operations: int, *, plant: bool) -> RunCounts:
-    """Judge a made-up history of about so many operations."""
+    """Judge a generated history of about `operations` operations."""
     messages = operations // 3
     judge = Judge()
     try:
@@ -105,7 +105,7 @@ def check(operations: int, *, plant: bool) -> RunCounts:
 
 
 def main(words: Sequence[str]) -> int:
-    """Exit 0 when a clean history has no finding, and a planted one each kind."""
+    """Return 0 if a clean history has no finding, or a planted one each kind of finding."""
     parser = argparse.ArgumentParser(prog="chaos.checkers", description="Judge a long made-up history.")
     parser.add_argument("--operations", type=int, default=1_000_000, metavar="N", help="(%(default)s)")
     parser.add_argument("--plant", action="store_true", help="with one error of each kind")

@@ -1,11 +1,11 @@
 """Linearizability of small histories: can each operation have happened at one moment between its call and its return?
 
-The search of Wing and Gong, with Lowe's memory of what was tried: an operation that began before the earliest return
-may come next; where none fits, the last choice is taken back. Exponential in the number of operations that overlap, so
-that its steps are limited. Queues are independent of each other, and are searched one by one.
+The search of Wing and Gong, with Lowe's memory of states that were tried: an operation that began before the earliest
+return may come next; if none fits, the search backtracks. It is exponential in the number of overlapping operations, so
+its steps are limited. Queues are independent, and are searched one by one.
 
-It knows nothing of the rules by which `operations.Judge` finds errors in long histories: each checks the other. It also
-finds what the judge leaves out: sends without an answer that are stored before others that had been acknowledged.
+It shares no rules with `operations.Judge`, which finds errors in long histories, so that each checks the other. It also
+finds what the judge does not look for: sends without an answer that are stored before acknowledged ones.
 """
 
 import enum
@@ -20,7 +20,7 @@ _NEVER: Final = float("inf")
 
 
 class Linearity(enum.Enum):
-    """Whether a history is linearizable; UNKNOWN: not found out within the steps allowed."""
+    """Whether a history is linearizable; UNKNOWN: not decided within the allowed steps."""
 
     YES = "yes"
     NO = "no"
@@ -29,10 +29,10 @@ class Linearity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operation; `end_s` is infinite where nobody knows whether it took effect.
+    """One operation; `end_s` is infinite if it is unknown whether it took effect.
 
     Attributes:
-        what: its arguments and result, for the model.
+        what: arguments and result, for the model.
     """
 
     begin_s: float
@@ -41,11 +41,11 @@ class Call:
 
 
 Model = Callable[[Any, Any], Any]
-"""From a state and `Call.what` to the next state; None: it cannot happen in that state. States are hashable."""
+"""Returns the next state from a state and `Call.what`; None: it cannot happen in that state. States are hashable."""
 
 
 class _Done(NamedTuple):
-    """Which calls are placed: all before `first`, and `first + n` where bit n of `window` is set.
+    """The calls that are placed: all before `first`, and `first + n` for each set bit n of `window`.
 
     The call `first` itself is never placed, so that equal sets are equal values.
     """
@@ -63,9 +63,9 @@ class _Done(NamedTuple):
 
 
 def linearizable(calls: Sequence[Call], model: Model, initial: Any, steps_max: int = STEPS_MAX) -> Linearity:
-    """Search for an order of all calls that the model allows, and that keeps each within its interval.
+    """Search for an order of all calls that the model allows and that keeps each call within its interval.
 
-    Memory: some 400 bytes a step, beside the states that the model makes.
+    Memory: about 400 bytes a step, and the model's states.
     """
     order = sorted(calls, key=lambda call: call.begin_s)
     must = sum(call.end_s < _NEVER for call in order)
@@ -98,7 +98,7 @@ def linearizable(calls: Sequence[Call], model: Model, initial: Any, steps_max: i
 
 
 def _earliest_end(order: Sequence[Call], done: _Done) -> float:
-    """Return the earliest end of the calls that are not done; none that begins after it may come next."""
+    """Return the earliest end of the calls that are not placed; a call that begins after it cannot come next."""
     earliest = _NEVER
     for number in range(done.first, len(order)):
         call = order[number]
@@ -110,7 +110,7 @@ def _earliest_end(order: Sequence[Call], done: _Done) -> float:
 
 
 def _next(order: Sequence[Call], done: _Done, at: int, limit_s: float) -> int:
-    """Return the first call from `at` on that may come next; the number of calls: there is none."""
+    """Return the index of the first call from `at` on that may come next; the number of calls if there is none."""
     while at < len(order) and order[at].begin_s <= limit_s:
         if not done.has(at):
             return at
@@ -120,7 +120,7 @@ def _next(order: Sequence[Call], done: _Done, at: int, limit_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A message becomes the last one of a queue, at `offset`; None: the sender was not told where."""
+    """A message is appended to a queue, at `offset`; None: the sender was not told where."""
 
     number: int
     offset: int | None
@@ -135,10 +135,10 @@ class Read:
 
 
 class QueuePrefix:
-    """A queue up to one of its messages: the message, and the queue before it, which longer ones share.
+    """A queue up to one of its messages: that message, and the prefix before it, which longer ones share.
 
-    Two queues with the same messages are one object: it is made once, by `with_last`. `_skip` is a shorter one, so
-    that a message is found in a number of steps that grows with the logarithm of the length.
+    Prefixes with the same messages are one object, made by `with_last`. `_skip` is a shorter prefix, so that a message
+    is found in a number of steps logarithmic in the length.
     """
 
     __slots__ = ("_before", "_longer", "_number", "_skip", "length")
@@ -155,7 +155,7 @@ class QueuePrefix:
             self._skip = further
 
     def with_last(self, number: int) -> "QueuePrefix":
-        """Return the queue with one more message."""
+        """Return the prefix with one more message."""
         if self._longer is None:
             self._longer = {}
         if number not in self._longer:
@@ -163,7 +163,7 @@ class QueuePrefix:
         return self._longer[number]
 
     def number_at(self, offset: int) -> int | None:
-        """Return the number of the message at an offset; None behind the end."""
+        """Return the number of the message at an offset; None past the end."""
         if offset >= self.length:
             return None
         queue = self
@@ -175,7 +175,7 @@ class QueuePrefix:
 
 
 def queue_model(state: QueuePrefix, what: Append | Read) -> QueuePrefix | None:
-    """A queue whose messages are known by their numbers, from offset 0."""
+    """Model a queue of messages with known numbers, from offset 0; see `Model`."""
     if isinstance(what, Append):
         return state.with_last(what.number) if what.offset in (None, state.length) else None
     return state if state.number_at(what.offset) == what.number else None
@@ -184,7 +184,7 @@ def queue_model(state: QueuePrefix, what: Append | Read) -> QueuePrefix | None:
 def calls_of(operations: Iterable[Operation]) -> dict[str, list[Call]]:
     """Return the calls to each queue of a drill's history.
 
-    A send without a known place counts in the queue in which its message was read, if it was; a send that took several
+    A send without a known place belongs to the queue in which its message was read, if it was; a send with several
     tries may have stored further copies.
     """
     begun: dict[int, float] = {}

@@ -1,7 +1,7 @@
 """Equal logs: the bytes of a node's log files, from the first kept to a given end, as one hash.
 
-Works on the files as they lie in the folder (each named by its 20-digit start offset), without the code that wrote
-them, and while their owner runs: bytes below the confirm offset never change.
+Reads the files in a folder (each named by its 20-digit start offset) without the code that wrote them, also while their
+owner runs: bytes below the confirm offset never change.
 """
 
 import hashlib
@@ -53,9 +53,9 @@ def digest_log(directory: Path, end: int, start: int | None = None) -> LogDigest
 
 
 def first_difference(one: Path, other: Path, end: int) -> int | None:
-    """Physical offset of the first byte below `end` in which two folders of log files differ; None: in none.
+    """Return the physical offset of the first byte below `end` in which two logs differ; None: in none.
 
-    They are compared where both have bytes; a folder that ends before `end` differs there.
+    The logs are compared where both have bytes; one that ends before `end` differs there.
 
     Raises:
         LogFilesError: one of them holds no log files, or has a gap.
@@ -71,7 +71,7 @@ def first_difference(one: Path, other: Path, end: int) -> int | None:
 
 
 def _chunks(directory: Path, start: int, end: int) -> Iterator[bytes]:
-    """The bytes in `[start, end)`, as far as they are there, cut at the multiples of the size of a chunk."""
+    """Yield the bytes in `[start, end)`, as far as they exist, cut at the multiples of the chunk size."""
     waiting = bytearray()
     for path in _files_of(directory):
         file_start = int(path.name)
@@ -91,7 +91,7 @@ def _chunks(directory: Path, start: int, end: int) -> Iterator[bytes]:
 
 
 def _files_of(directory: Path) -> list[Path]:
-    """The log files of a folder, the oldest first. Raises `LogFilesError`: there are none."""
+    """Return the log files of a folder, oldest first. Raises `LogFilesError`: there are none."""
     files = sorted(path for path in directory.glob("*") if _FILE_NAME.fullmatch(path.name))
     if not files:
         raise LogFilesError(f"{directory} holds no log files")

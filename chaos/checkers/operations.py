@@ -1,12 +1,12 @@
-"""Every operation of a run, judged: what was lost, stored twice, moved, made up, early or out of order.
+"""Judges every operation of a run: messages lost, stored twice, moved, invented, delivered early or out of order.
 
     sends       invoked, completed, outcome, place ---.
                                                        >-- Judge --> Findings
     deliveries  number, place, moment, member --------'
 
-Sends may overlap: order is owed only where one send was acknowledged before the next began. A place is a queue, as
-text, and an offset in it. The judge takes operations one by one, in the order of time, and keeps what grows with their
-number in files (`slots`): 40 bytes a message.
+Sends may overlap: order is promised only where one send was acknowledged before the next began. A place is a queue, as
+text, and an offset in it. The judge takes operations one by one, in the order of time, and keeps data that grows with
+their number in files (`slots`): 40 bytes a message.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +31,11 @@ class CheckedSend:
 
     Attributes:
         number: its sequence number.
-        invoked_s, completed_s: moments of the call and of its end.
+        invoked_s, completed_s: when the call began and ended.
         outcome: `ok` acknowledged, `fail` certainly not stored, `info` unknown.
-        queue, offset: where it was stored, by the acknowledgement.
-        attempts: tries of the client.
-        due_s: it must not be delivered before this moment.
+        queue, offset: where it was stored, according to the acknowledgement.
+        attempts: number of the client's tries.
+        due_s: time before which it must not be delivered.
     """
 
     number: int
@@ -50,7 +50,7 @@ class CheckedSend:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message that a consumer was given; `number` is None where the body is none of ours, or damaged."""
+    """One message that a consumer was given; `number` is None if the body is not one that was sent."""
 
     number: int | None
     at_s: float
@@ -61,28 +61,28 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """Counts of a finished run; `examples` names the first few of each anomaly.
+    """Counts of a finished run; `examples` has the first few of each anomaly.
 
     Attributes:
         sent, acked, failed, unknown: sends by outcome.
         delivered: distinct messages that were delivered.
-        lost: acknowledged, never delivered, and not in the log where the acknowledgement said; or gone from there after
-            the delivery.
-        undelivered: acknowledged, never delivered, but still in the log, or not looked for there.
+        lost: acknowledged, never delivered, and not in the log at the acknowledged place; or gone from there after the
+            delivery.
+        undelivered: acknowledged, never delivered, but still in the log, or not looked for.
         phantom: deliveries of a message that was never sent, or of other bytes than were sent.
         aborted: delivered, though the send was refused as not stored, or the transaction rolled back.
         overstored: further offsets of a message than its producer had tries.
-        misplaced: delivered, but not at the offset that the acknowledgement named; and deliveries of another message
-            from an offset that was delivered before.
-        holes: offsets of a queue below the last delivered one that nobody was given.
+        misplaced: delivered at another offset than the acknowledged one; and deliveries of another message from an
+            offset that was delivered before.
+        holes: offsets of a queue below the last delivered one that no consumer was given.
         reordered: acknowledged before another send to the same queue began, but stored after it.
         disordered: first deliveries of an offset after a later one of the same queue.
         late_in_key: first deliveries of a message after a later one of the same order key.
         early: delivered before the transaction was committed, or before the delay was over.
-        commits: committed offsets that went back, or passed an offset that nobody was given.
+        commits: committed offsets that went back, or passed an offset that no consumer was given.
         repeated: redeliveries more than 60 s after the last fault and the last change of the group; of messages whose
             acknowledgement was confirmed, where consumers acknowledge single messages.
-        stored_twice: further offsets of a message, after a retry whose first try had been stored.
+        stored_twice: further offsets of a message after retries of its producer.
         redelivered: further deliveries of one offset.
     """
 
@@ -110,12 +110,12 @@ class RunCounts:
 
     @property
     def duplicates(self) -> int:
-        """Deliveries of a message beyond its first."""
+        """Number of deliveries of a message beyond its first."""
         return self.stored_twice + self.redelivered
 
     @property
     def is_sound(self) -> bool:
-        """No promise is broken. Duplicates are allowed: delivery is at least once."""
+        """Whether no promise is broken. Duplicates are allowed: delivery is at least once."""
         return not any(getattr(self, name) for _, name, _ in PROMISES)
 
 
@@ -152,7 +152,7 @@ class _Tally:
 
 
 def missing(sends: Iterable[CheckedSend], deliveries: Iterable[Delivery]) -> list[CheckedSend]:
-    """Return the acknowledged sends that were never delivered."""
+    """Return the acknowledged sends that were never delivered, in order."""
     seen = {delivery.number for delivery in deliveries}
     return [send for send in sends if send.outcome is Outcome.OK and send.number not in seen]
 
@@ -177,7 +177,7 @@ def judge(
 
 
 def completion(send: CheckedSend) -> Operation:
-    """Return the operation of a send's end."""
+    """Return the operation with which a send ends."""
     op = Op(send.outcome.value)
     at_s = send.completed_s or send.invoked_s
     return Operation(op, at_s, send.number, send.queue, send.offset, send.attempts, send.due_s)
@@ -190,9 +190,9 @@ def delivered(delivery: Delivery) -> Operation:
 
 
 class Judge:
-    """Judges operations that come in the order of time.
+    """Judges operations, which must come in the order of time.
 
-    Memory grows with the sends under way, the queues, the order keys and the gaps of queues, not with the messages.
+    Memory grows with the open sends, the queues, the order keys and the gaps of queues, not with the messages.
     """
 
     def __init__(self) -> None:
@@ -216,19 +216,19 @@ class Judge:
         """Take the next operation.
 
         Raises:
-            HistoryError: it cannot follow the ones before.
+            HistoryError: it contradicts the operations before.
             OSError: there is no room for temporary files.
         """
         self._steps[operation.op](operation)
 
     def close(self) -> None:
-        """Give the temporary files back."""
+        """Close the temporary files."""
         self._messages.close()
         for queue in self._queues.values():
             queue.numbers.close()
 
     def findings(self, still_in_log: frozenset[int] = frozenset(), gone: frozenset[int] = frozenset()) -> RunCounts:
-        """Judge what is known when all has come, in one walk over all messages. Call it once.
+        """Return the counts, after the last operation, by one walk over all messages. Call it once.
 
         Args:
             still_in_log: acknowledged numbers that were not delivered, but found where the acknowledgement said, or not
@@ -313,7 +313,7 @@ class Judge:
             before = self._queue(operation.queue).acknowledged(
                 number, operation.offset, invoked_s, operation.at_s, oldest_s
             )
-            # a message that was stored twice may have its first copy where it belongs
+            # the first copy of a message that was stored twice may be at the acknowledged place
             if before is not None and operation.tries == 1:
                 text = f"{operation.queue}: message {number} is before message {before}, which was first"
                 self._tally.note("reordered", text)
@@ -324,7 +324,7 @@ class Judge:
             self._tally.note("phantom", f"{operation.queue} offset {operation.offset}")
             return
         outcome, tries, copies, marks, queue_id, offset, due_s, first_s = self._messages.get(number)
-        if operation.offset < 0:  # a copy of a message that was not acknowledged in time, in a queue of its own
+        if operation.offset < 0:  # a copy in a retry topic, since the message was not acknowledged in time
             self._repeat(operation, number, marks)
             return
         self._check_offset(operation)
@@ -349,7 +349,7 @@ class Judge:
         self._messages.set(number, outcome, tries, min(copies + 1, 255), marks, queue_id, offset, due_s, first_s)
 
     def _check_offset(self, operation: Operation) -> None:
-        """The files of a queue grow with its offsets: a wrong one must not fill the disk."""
+        """Refuse an offset beyond the number of sends: files grow with offsets, and must not fill the disk."""
         if operation.offset > _OFFSETS_MAX + 16 * self._sent:
             raise HistoryError(f"{operation.queue} offset {operation.offset} after {self._sent:,} sends")
 

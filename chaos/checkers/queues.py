@@ -1,4 +1,4 @@
-"""One queue as a judge sees it: what was delivered, what is missing below it, and the order of acknowledgements."""
+"""One queue for a judge: its delivered offsets, the gaps below them, and the order of acknowledgements."""
 
 import bisect
 
@@ -6,7 +6,7 @@ from chaos.checkers.slots import GrowingArray
 
 
 class Queue:
-    """Memory grows with the gaps among the delivered offsets, and with the sends under way.
+    """One queue. Memory grows with the gaps among the delivered offsets, and with the open sends.
 
     Attributes:
         index: its number.
@@ -24,7 +24,7 @@ class Queue:
         self.committed = 0
         self._lowest: int | None = None
         self._ended_s: list[float] = []
-        self._holders: list[tuple[int, int]] = []  # beside each end: the highest offset acknowledged by then, and whose
+        self._holders: list[tuple[int, int]] = []  # for each end: the highest offset acknowledged by then, and its send
 
     @property
     def first_missing(self) -> int:
@@ -32,13 +32,13 @@ class Queue:
         return self.gaps[0][0] if self.gaps else self.highest + 1
 
     def part_of(self, offset: int) -> str:
-        """Return whether an offset lies before, amid or after what was delivered."""
+        """Return whether an offset lies before, within or after the delivered ones."""
         if self._lowest is None or offset > self.highest:
             return "postfix"
         return "prefix" if offset < self._lowest else "middle"
 
     def delivered(self, offset: int) -> tuple[bool, bool]:
-        """An offset was delivered. Return whether for the first time, and whether after a later one."""
+        """Note a delivered offset; return whether this is its first delivery, and whether a later one came before."""
         self._lowest = offset if self._lowest is None else min(self._lowest, offset)
         if offset > self.highest:
             if offset > self.highest + 1:
@@ -53,9 +53,17 @@ class Queue:
         return True, True
 
     def acknowledged(self, number: int, offset: int, invoked_s: float, at_s: float, oldest_s: float) -> int | None:
-        """A send that began at `invoked_s` is acknowledged at `at_s`; none that is under way began before `oldest_s`.
+        """Note a send's acknowledgement; return a send that was acknowledged before it began, at a later offset.
 
-        Return the number of a send that was acknowledged before this one began, at a later offset; None: there is none.
+        Args:
+            number: number of the send.
+            offset: where it is stored.
+            invoked_s: when it began.
+            at_s: when it was acknowledged.
+            oldest_s: no open send began before.
+
+        Returns:
+            Number of the other send; None if there is none.
         """
         earlier = bisect.bisect_left(self._ended_s, invoked_s) - 1
         highest, holder = self._holders[earlier] if earlier >= 0 else (-1, -1)

@@ -10,7 +10,7 @@ _LEAST = 1 << 12
 
 
 class GrowingArray:
-    """An array that grows; elements that were never set are zero bytes. The kernel keeps in memory what is in use.
+    """An array that grows; elements that were never set are zero bytes. The kernel keeps only used pages in memory.
 
     Args:
         layout: of an element, as in `struct`.
@@ -40,7 +40,7 @@ class GrowingArray:
         self._layout.pack_into(self._map, index * self._layout.size, *values)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close and delete the file."""
         if self._map is not None:
             self._map.close()
         self._file.close()
@@ -48,7 +48,7 @@ class GrowingArray:
     def _grow(self, count: int) -> None:
         count = max(count, 2 * self._count, _LEAST)
         begin, end = self._count * self._layout.size, count * self._layout.size
-        os.posix_fallocate(self._file.fileno(), begin, end - begin)  # a store into a hole of a full disk would kill us
+        os.posix_fallocate(self._file.fileno(), begin, end - begin)  # a store into a hole of a full disk is fatal
         if self._map is None:
             self._map = mmap.mmap(self._file.fileno(), end)
         else:

@@ -1,4 +1,4 @@
-"""Percentiles, and how long nothing was acknowledged or delivered."""
+"""Percentiles, and the longest time without an acknowledgement or delivery."""
 
 import bisect
 import math

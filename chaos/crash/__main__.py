@@ -1,9 +1,9 @@
 """`python -m chaos.crash --mode M --seeds A:B [--seconds S]`, or `--seed N [--image I]` to see one again.
 
-`--seconds`: so much processor time in all, about. Each seed is run whole and given what is left; of its
-images so many are judged, drawn among all, as there is time for.
+`--seconds`: about so much processor time in all. Each seed's workload is run to its end; if the time does not suffice
+for all of its images, those that are judged are drawn at random.
 
-Exit codes: 0 nothing found, 10 something lost, invented, or in contradiction, 2 bad arguments.
+Exit codes: 0 no finding, 10 something lost, invented or contradictory, 2 bad arguments.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _EXHAUSTIVE_IMAGES = 256
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     modes = MODES | SMALL
     parser = argparse.ArgumentParser(prog="python -m chaos.crash", description=__doc__, allow_abbrev=False)
     parser.add_argument("--mode", choices=sorted(modes), required=True)

@@ -1,7 +1,7 @@
-"""Campaign: from a seed to a workload, from the workload to images, from each image to a verdict.
+"""Campaign: runs a workload for a seed, makes images of its moments, and judges each.
 
-seed -> run under the recorder -> moments -> images, each unlike the others -> recover, judge
-'--> one image is run on: a second generation, on what the first left
+seed -> run under the recorder -> moments -> images, all different -> recover, judge
+'--> the workload runs again on one of the images: a second generation
 """
 
 import asyncio
@@ -43,10 +43,10 @@ class StoreWorkload(Protocol):
     """A kind of store: how it is run, and how an image of it is judged."""
 
     async def run(self, recorder: Recorder, dice: Random, number: int) -> None:
-        """Write below the recorder's root, and note what is written; `number` is the first unused message number."""
+        """Run below the recorder's root and note what is written; `number` is that of the first message."""
 
     async def judge(self, root: Path, ledger: Ledger, *, killed: bool, again: bool) -> None:
-        """Recover the image at `root`, which may be changed; `killed`: the machine went on, its memory is not lost.
+        """Recover and judge the image at `root`, which may be changed; `killed`: only the process died.
 
         Raises:
             Finding: what is wrong.
@@ -55,7 +55,7 @@ class StoreWorkload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImageVerdict:
-    """A finding, and where to find it again; `number` is -1 for one that needed no image."""
+    """A finding, and the image that shows it; `number` is -1 if it needed no image."""
 
     seed: int
     number: int
@@ -85,15 +85,14 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How far a seed is taken.
+    """Bounds of the work for one seed.
 
     Attributes:
-        torn_per_moment: images with torn sectors and lost files for each moment.
-        exhaustive_images: of each moment with few torn sectors, so many subsets at most; 0 for none.
-        generations: runs, each but the first on an image of the one before.
-        findings_max: stop after so many.
-        seconds: of processor time, for one seed; where they do not suffice for all images, a draw decides which are
-            judged.
+        torn_per_moment: number of random images, with torn sectors or lost files, of each moment.
+        exhaustive_images: most images of a moment with few torn sectors, one for each subset of them; 0: none.
+        generations: number of runs, each but the first on an image of the one before.
+        findings_max: number of findings after which to stop.
+        seconds: processor time for one seed; if it does not suffice for all images, the judged ones are drawn.
     """
 
     torn_per_moment: int = 2
@@ -104,20 +103,20 @@ class Effort:
 
 
 def memory_directory() -> Path | None:
-    """Return the cheapest place for directories: in memory, if the machine has such a place."""
+    """Return the cheapest place for directories: in memory, if the machine has one."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() else None
 
 
 class Mode(Protocol):
-    """A kind of store on which a campaign runs its seeds."""
+    """Runs the seeds of a campaign on one kind of store."""
 
     def __call__(self, seed: int, effort: Effort, tally: Tally, only: int | None = None, /) -> None:
-        """Run one seed; what is found goes into `tally`. `only` judges one image, by its number."""
+        """Run one seed, and count findings in `tally`; with `only`, judge just the image of that number."""
 
 
 def run_seed(workload: StoreWorkload, seed: int, effort: Effort, tally: Tally, only: int | None = None) -> None:
-    """Run one seed on a single store, as `Mode`."""
+    """Run one seed on a single store; see `Mode`."""
     with tempfile.TemporaryDirectory(dir=memory_directory()) as name, inline_executors():
         asyncio.run(_Seed(workload, seed, effort, tally, Path(name), only).run())
 
@@ -205,7 +204,7 @@ def _digest(image: Image, ledger: Ledger) -> bytes:
 
 
 def run_seeds(mode: Mode, seeds: range, effort: Effort) -> Tally:
-    """Run seeds, one after the other, until enough is found."""
+    """Run seeds one after another, until there are enough findings."""
     tally = Tally()
     for seed in seeds:
         mode(seed, effort, tally)

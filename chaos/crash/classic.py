@@ -1,7 +1,7 @@
-"""The classic store under crash images: what a workload does to it, and what each of its images must recover to.
+"""The classic store under crash images: its workload, and the judge of each image.
 
-Steps of a workload: batches (with a sync under way, or not), checkpoints, small files replaced, the oldest files
-dropped, a clean stop and start. Files are small, so that everything rolls often.
+Steps of a workload: batches (with or without a sync under way), checkpoints, replaced small files, trimming, a clean
+stop and start. Files are small, so that all kinds roll often.
 """
 
 import asyncio
@@ -48,10 +48,10 @@ _KEYS_ASKED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicSettings:
-    """One kind of store, and how much is done to it.
+    """The settings of a store, and the number of steps.
 
     Attributes:
-        queue_files_synced_singly: up to so many queue files are synced one by one; more with their file system.
+        queue_files_synced_singly: most queue files that are synced one by one; more are synced with their file system.
         hold_from: as in `StoreConfig`.
     """
 
@@ -73,7 +73,7 @@ _boots = count()
 
 
 async def open_small(root: Path, settings: ClassicSettings) -> OpenStore:
-    """A store with small files, whose clock counts calls, so that runs are alike; in a new boot of the machine."""
+    """Open a store with small files and a clock that counts its calls, so that runs are equal; in a new boot."""
     boot = SimpleNamespace(read_text=lambda _: f"boot {next(_boots)}")
     with mock.patch.object(boot_of_machine, "_BOOT_ID", boot):
         return await _open_small(root, settings)
@@ -108,7 +108,7 @@ class ClassicRun:
     """One run of the workload below `recorder.root`.
 
     Args:
-        number: of its first message; every message has its own.
+        number: number of the first message; every message has its own.
     """
 
     def __init__(self, recorder: Recorder, settings: ClassicSettings, dice: Random, number: int = 0) -> None:
@@ -120,7 +120,7 @@ class ClassicRun:
         self._store: OpenStore
 
     async def run(self) -> None:
-        """Open, do the steps, stop cleanly."""
+        """Open the store, run the steps, stop cleanly."""
         with mock.patch.object(queue_sync, "SINGLY_MAX", self._settings.queue_files_synced_singly):
             await self._run()
 
@@ -161,7 +161,7 @@ class ClassicRun:
         await self._settle()
 
     async def _put_while_syncing(self) -> None:
-        """Place a batch while a sync runs, which does not cover the batch."""
+        """Place a batch during a sync that does not cover it."""
         gate = self._recorder.gate
         gate.is_closed = True
         self._place()
@@ -172,7 +172,7 @@ class ClassicRun:
         gate.open()
 
     async def _flush(self) -> None:
-        """Flush as the timer of ASYNC_FLUSH does, at a moment that the workload chooses."""
+        """Flush as ASYNC_FLUSH's timer does, at a moment that the workload chooses."""
         if self._settings.flush_mode is FlushMode.ASYNC and self._log.local._flusher is not None:
             self._log.local._flusher.request(self._log.max_offset, lambda _: None)
         await self._settle()
@@ -222,7 +222,7 @@ class ClassicRun:
         return draft.fill(queue.topic_bytes, queue.queue_id, body, properties, born=born, tags=tags_code(tag))
 
     async def _settle(self) -> None:
-        """Wait until every sync, and what follows from it, has ended."""
+        """Wait until every sync, and the work that follows it, has ended."""
         while (
             self._log.local.flush_pending_since is not None or self._store.store.log.confirm_offset < self._expected()
         ):
@@ -238,14 +238,14 @@ class ClassicRun:
 
 
 def _encoded(draft: QueuedDraft) -> bytes:
-    """Return the bytes that the log holds for a placed draft."""
+    """Return the bytes of a placed draft's record in the log."""
     return b"".join(draft.pieces(_HOST))
 
 
 async def judge_classic(root: Path, settings: ClassicSettings, ledger: Ledger, *, again: bool) -> int:
-    """Recover the image at `root`, compare it with what was written, and return the end of the log found.
+    """Recover the image at `root`, compare it with what was written, and return the end of the log.
 
-    `again`: also stop cleanly and start once more, which must change nothing.
+    With `again`, also stop cleanly and start once more, which must change nothing.
 
     Raises:
         Finding: what is wrong.
@@ -278,7 +278,7 @@ async def _judge_again(root: Path, settings: ClassicSettings, found: dict[int, I
 
 
 def _judge_log(store: OpenStore, ledger: Ledger) -> dict[int, Item]:
-    """Return the records found, by offset, without those that are known to be damaged."""
+    """Return the found records by offset, without those known to be damaged."""
     log = store.store.log
     found = dict(log.walk(log.min_offset, log.max_offset))
     if log.min_offset > ledger.start:
@@ -302,7 +302,7 @@ def _judge_log(store: OpenStore, ledger: Ledger) -> dict[int, Item]:
 
 
 def _judge_queues(store: OpenStore, good: dict[int, Item]) -> None:
-    """Each good record has its unit, and each unit a good record; no read returns a damaged record."""
+    """Check that each sound record has its unit and each unit a sound record, and that no read gives a damaged one."""
     wanted: dict[tuple[str, int], list[tuple[int, tuple[int, int, int]]]] = defaultdict(list)
     for offset, item in good.items():
         size, queue_id, _, queue_offset, _, topic, code = unit_fields(offset, memoryview(item.data))
@@ -319,7 +319,7 @@ def _judge_queues(store: OpenStore, good: dict[int, Item]) -> None:
 
 
 async def _judge_index(store: OpenStore, good: dict[int, Item]) -> None:
-    """Some records, the oldest and the newest among them, are found by their keys; nothing else is."""
+    """Check that some records, the oldest and the newest among them, are found by their keys, and nothing else."""
     index = store.store.index
     if index is None or not good:
         return
@@ -353,7 +353,7 @@ def _judge_small_files(root: Path, ledger: Ledger) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClassicWorkload:
-    """`chaos.crash.campaign.StoreWorkload` on the classic store."""
+    """A `StoreWorkload` on the classic store."""
 
     settings: ClassicSettings
 

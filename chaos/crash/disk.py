@@ -1,4 +1,4 @@
-"""What a disk may hold after a power cut.
+"""The states that a disk may have after a power cut.
 
     file   |= as of the last sync =| each 512 bytes: that, or any content seen since |       size: any seen since
     names  |= as of the last sync of the directory =| created | renamed | ... a prefix |
@@ -17,25 +17,25 @@ from random import Random
 SECTOR = 512
 
 NameChange = dict[str, int | None]
-"""One atomic step in a directory: names and the nodes they now mean; None removes."""
+"""One atomic change of a directory: names, and the nodes to which they now point; None removes a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """One file: every content since the last sync, that one first."""
+    """One file: its contents since the last sync, the synced one first."""
 
     versions: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
-    """One directory: names as of its last sync, and the steps since then."""
+    """One directory: its names as of the last sync, and the changes since then."""
 
     names: NameChange
     steps: tuple[NameChange, ...]
 
     def after(self, count: int) -> NameChange:
-        """Return the names after the first `count` steps have reached the disk."""
+        """Return the names after the first `count` changes have reached the disk."""
         names = dict(self.names)
         for step in self.steps[:count]:
             names.update(step)
@@ -47,9 +47,9 @@ class Moment:
     """One moment of a workload.
 
     Attributes:
-        label: what was done just before.
-        note_count: notes of the workload up to here.
-        root: node of the directory watched.
+        label: the last operation.
+        note_count: number of the workload's notes so far.
+        root: node of the watched directory.
     """
 
     label: str
@@ -60,25 +60,25 @@ class Moment:
 
 
 Image = dict[str, bytes | None]
-"""By path below the root: a file's content, or None for a directory. In the order in which they can be made."""
+"""By path below the root: a file's content, or None for a directory; in an order in which they can be created."""
 
 
 class Chooser:
-    """Decides what of a moment reached the disk. This one: all of it (the process was killed, the machine goes on)."""
+    """Decides which changes of a moment reached the disk. This base keeps all: only the process was killed."""
 
     name = "killed"
 
     def step_count(self, directory: DirectoryState) -> int:
-        """Return how many steps of a directory reached the disk."""
+        """Return how many changes of a directory reached the disk."""
         return len(directory.steps)
 
     def content(self, file: FileState) -> bytes:
-        """Return the content of a file that reached the disk."""
+        """Return the content of a file on the disk."""
         return file.versions[-1]
 
 
 class OnlySynced(Chooser):
-    """Only what was synced reached the disk."""
+    """Keeps only what was synced."""
 
     name = "synced"
 
@@ -90,7 +90,7 @@ class OnlySynced(Chooser):
 
 
 class OnlyNames(Chooser):
-    """The journal was written, data were not: every name, sizes too, contents as of the last sync."""
+    """Keeps all names and sizes, and contents as of the last sync: the journal was written, the data were not."""
 
     name = "names"
 
@@ -99,7 +99,7 @@ class OnlyNames(Chooser):
 
 
 class WholeFiles(Chooser):
-    """Each file wholly old or wholly new, each directory at any step."""
+    """Keeps each file wholly old or wholly new, and each directory after any number of its changes."""
 
     name = "files"
 
@@ -114,7 +114,7 @@ class WholeFiles(Chooser):
 
 
 class TornSectors(WholeFiles):
-    """Each sector of each file is any of its versions; newer ones with a likelihood of the image's own."""
+    """Keeps any version of each sector of each file, newer ones with a probability drawn for the image."""
 
     name = "sectors"
 
@@ -143,7 +143,7 @@ class TornSectors(WholeFiles):
 
 
 class GivenSectors(Chooser):
-    """Every name, and of the sectors that changed, in a fixed order, the new ones where `choices` says so."""
+    """Keeps all names, and of the changed sectors, in a fixed order, the new ones where `choices` is true."""
 
     name = "exhaustive"
 
@@ -160,7 +160,7 @@ class GivenSectors(Chooser):
 
 
 def image_of(moment: Moment, chooser: Chooser) -> Image:
-    """Return what the disk holds if `chooser` decides. What lies below a directory whose name was lost is lost, too."""
+    """Return the disk that `chooser` leaves; what lies below a directory whose name was lost is lost, too."""
     image: Image = {}
     _collect(moment, moment.root, "", chooser, image)
     return image
@@ -180,7 +180,7 @@ def _collect(moment: Moment, node: int, prefix: str, chooser: Chooser, image: Im
 
 
 def torn_sector_count(moment: Moment) -> int:
-    """Return the number of sectors, of files that have a name, whose newest content a power cut may lose."""
+    """Return the number of sectors, of files with a name, whose newest content a power cut may lose."""
     counter = _Counter()
     image_of(moment, counter)
     return counter.count
@@ -204,7 +204,7 @@ def every_subset(moment: Moment, limit: int) -> Iterator[Chooser]:
 
 
 def write_image(image: Image, root: Path, dice: Random | None = None) -> None:
-    """Write an image as files below `root`; with `dice`, zeros at the ends of some files become holes."""
+    """Write an image below `root`; with `dice`, zeros at the ends of some files become holes."""
     root.mkdir(parents=True)
     for name, content in image.items():
         path = root / name

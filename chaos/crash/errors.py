@@ -1,10 +1,10 @@
-"""What a campaign of crash images can find.
+"""The findings of a campaign of crash images.
 
 Finding
-|- LostError          something synced, or acknowledged, is not there
-|- InventedError      something is there that was never written
+|- LostError          something synced or acknowledged is missing
+|- InventedError      something exists that was never written
 |- DisagreeError      a queue, an index or a small file contradicts the log
-'- ImageRefusedError  the image was not opened, or recovery broke
+'- ImageRefusedError  the store did not open the image
 """
 
 
@@ -13,11 +13,11 @@ class Finding(Exception):
 
 
 class LostError(Finding):
-    """Something synced, or acknowledged, is not there."""
+    """Something synced or acknowledged is missing."""
 
 
 class InventedError(Finding):
-    """Something is there that was never written."""
+    """Something exists that was never written."""
 
 
 class DisagreeError(Finding):
@@ -25,4 +25,4 @@ class DisagreeError(Finding):
 
 
 class ImageRefusedError(Finding):
-    """The image was not opened, or recovery broke."""
+    """The store did not open the image."""

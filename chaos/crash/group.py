@@ -1,14 +1,13 @@
-"""A group of three brokers under crash images: all three lose power, or are killed, at one moment of a recorded run.
+"""Three brokers under crash images: all lose power, or are killed, at one moment of a recorded run.
 
-    whole brokers in simulated time --before a change of any file--> Past: what each disk may keep, what is owed
-    Past --one choice a disk--> three directories --> a new group on them --> leads, serves, shows all that was owed
+    whole brokers in simulated time --before a change of a file--> Past: what each disk may keep, what must survive
+    Past --one choice a disk--> three directories --> a new group on them --> leads, serves, shows all that must survive
 
 The recorded run is one of `chaos.sim` (`--stack`), with kills, pauses, broken networks, hand-overs and trims as its
 seed draws them, but without power cuts. The group that starts from an image is judged by the invariants of
 `chaos.sim.observer`, which remembers what was committed, acknowledged and voted: every committed message lies at its
 own queue offset on each replica, what was durable is there, no member votes twice, one member leads and commits again.
-The two invariants that compare promises with the disk (R8, R9) are not looked at: an image lacks what was promised too
-early.
+The two invariants that compare promises with the disk (R8, R9) are not checked on an image.
 """
 
 import time
@@ -39,7 +38,7 @@ _SERVED_TIMEOUTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The group at one moment. `message_count`: messages that clients had sent."""
+    """The group at one moment. `message_count`: number of messages that clients had sent."""
 
     now_us: int
     message_count: int
@@ -48,7 +47,7 @@ class Past:
 
 
 class _Recording:
-    """Takes the past at some moments of a run, each before a change that the seed chooses."""
+    """Takes the past at some moments of a run, drawn from the seed, each before a change of a file."""
 
     def __init__(self, dice: Random, moments: int) -> None:
         self._dice = dice
@@ -58,11 +57,11 @@ class _Recording:
         self.pasts: list[Past] = []
 
     def is_complete(self) -> bool:
-        """Whether all moments have come."""
+        """Whether all moments have been taken."""
         return len(self.pasts) >= self._moments
 
     def before_change(self) -> None:
-        """Take the past if the seed chose this moment; called before a node changes a file."""
+        """Take the past if this moment was drawn; called before a node changes a file."""
         self._changes_left -= 1
         if self._changes_left < 0 and not self.is_complete():
             self._changes_left = self._dice.randrange(_CHANGES_BETWEEN)
@@ -77,15 +76,15 @@ class _Recording:
 
 
 def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = None, moments: int = _MOMENTS) -> None:
-    """Record the run of a seed and judge the images of its moments; what is found goes into `tally`.
+    """Record the run of a seed, and judge images of its moments; findings go into `tally`.
 
     Args:
-        seed: of the run, of its moments and of what each disk keeps.
-        effort: `torn_per_moment` images of a moment have sectors, files and names lost at random; generations are not
-            looked at, since the recorded run has restarts of its own.
-        tally: of the campaign.
-        only: judge this image alone.
-        moments: at most so many are taken.
+        seed: determines the run, its moments, and what each disk keeps.
+        effort: `torn_per_moment` images of a moment lose sectors, files and names at random; `generations` is ignored,
+            since the recorded run has restarts of its own.
+        tally: sums of the campaign.
+        only: number of the one image to judge; None: all.
+        moments: most moments to take.
     """
     plan, end = _plan(seed), time.process_time() + effort.seconds
     names = ("killed", "synced", "names", *["mixed"] * effort.torn_per_moment)
@@ -121,7 +120,7 @@ def _plan(seed: int) -> RunPlan:
 
 
 def _record(plan: RunPlan, moments: int) -> list[Past]:
-    """Run a plan until its last moment is taken, or all is repaired: `chaos.sim` judges whole runs."""
+    """Run a plan until its last moment is taken, or until everything is repaired (`chaos.sim` judges whole runs)."""
     recording = _Recording(Random(f"moments {plan.seed}"), moments)
     with stack_run(plan, StackKit(plan.seed, before_change=recording.before_change)) as run:
         recording.run = run
@@ -131,14 +130,14 @@ def _record(plan: RunPlan, moments: int) -> list[Past]:
 
 
 def _chooser(name: str, dice: Random) -> Chooser:
-    """Return the chooser of one disk of an image."""
+    """Return the chooser for one disk of an image."""
     if name == "mixed":
         return dice.choice((OnlySynced(), OnlyNames(), WholeFiles(dice), TornSectors(dice), TornSectors(dice)))
     return {"killed": Chooser(), "synced": OnlySynced(), "names": OnlyNames()}[name]
 
 
 def _judge(plan: RunPlan, past: Past, choosers: dict[str, Chooser], *, is_cut: bool) -> None:
-    """Start a group on an image, let clients use it, and look at every replica.
+    """Start a group on an image, let clients use it, and check every replica.
 
     Raises:
         Violation: what is wrong.
@@ -146,7 +145,7 @@ def _judge(plan: RunPlan, past: Past, choosers: dict[str, Chooser], *, is_cut: b
     observer = past.observer.past()
     timeout_us = 1000 * plan.group.election_max_ms
     served_us = past.now_us + _SERVED_TIMEOUTS * timeout_us
-    group = replace(plan.group, members=0, transactors=0, poppers=0)  # they would know nothing of those before them
+    group = replace(plan.group, members=0, transactors=0, poppers=0)  # they do not know the messages before the image
     calm = replace(plan, group=group, faults=(), proposal_interval_us=timeout_us // 10, safety_us=served_us)
     with stack_run(calm, StackKit(plan.seed, cast(CommittedLog, observer.accounts))) as run:
         cluster = run.cluster

@@ -1,10 +1,10 @@
 """`python -m chaos.crash.kill_loop --mode standalone|raft --rounds N`: a broker is killed under load, again and again.
 
-    load ---->  kill -9 .... start  --> what was acknowledged is read: each message at its acknowledged queue offset
-    (16 tasks, never stopped)           queues without gaps, nothing at a place that another message was acknowledged
+    load ---->  kill -9 .... start  --> everything acknowledged is read, each message at its acknowledged queue offset;
+    (16 tasks, never stopped)           queues have no gaps
 
-Real processes, started by the command line. `flushDiskType` is the mode's own: a killed process leaves the page cache
-to the next one, so either must hold. Exit codes: 0 nothing lost, 10 a finding, 2 bad arguments.
+Real processes, started by the command line. `flushDiskType` is the mode's default: a killed process leaves the page
+cache to the next one, so nothing may be lost in either mode. Exit codes: 0 no finding, 10 a finding, 2 bad arguments.
 """
 
 import argparse
@@ -32,26 +32,26 @@ _FOUND = 10
 _TOPIC, _QUEUES = "crash-loop", 4
 
 Place = tuple[MessageQueue, int]
-"""A queue and a number in it."""
+"""A queue and a queue offset."""
 
 
 @dataclass(slots=True)
 class Books:
-    """What was acknowledged where, and what was read where."""
+    """The places at which messages were acknowledged and read."""
 
     acknowledged: dict[Place, int] = field(default_factory=dict)
     read: dict[Place, int] = field(default_factory=dict)
     missing: set[Place] = field(default_factory=set)
 
     def note_acknowledged(self, place: Place, number: int) -> None:
-        """The broker acknowledged that message `number` is stored there."""
+        """Note that message `number` was acknowledged at this place."""
         if self.acknowledged.setdefault(place, number) != number:
             raise DisagreeError(f"{place} was acknowledged to {self.acknowledged[place]} and to {number}")
         if place not in self.read:
             self.missing.add(place)
 
     def note_read(self, place: Place, number: int) -> None:
-        """Note that a consumer read this message there."""
+        """Note that message `number` was read at this place."""
         self.missing.discard(place)
         if self.read.setdefault(place, number) != number or self.acknowledged.get(place, number) != number:
             acknowledged = self.acknowledged.get(place)
@@ -60,10 +60,10 @@ class Books:
             )
 
     def check_gaps(self) -> None:
-        """Raise if a queue that was read has a gap.
+        """Check that no queue that was read has a gap.
 
         Raises:
-            LostError: where.
+            LostError: it has; the text says where.
         """
         ends: dict[MessageQueue, int] = {}
         for queue, offset in self.read:
@@ -75,7 +75,7 @@ class Books:
 
 
 async def run_loop(mode: str, rounds: int, directory: Path, dice: random.Random) -> dict[str, Any]:
-    """Run all rounds on a new broker; return the figures of what was done.
+    """Run all rounds on a new broker; return the figures.
 
     Raises:
         Finding: something acknowledged is not there, or a queue contradicts it.
@@ -122,7 +122,7 @@ class _Loop:
         return counts | {"writable_again_s": round(sum(self._recoveries) / len(self._recoveries), 3)}
 
     async def _round(self) -> None:
-        await asyncio.sleep(self._dice.random() * 0.3)  # anywhere in what the broker does
+        await asyncio.sleep(self._dice.random() * 0.3)  # a random moment
         for verb in ("kill", "start"):
             await asyncio.to_thread(ask, self._directory, verb, "n0")
         began = time.monotonic()
@@ -133,7 +133,7 @@ class _Loop:
         self._books.check_gaps()
 
     async def _read_again(self) -> None:
-        """Read everything once more, from the first offset on, by a new group."""
+        """Read everything again from the first offset on, with a new group."""
         books = Books(dict(self._books.acknowledged), {}, set(self._books.acknowledged))
         async with Consumer(self._namesrv, "readers", _TOPIC) as consumer:
             task = asyncio.create_task(_read_on(consumer, books))
@@ -143,7 +143,7 @@ class _Loop:
         books.check_gaps()
 
     async def _all_read(self, books: Books) -> None:
-        """Wait until all that is acknowledged by now is read."""
+        """Wait until everything acknowledged by now is read."""
         wanted = set(books.missing)
         deadline = time.monotonic() + _LIMIT_S
         while wanted & books.missing:
@@ -162,7 +162,7 @@ class _Loop:
         while True:
             number, self._next = self._next, self._next + 1
             body = b"%d " % number + b"x" * self._dice.randrange(2000)
-            with contextlib.suppress(LedgerMQError):  # not acknowledged: nothing was promised
+            with contextlib.suppress(LedgerMQError):  # not acknowledged: it may be lost
                 result = await producer.send(_TOPIC, body, tags=f"tag{number % 3}")
                 self._books.note_acknowledged((result.queue, result.queue_offset), number)
 
@@ -173,7 +173,7 @@ async def _read_on(consumer: Consumer, books: Books) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m chaos.crash.kill_loop", description=__doc__, allow_abbrev=False)
     parser.add_argument("--mode", choices=("standalone", "raft"), default="raft")
     parser.add_argument("--rounds", type=int, default=100)

@@ -3,8 +3,8 @@
     items   |= must be there (floor) =|- may be there, as a prefix -|
                                       ^ appended since, not synced
 
-The workload notes what it does in the recorder; a moment's ledger is made from the notes up to it. Items appended
-later are let in too, up to the next cut: the note comes after the bytes.
+The workload notes its actions in the recorder; a moment's ledger is made of the notes up to it. Items appended later
+are allowed, too, up to the next cut, because a note comes after its bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A record or entry: its position and its bytes. `key` is its queue or its term, as the judge needs it."""
+    """A record or entry: its position and its bytes. `key` is its queue, or its index and term, for the judge."""
 
     start: int
     data: bytes
@@ -22,41 +22,41 @@ class Item:
 
     @property
     def end(self) -> int:
-        """Offset behind it."""
+        """Position after its last byte."""
         return self.start + len(self.data)
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """These items were put behind the others."""
+    """These items were appended."""
 
     items: tuple[Item, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FoundAtStart:
-    """A start found these records, by offset; items that need not have been durable by then may stay as they are."""
+    """A start found these records, by offset; items that need not have been durable by then may stay in this form."""
 
     records: dict[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """Everything below `offset` is durable, and was perhaps acknowledged."""
+    """Everything below `offset` is durable, and may have been acknowledged."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """From now on, bytes at or behind `offset` may be missing."""
+    """From now on, bytes at and after `offset` may be missing."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Bytes at or behind `offset` are removed for good."""
+    """Bytes at and after `offset` are removed for good."""
 
     offset: int
 
@@ -70,14 +70,14 @@ class Trimming:
 
 @dataclass(frozen=True, slots=True)
 class Installing:
-    """From here on nothing written before need be there; the log is to begin at `start`, with a state that says so."""
+    """From now on everything written before may be missing; the log will begin at `start`, with the matching state."""
 
     start: int
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The install is durable, or a start that recovers has given it up."""
+    """The install is durable, or recovery has given it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class Replaced:
 
 @dataclass(slots=True)
 class Ledger:
-    """What is known at a moment.
+    """What is known at one moment.
 
     Attributes:
-        small: by name, what a small file may hold: durable first, None for absent.
-        installs: where the log begins by each install begun so far.
-        is_installing: the last of them may be unfinished.
-        torn: starts of items of which a power cut has changed any byte, and that stay in the log.
+        small: by name, the contents that a small file may have, the durable one first; None: the file may be missing.
+        installs: begin of the log according to each install begun so far.
+        is_installing: whether the last install may be unfinished.
+        torn: starts of items that a power cut has damaged and that stay in the log.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -121,7 +121,7 @@ class Ledger:
         return self.items[-1].end if self.items else 0
 
     def take(self, note: object) -> None:
-        """Take the next note of the workload into account."""
+        """Apply the next note of the workload."""
         match note:
             case Appended(items):
                 self.items += items
@@ -153,7 +153,7 @@ class Ledger:
 
 
 def ledgers(notes: Sequence[object], base: Ledger) -> Iterator[Ledger]:
-    """The ledger before each note, and after the last one; `base` is what lay there at the start."""
+    """Yield the ledger before each note, and after the last one; `base` is the ledger at the start."""
     for count in range(len(notes) + 1):
         ledger = deepcopy(base)
         for note in notes[:count]:

@@ -1,4 +1,4 @@
-"""Which stores a campaign can be run on, by name."""
+"""The stores on which a campaign can run, by name."""
 
 from dataclasses import replace
 from functools import partial
@@ -36,4 +36,4 @@ MODES: dict[str, Mode] = {name: partial(run_seed, workload) for name, workload i
 }
 
 SMALL: dict[str, Mode] = {name: partial(run_seed, workload) for name, workload in _SMALL.items()}
-"""Workloads short enough for every subset of the sectors that a power cut may lose."""
+"""Workloads so short that every subset of the sectors that a power cut may lose can be judged."""

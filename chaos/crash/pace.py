@@ -1,4 +1,4 @@
-"""Pace: which images of a run are judged where the time does not suffice for all of them."""
+"""Pace: chooses the images to judge if the time does not suffice for all."""
 
 import math
 import time
@@ -8,14 +8,14 @@ from random import Random
 
 
 class Pace:
-    """Takes images at a rate by which the seconds of processor time last until the last one.
+    """Takes images at a rate at which the processor time lasts until the last one.
 
-    The first is taken in any case. The others are drawn, so that each moment of a run and each chooser has its chance.
+    The first image is always taken. The others are drawn, so that each moment of a run and each chooser may be taken.
 
     Args:
-        seconds: for all images; infinite: all are taken.
-        groups: so many groups of images will come, of about the same size.
-        dice: for the draws.
+        seconds: processor time for all images; infinite: all are taken.
+        groups: number of groups of images to come, of about equal size.
+        dice: random generator of the draws.
     """
 
     def __init__(self, seconds: float, groups: int, dice: Random) -> None:
@@ -28,11 +28,11 @@ class Pace:
         self._judging_s = 0.0
 
     def begin_group(self) -> None:
-        """The images of one more group come."""
+        """Note that the next group of images begins."""
         self._begun += 1
 
     def takes_next(self) -> bool:
-        """Whether the next image is judged."""
+        """Return whether to judge the next image."""
         self._offered += 1
         if self._end == math.inf or not self._judged:
             return True
@@ -42,7 +42,7 @@ class Pace:
 
     @contextmanager
     def judging(self) -> Iterator[None]:
-        """An image is made and judged within the block; its time counts."""
+        """Measure the processor time of making and judging one image, within the block."""
         began = time.process_time()
         yield
         self._judged += 1

@@ -1,7 +1,7 @@
-"""The Raft log under crash images: entries, index, term and vote, start, checkpoint, marker of one node.
+"""The Raft log under crash images: entries, index, term and vote, start, checkpoint and marker of one node.
 
-Steps of a workload: batches (with a sync under way, or not), a new term, a truncated tail, the oldest files dropped,
-everything dropped for a leader's copy, checkpoints, a clean stop and start.
+Steps of a workload: batches (with or without a sync under way), a new term, a truncated tail, trimming, an install,
+checkpoints, a kill, a clean stop and start.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _START_MS = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftCrashSettings:
-    """How large the files are, and how much is done to them."""
+    """Sizes of files, and the number of steps."""
 
     data_file_size_bytes: int = 8192
     index_file_size_bytes: int = 512
@@ -73,7 +73,7 @@ def _config(root: Path, settings: RaftCrashSettings) -> RaftConfig:
 
 
 def open_small_raft(root: Path, settings: RaftCrashSettings, boot: str) -> RaftFiles:
-    """A node's files, small ones, on a machine started as `boot`.
+    """Open a node's files, with small sizes, on a machine in the boot `boot`.
 
     Raises:
         DLedgerError, StoreError: as `open_files`.
@@ -82,7 +82,7 @@ def open_small_raft(root: Path, settings: RaftCrashSettings, boot: str) -> RaftF
 
 
 class RaftRun:
-    """One run of the workload below `recorder.root`; `number` is of its first message, `boot` of the machine."""
+    """One run of the workload below `recorder.root`; `number` is that of the first message, `boot` the machine's."""
 
     def __init__(
         self, recorder: Recorder, settings: RaftCrashSettings, dice: Random, number: int = 0, boot: str = "a boot"
@@ -101,7 +101,7 @@ class RaftRun:
         self._flusher: Flusher
 
     async def run(self) -> None:
-        """Open, do the steps, stop cleanly."""
+        """Open the files, run the steps, stop cleanly."""
         await self._open()
         steps = (self._append, self._append, self._append_while_syncing, self._checkpoint, self._new_term)
         rare = (self._truncate, self._truncate, self._trim, self._install, self._restart, self._kill)
@@ -118,7 +118,7 @@ class RaftRun:
         known = max(self._files.checkpoint.committed_index, self._log.first_index - 1)
         self._committed = min(known, self._log.last_index)
         found = read_hard_state(self._directory)
-        if found is not None and found.recovering:  # on an image of an unfinished install
+        if found is not None and found.recovering:  # this run began on an image of an unfinished install
             self._recorder.note(Replaced(_TERM_FILE, _as_bytes(found)))
             self._install_at(max(known, 0) + 1)
         self._recorder.note(Cut(opened.found.end_position))
@@ -140,7 +140,7 @@ class RaftRun:
         await self._open()
 
     async def _kill(self) -> None:
-        """End the process as SIGKILL does, while entries wait for their sync; the page cache keeps them."""
+        """End the process as SIGKILL does while entries wait for their sync; the page cache keeps them."""
         await self._settle()
         self._place(is_synced=False)
         self._flusher.abandon()
@@ -158,7 +158,7 @@ class RaftRun:
         while self._waiting and not gate.waiting:
             await asyncio.sleep(0)
         self._place()
-        self._committed = self._dice.randint(self._committed, self._log.last_index)  # others have them durably
+        self._committed = self._dice.randint(self._committed, self._log.last_index)  # others have these durably
         await self._write_checkpoint()
         await self._settle()
         gate.open()
@@ -185,14 +185,14 @@ class RaftRun:
         await Checkpointer(self._directory, self._log, lambda: self._committed, _fail).write()
 
     async def _truncate(self) -> None:
-        """Cut entries behind the committed ones, as for a leader that has others there."""
+        """Cut uncommitted entries, as for a leader that has others in their place."""
         await self._settle()
         last = self._dice.randint(max(self._committed, self._log.first_index - 1), self._log.last_index)
         end = self._log.end_position(last)
         self._recorder.note(Cutting(end))
         self._log.truncate_after(last)
         self._recorder.note(Cut(end))
-        if self._log.term_at(last) != self._term:  # no leader goes on in a term whose first entry it lacks
+        if self._log.term_at(last) != self._term:  # no leader continues in a term whose first entry is cut
             await self._new_term()
 
     async def _trim(self) -> None:
@@ -205,7 +205,7 @@ class RaftRun:
             self._log.units.files.remove(taken.index)
 
     async def _install(self) -> None:
-        """The leader has dropped what this node would need: it starts anew at a file of the leader's."""
+        """Begin anew at a file of the leader, as if the leader had dropped entries that this node needs."""
         await self._settle()
         if self._dice.random() >= 0.7:
             self._install_at(self._log.last_index + self._dice.randint(1, 50))
@@ -267,7 +267,7 @@ def _as_bytes(state: HardState) -> bytes:
 
 @dataclass(slots=True)
 class RaftWorkload:
-    """`chaos.crash.campaign.StoreWorkload` on one node's Raft files. Each run has a boot of its own."""
+    """A `StoreWorkload` on one node's Raft files. Each run has a boot of its own."""
 
     settings: RaftCrashSettings
     _boot: str = ""
@@ -302,7 +302,7 @@ class RaftWorkload:
 
 
 def _judge_following(log: EntryLog) -> None:
-    """Whatever a leader places behind the entries found is taken: in the same file, and in the next one."""
+    """Check that entries of another leader are accepted after those found, in the same file and in the next one."""
     last, end = log.last_index, log.end_position(log.last_index)
     term = log.term_at(last) + 1
     size = log.data.file_size
@@ -310,7 +310,7 @@ def _judge_following(log: EntryLog) -> None:
     for position in (end, next_file):
         entry = encode_entry(last + 1, term, position, b"of another leader")
         if position < next_file <= position + len(entry) + FILLER_SIZE:
-            continue  # no leader places it there
+            continue  # it would not fit before the file's end
         try:
             log.append_span(Span(term, last + 1, last + 1, position, position + len(entry), entry))
             log.truncate_after(last)
@@ -324,12 +324,12 @@ def _entry_log(files: RaftFiles, directory: Path) -> EntryLog:
 
 
 def files_directory(root: Path) -> Path:
-    """Where the node's files lie."""
+    """Return the folder of the node's files."""
     return root / "dledger-n0"
 
 
 def _judge_term(root: Path, ledger: Ledger) -> bool:
-    """Whether the node recovers, as it may within an install, and when it never wrote down a term."""
+    """Check term and vote; return whether the node is recovering because of an unfinished install."""
     found = read_hard_state(files_directory(root))
     allowed = ledger.small.get(_TERM_FILE, [None])
     if found is None:
@@ -343,7 +343,7 @@ def _judge_term(root: Path, ledger: Ledger) -> bool:
 
 
 def _judge_install(root: Path, files: RaftFiles, ledger: Ledger) -> None:
-    """A log that begins where an install wanted it to has the state of that install, or a later one."""
+    """Check that a log that begins where an install put it has the state of that install, or of a later one."""
     path = root / _STATE_FILE
     state = int(path.read_bytes()) if path.exists() else 0
     for start in ledger.installs:

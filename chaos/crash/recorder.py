@@ -1,12 +1,12 @@
-"""Recorder: watches a directory while a program writes into it, at the edge where its file operations leave Python.
+"""Recorder: watches the file operations of a program in one directory, where they leave Python.
 
     program --> os.pwrite, os.fdatasync, os.unlink ... --> look at the tree --> Moment
 
-Each operation is followed by a look at the whole tree, so that stores through mappings and operations that are not
-intercepted are seen with the next one. What a sync covers is what the file held when it began.
+After each operation the whole tree is compared, so that stores through mappings, and operations that are not
+intercepted, are noticed with the next one. A sync covers the content that the file had when the sync began.
 
-Threads make a run differ from the next one: executors run their work at once, on the caller's thread, and what syncs
-in a thread of its own can be held at the gate until the workload lets it go on.
+So that runs are equal in spite of threads, executors run their work at once, on the caller's thread, and a sync in
+another thread can be held at the gate until the workload releases it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 26
 
 
 class Gate:
-    """Blocks other threads than the one that made it, while it is closed; `let_through` releases one call."""
+    """While it is closed, it blocks all threads but the one that made it; `let_through` releases one call."""
 
     def __init__(self) -> None:
         self._owner = threading.current_thread()
@@ -47,13 +47,13 @@ class Gate:
             self._permits.release()
 
     def open(self) -> None:
-        """Let all blocked calls go on."""
+        """Release all blocked calls, and block no more."""
         self.is_closed = False
         self.let_through()
 
 
 class _File:
-    """Contents of a file since its last sync; `base` is the number of older ones, which were dropped."""
+    """The contents of a file since its last sync; `base` is the number of older ones that were dropped."""
 
     __slots__ = ("base", "versions")
 
@@ -76,7 +76,7 @@ class _File:
 
 
 class _Directory:
-    """Names now, names as of the last sync, and the steps between."""
+    """Names now, names as of the last sync, and the changes between them."""
 
     __slots__ = ("base", "durable", "names", "steps")
 
@@ -107,12 +107,12 @@ class _Directory:
 
 
 class Recorder:
-    """Records what happens below `root`; what is there at the start counts as synced.
+    """Records the changes below `root`; what exists at the start counts as synced.
 
     Attributes:
         moments: in order.
-        notes: notes of the workload; a moment has their number at that time.
-        gate: syncs of other threads pass it.
+        notes: the workload's notes; a moment has their number at that time.
+        gate: passed by syncs of other threads.
     """
 
     def __init__(self, root: Path) -> None:
@@ -123,7 +123,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._files: dict[int, _File] = {}
         self._directories: dict[int, _Directory] = {}
-        self._nodes: dict[int, int] = {}  # by inode number, while it has a name
+        self._nodes: dict[int, int] = {}  # by inode number, while the file has a name
         self._node_count = 0
         self._root_node = 0
         self._look("start", always=True)
@@ -133,13 +133,13 @@ class Recorder:
         self.moments.clear()
 
     def note(self, note: object) -> None:
-        """Note something that the judge of later moments must know."""
+        """Note something for the judge of later moments."""
         with self._lock:
             self.notes.append(note)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Record all changes that are made inside the block."""
+        """Record all changes made within the block."""
         with contextlib.ExitStack() as patches:
             for name in _CHANGES:
                 patches.enter_context(mock.patch.object(os, name, self._after(name, getattr(os, name))))
@@ -198,7 +198,7 @@ class Recorder:
         return sync
 
     def _look(self, label: str, *, always: bool = False) -> None:
-        """Look at the whole tree, and keep a moment if something has changed."""
+        """Compare the whole tree, and keep a moment if anything has changed."""
         with self._lock:
             nodes: dict[int, int] = {}
             root, is_changed = self._look_at_directory(str(self.root), self.root.stat().st_ino, nodes)
@@ -217,7 +217,7 @@ class Recorder:
                     look = self._look_at_directory if entry.is_dir() else self._look_at_file
                     names[entry.name], is_new = look(entry.path, entry.inode(), nodes)
                 except FileNotFoundError:
-                    continue  # another thread removed it just now: the next look will say so
+                    continue  # another thread has just removed it, which the next comparison notices
                 is_changed |= is_new
         return node, self._directories.setdefault(node, _Directory()).seen(names) or is_changed
 
@@ -237,7 +237,7 @@ class Recorder:
         return self._files[node] if node in self._files else self._directories[node]
 
     def _node(self, inode: int, nodes: dict[int, int]) -> int:
-        """Return the number of a file or directory: an inode that is used again after a removal gets another one."""
+        """Return the number of a file or directory; an inode that is used again after a removal gets a new one."""
         node = self._nodes.get(inode, nodes.get(inode))
         if node is None:
             self._node_count += 1
@@ -257,7 +257,7 @@ class Recorder:
 
 @contextlib.contextmanager
 def inline_executors() -> Iterator[None]:
-    """Executors run what they are given at once, on the caller's thread."""
+    """Let executors run their work at once, on the caller's thread, within the block."""
 
     def submit(_: ThreadPoolExecutor, work: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()

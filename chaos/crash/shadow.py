@@ -1,13 +1,13 @@
-"""Shadow: what of a directory is durable, kept beside the real files while a program writes into them.
+"""Shadow: the durable state of a directory, kept beside the real files while a program writes into them.
 
     program --os.pwrite, mapped stores--> files in memory (tmpfs): what the page cache holds
             --os.fdatasync, os.fsync----> shadow: contents and names as of the last sync
 
-`chaos.crash.recorder` keeps every state of a directory, for all images of one run. A shadow keeps only the last synced
-one, cheaply: for a simulation in which a power cut comes now and then. Both give `chaos.crash.disk` its `Moment`.
+`chaos.crash.recorder` keeps every state of a directory, for all images of one run. A shadow cheaply keeps only the last
+synced state, for simulations with a power cut now and then. Both give a `Moment` to `chaos.crash.disk`.
 
-A sync that fails marks the dirty pages clean, as Linux does: they stay in the page cache and are not written by a
-later sync, unless the program stores into them once more, wherever in the page. A store is noticed by what it changes.
+A sync that fails marks the dirty pages clean, as Linux does: they stay in the page cache, and no later sync writes them
+unless the program stores into the page again. A store is noticed by its change of the content.
 """
 
 import os
@@ -18,11 +18,11 @@ from pathlib import Path
 from chaos.crash.disk import DirectoryState, FileState, Moment, NameChange
 
 PAGE = 4096
-"""Bytes that are dirty or clean together, in Linux's page cache."""
+"""Size of a page, the unit of dirtiness in Linux's page cache."""
 
 
 class _File:
-    """`durable`: content on the disk. `lost`: by number, pages that count as clean and are not on the disk."""
+    """`durable`: content on the disk. `lost`: by number, content of pages that count as clean but are not on disk."""
 
     __slots__ = ("durable", "lost")
 
@@ -41,7 +41,7 @@ class _Directory:
 
 
 class Shadow:
-    """The durable state of everything below `root`; what is there at the start counts as synced."""
+    """The durable state of everything below `root`; what exists at the start counts as synced."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -53,28 +53,28 @@ class Shadow:
                 path = Path(folder, name)
                 self._files[path.stat().st_ino] = _File(path.read_bytes())
 
-    # -- what the program does
+    # -- calls of the program
 
     def written(self, descriptor: int, start: int, size: int) -> None:
-        """A range of a file was written by a file call: its pages are dirty now."""
+        """Note that a file call wrote this range: its pages are dirty now."""
         file = self._files.get(os.fstat(descriptor).st_ino)
         if file is not None and file.lost:
             for page in range(start // PAGE, -(-(start + size) // PAGE)):
                 file.lost.pop(page, None)
 
     def emptied(self, descriptor: int) -> None:
-        """A file was opened to be written anew: all that comes is dirty."""
+        """Note that a file was opened with truncation: everything written next is dirty."""
         file = self._files.get(os.fstat(descriptor).st_ino)
         if file is not None:
             file.lost.clear()
 
     def synced(self, descriptor: int, began: Mapping[int, bytes], *, has_failed: bool = False) -> None:
-        """A sync of a file or directory returns, or fails.
+        """Note that a sync of a file or directory returns, or fails.
 
         Args:
             descriptor: of the file or directory.
             has_failed: the disk refused.
-            began: by inode, what files held when syncs began that return now; only that is covered.
+            began: by inode, the content of files when the syncs that return now began; only that is covered.
         """
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):
@@ -86,7 +86,7 @@ class Shadow:
             self._directory_synced(descriptor)
 
     def all_synced(self, *, has_failed: bool = False) -> None:
-        """A sync of the whole file system returns, or fails."""
+        """Note that a sync of the whole file system returns, or fails."""
         for folder, _, names in os.walk(self.root):
             for name in names:
                 path = Path(folder, name)
@@ -95,7 +95,7 @@ class Shadow:
                 self._directory_synced(folder)
 
     def names_change(self, folder: Path | str) -> None:
-        """Names of a directory are about to change, or have just changed: note the state between."""
+        """Note the names of a directory, before and after they change."""
         if os.path.isdir(folder):  # noqa: PTH112 - on the way of every file call
             self._look(folder)
 
@@ -116,7 +116,7 @@ class Shadow:
         for page, clean in list(file.lost.items()):
             start, end = page * PAGE, (page + 1) * PAGE
             if content[start:end] != clean:
-                del file.lost[page]  # stored into once more
+                del file.lost[page]  # stored into again
             else:
                 durable[start : start + len(clean)] = file.durable[start:end].ljust(len(clean), b"\0")
         file.durable = bytes(durable)
@@ -143,15 +143,15 @@ class Shadow:
             directory.names = names
         return directory
 
-    # -- what is asked
+    # -- the durable state
 
     def durable_part(self, inode: int, start: int, end: int) -> bytes:
-        """Bytes `[start, end)` of a file as a power cut leaves them at least; shorter where it is not that long."""
+        """Return the durable bytes `[start, end)` of a file; fewer if it is shorter."""
         file = self._files.get(inode)
         return b"" if file is None else file.durable[start:end]
 
     def durable_file(self, path: str) -> bytes | None:
-        """The durable content of the file that has this durable path below the root; None where there is none."""
+        """Return the durable content of the file with this durable path below the root; None without one."""
         node: int | None = self.root.stat().st_ino
         for name in path.split("/"):
             directory = None if node is None else self._directories.get(node)
@@ -160,7 +160,7 @@ class Shadow:
         return None if file is None else file.durable
 
     def moment(self) -> Moment:
-        """What a power cut now may leave, for `chaos.crash.disk.image_of`."""
+        """Return the states that a power cut now may leave, for `chaos.crash.disk.image_of`."""
         files: dict[int, FileState] = {}
         for folder, _, names in os.walk(self.root):
             self._look(folder)
@@ -172,7 +172,7 @@ class Shadow:
             for change in (directory.durable, *directory.steps):
                 for node in change.values():
                     if node is not None and node not in files and node not in self._directories:
-                        unlinked = self._files.get(node)  # removed or replaced, which is not durable
+                        unlinked = self._files.get(node)  # its removal or replacement is not durable
                         files[node] = FileState((b"" if unlinked is None else unlinked.durable,))
         directories = {inode: DirectoryState(dict(d.durable), tuple(d.steps)) for inode, d in self._directories.items()}
         return Moment("", 0, self.root.stat().st_ino, files, directories)
@@ -184,7 +184,7 @@ class Shadow:
         if not file.lost:
             return FileState((file.durable,) if file.durable == content else (file.durable, content))
         written = bytearray(content)
-        for page, clean in file.lost.items():  # clean: nothing writes it any more
+        for page, clean in file.lost.items():  # these pages count as clean, so nothing writes them
             start = page * PAGE
             if content[start : start + PAGE] == clean:
                 written[start : start + len(clean)] = file.durable[start : start + PAGE].ljust(len(clean), b"\0")
@@ -192,6 +192,6 @@ class Shadow:
 
 
 def content_of(descriptor: int) -> bytes:
-    """The bytes of an open file, also of one that was opened for writing only."""
+    """Return the bytes of an open file, even if it was opened for writing only."""
     with open(f"/proc/self/fd/{descriptor}", "rb") as file:  # noqa: PTH123 - Path.open may be replaced by a recorder
         return file.read()

@@ -1,7 +1,7 @@
-"""The tables of a broker under crash images: topics, groups' offsets and removals, beside a log flushed now and then.
+"""The tables of a broker under crash images: topics, groups' offsets and removals, beside a log with ASYNC_FLUSH.
 
-The log of these runs is never trimmed, so what the tables must hold after a start is what its records say, all of
-them, and nothing else. What a client changes after a start must be there after the next one.
+The log of these runs is never trimmed, so after a start the tables must hold exactly what all of its records say. A
+client's change after a start must be there after the next start.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _GROUP = "g"
 
 
 class _Broker:
-    """A broker without sockets and clocks: a classic log, ASYNC_FLUSH, and the tables that follow it."""
+    """A broker without sockets and clocks: a classic log with ASYNC_FLUSH, and the tables that follow it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -51,7 +51,7 @@ class _Broker:
         self._store: OpenStore
 
     async def open(self) -> None:
-        """Recover and start. Raises what a broker's start raises."""
+        """Recover and start; raises as a broker's start."""
         ticks = count(_START_MS)
         self._store = await open_classic_store(
             self._config.store,
@@ -68,15 +68,15 @@ class _Broker:
         self._store.last_steps += [self._follower.close, self._follower.saver.close]
 
     async def close(self) -> None:
-        """A clean stop."""
+        """Stop cleanly."""
         self._follower.parts.stop()
         await self._store.close()
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
-        """There is no nameserver."""
+        """Do nothing: there is no nameserver."""
 
     async def announce(self) -> None:
-        """There is no nameserver."""
+        """Do nothing: there is no nameserver."""
 
     @property
     def log(self) -> CommitLog:
@@ -91,16 +91,16 @@ class _Broker:
         return self._follower.parts.context.state
 
     async def make_topic(self, name: str) -> None:
-        """A topic of one queue; new settings of it where it is there already. Returns when it is acknowledged."""
+        """Create a topic of one queue, or change an existing one; return when that is acknowledged."""
         topic = TopicConfig(name=name, read_queues=1, write_queues=1)
         await _done(lambda done: self._follower.parts.context.metadata.put_topic(topic, done))
 
     async def remove_topic(self, name: str) -> None:
-        """Remove a topic and its offsets; returns when that is acknowledged."""
+        """Remove a topic and its offsets; return when that is acknowledged."""
         await _done(lambda done: self._follower.parts.context.metadata.remove_topics([name], done))
 
     async def commit_offset(self, topic: str, offset: int) -> None:
-        """Commit an offset of the one group; returns when that is acknowledged."""
+        """Commit an offset of the one group; return when that is acknowledged."""
         offsets = self._follower.parts.context.offsets
         await _done(lambda done: offsets.commit_and_tell(topic, _GROUP, 0, offset, done))
 
@@ -111,21 +111,21 @@ class _Broker:
         await flushed
 
     def save_tables(self) -> None:
-        """Save the tables, as their timer does."""
+        """Save the tables, as the timer does."""
         self._follower.saver.save_soon()
 
     def told_by_the_log(self) -> ReplicatedState:
-        """Tables to which all records of the log were applied."""
+        """Return tables to which all records of the log were applied."""
         state = ReplicatedState()
         replay(self._store.store, state)
         return state
 
 
 async def _done(begin: Callable[[ChangeDone], None]) -> None:
-    """Wait for a change.
+    """Wait until a change is committed.
 
     Raises:
-        Refusal: it was refused.
+        Refusal: the change was refused.
     """
     done: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
     begin(done.set_result)
@@ -136,7 +136,7 @@ async def _done(begin: Callable[[ChangeDone], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TablesWorkload:
-    """`chaos.crash.campaign.StoreWorkload` on a broker's tables: `steps` changes, flushes and saves between them."""
+    """A `StoreWorkload` on a broker's tables: `steps` changes, flushes and saves."""
 
     steps: int = 4
 
@@ -161,11 +161,11 @@ class TablesWorkload:
         await broker.close()
 
     async def judge(self, root: Path, ledger: Ledger, *, killed: bool, again: bool) -> None:
-        """See `StoreWorkload`; where `again`, what clients change after the start must be there after the next one."""
+        """See `StoreWorkload`; with `again`, changes after the start must be there after the next start."""
         broker = await _opened(root)
         try:
             if broker.state.applied_offset > broker.log.max_offset:
-                await _change_everything(broker)  # which such tables would take for changes that they have
+                await _change_everything(broker)  # stale tables would take these for changes that they already have
             _compare(broker.state, broker.told_by_the_log())
             if again:
                 await _change_everything(broker)
@@ -190,7 +190,7 @@ async def _opened(root: Path) -> _Broker:
 
 
 async def _settled() -> None:
-    """Let tasks under way end: executors and syncs do their work at once."""
+    """Let pending tasks end; executors and syncs do their work at once."""
     for _ in range(10):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Brownout: how long clients were served worse than before the first fault, though they may have been served."""
+"""Brownout: the time for which clients were served worse than before the first fault."""
 
 from chaos.checkers.timing import percentile
 from chaos.drills.record import DrillRecord
@@ -10,10 +10,10 @@ _SLOWER = 10.0
 
 
 def brownout_s(record: DrillRecord) -> float:
-    """Return the seconds, in halves, in which sends began of which fewer than 90 % were acknowledged or p99 was high.
+    """Return the seconds, in halves, in which sends began of which under 90 % were acknowledged, or p99 was high.
 
-    High is ten times the p99 of the sends between the first steady acknowledgements and the first fault. Halves of a
-    second before the first fault do not count; 0 where there was no such traffic or no fault.
+    High means ten times the p99 of the sends between the first steady acknowledgements and the first fault. Times
+    before the first fault do not count; 0 without such traffic or without a fault.
     """
     first_s = min((one.begin_s for one in record.injections), default=float("inf"))
     before = [

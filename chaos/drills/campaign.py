@@ -1,4 +1,4 @@
-"""Campaigns: drills drawn from a seed, one after another. Pure: the same seed and catalogue give the same drills."""
+"""Campaigns: drills drawn from a seed, one after another. The same seed and catalogue give the same drills."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -10,9 +10,9 @@ _SHORTEST, _LONGEST = 0.5, 1.5
 
 
 def draw(seed: int, among: Sequence[Drill]) -> Iterator[Planned]:
-    """Yield drills for ever, one after another.
+    """Yield drills without end.
 
-    Every drill comes once before one comes again, so that a short campaign is broad.
+    Every drill comes once before any comes again, so that a short campaign is broad.
     """
     rng = Random(seed)
     while True:
@@ -20,5 +20,5 @@ def draw(seed: int, among: Sequence[Drill]) -> Iterator[Planned]:
         rng.shuffle(drills)
         for drill in drills:
             share = rng.uniform(_SHORTEST, _LONGEST)
-            # a longer stall than the drill says may well cost an election
+            # a stall longer than the drill's own may cause an election
             yield Planned(drill, drill.hold_s * (min(share, 1.0) if drill.keeps_leader else share))

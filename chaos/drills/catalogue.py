@@ -1,6 +1,6 @@
-"""The catalogue of drills: what each breaks, in which modes, and the steps for the cluster as it is. Pure.
+"""The catalogue of drills: what each breaks, in which modes, and its steps for a given cluster. No I/O.
 
-A drill is one function from a view of the cluster and the length of the fault to steps, and one entry in `CATALOGUE`.
+A drill is a function from a view of the cluster and the length of the fault to steps, and an entry in `CATALOGUE`.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,8 @@ class Step:
 
     Attributes:
         after_s: seconds after the step before it.
-        words: what follows the verb, see `Verb`.
-        when_whole: first wait until every node is back and in sync.
+        words: arguments of the verb, see `Verb`.
+        when_whole: wait first until every node is back and in sync.
     """
 
     after_s: float
@@ -40,7 +40,7 @@ class Step:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the step breaks something; the others repair."""
+        """Whether the step breaks something; other steps repair."""
         return self.verb not in (Verb.START, Verb.RESUME, Verb.HEAL, Verb.REPLACE_DISK)
 
 
@@ -55,7 +55,7 @@ _EXAMPLE = ClusterView(
 )
 
 Plan = Callable[[ClusterView, float], Sequence[Step]]
-"""Steps for a cluster with a leader, and a fault of so many seconds. Every fault is repaired by a later step."""
+"""Returns the steps for a cluster with a leader and a fault of so many seconds; a later step repairs each fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,16 @@ class Drill:
     """One entry of the catalogue.
 
     Attributes:
-        modes: those in which the drill makes sense.
-        hold_s: how long the fault lasts unless the user says otherwise.
-        family: `kill`, `pause`, `network`, `move`, `disk` or `clock`; the colour in reports.
-        spares_sends_in: modes in which the change is planned, so that no send may fail.
-        proves: what the drill is to show, for the documents; the verdict judges the promises, the figures the rest.
-        equipment: options of `cluster up` for what the fault needs beside the nodes.
+        modes: modes of replication in which the drill makes sense.
+        hold_s: default length of the fault in seconds.
+        family: `kill`, `pause`, `network`, `move`, `disk` or `clock`; gives the colour in reports.
+        spares_sends_in: modes in which the change is planned, and no send may fail.
+        proves: what the drill shows, for the documents.
+        equipment: options of `cluster up` that the fault needs.
         settings: properties of the brokers, `KEY=VALUE`.
-        keeps_leader: an election would have no reason.
-        in_namespaces: further modes, where every two nodes can be cut from each other.
-        delays: it holds messages back, which Toxiproxy does and namespaces cannot.
+        keeps_leader: whether an election would have no reason.
+        in_namespaces: further modes of the fabric of namespaces, where any two nodes can be cut from each other.
+        delays: whether it delays messages, which Toxiproxy can and namespaces cannot.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Drill:
             verbs = {step.verb for step in self.plan(_EXAMPLE, self.hold_s)}
             if not verbs <= _OF_CONTAINERS or self.settings:
                 return frozenset()
-            return self.modes & (_RAFT if self.equipment else _REPLICATED)  # Toxiproxy is in profile chaos only
+            return self.modes & (_RAFT if self.equipment else _REPLICATED)  # only the profile `chaos` has Toxiproxy
         if self.name == "unplug-leader":
             return frozenset()
         if fabric != "namespaces":
@@ -118,7 +118,7 @@ def _cut(links: tuple[str, ...], hold_s: float) -> Sequence[Step]:
 
 
 def _down(verb: Verb, nodes: Sequence[str], hold_s: float) -> list[Step]:
-    """Take nodes down, and start them again."""
+    """Return the steps that take nodes down and start them again."""
     down = [Step(0.0, verb, (node,)) for node in nodes]
     return [*down, *(Step(0.0 if number else hold_s, Verb.START, (node,)) for number, node in enumerate(nodes))]
 
@@ -166,7 +166,7 @@ def _one_way(view: ClusterView, hold_s: float) -> Sequence[Step]:
 
 
 def _bridge(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    """Two halves that see each other through one node only: of three, the leader and one follower."""
+    """Cut the group into two halves that see each other through one node; of three, cut leader and one follower."""
     others = view.followers
     half = max(1, (len(view.nodes) - 1) // 2)
     left, right = [_leader(view), *others[1:half]], others[half:] if len(others) > half + 1 else others[:1]
@@ -185,7 +185,7 @@ def _slow_link(view: ClusterView, hold_s: float) -> Sequence[Step]:
 
 
 def _rolling_restart(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    """Followers first, the leader last, each when all are back."""
+    """Restart the followers and then the leader, each when all are back."""
     order = [*view.followers, _leader(view)]
     return [
         step
@@ -199,7 +199,7 @@ def _nameserver_down(view: ClusterView, hold_s: float) -> Sequence[Step]:
 
 
 def _transfer(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    """To a follower, and back."""
+    """Hand leadership to a follower, and back."""
     leader, follower = _leader(view), view.followers[0]
     back = Step(hold_s, Verb.TRANSFER, (leader,), when_whole=True)
     return [Step(0.0, Verb.TRANSFER, (follower,)), back]
@@ -235,7 +235,7 @@ def _lose_disk(view: ClusterView, hold_s: float) -> Sequence[Step]:
 
 
 def _clock_jump(view: ClusterView, hold_s: float) -> Sequence[Step]:
-    """An hour ahead, an hour behind, and right again."""
+    """Set the clock an hour ahead, an hour behind, and right again."""
     leader = _leader(view)
     return [
         Step(0.0, Verb.CLOCK, (_JUMP_S, leader)),

@@ -1,4 +1,4 @@
-"""Carries out the steps of drills on a fabric, one after another, and undoes every fault at the end, always."""
+"""Carries out the steps of drills on a fabric, one after another, and at the end undoes every fault in any case."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: DrillRecord, tell: Tell) -> Injection:
     """Carry out a drill's steps, and wait until the cluster is whole again.
 
-    A step that fails ends the drill; the injection says why. Everything is mended at the end, also when this is
+    A step that fails ends the drill; the injection says why. At the end everything is repaired, also when this is
     cancelled.
     """
     injection = Injection(drill, time.monotonic(), hold_s=hold_s)
@@ -53,7 +53,7 @@ async def inject(fabric: Fabric, drill: Drill, hold_s: float, record: DrillRecor
 
 
 async def await_leader(fabric: Fabric) -> ClusterView:
-    """Return the cluster as it is once it has a leader.
+    """Return the first view of the cluster that has a leader.
 
     Raises:
         CommandError: it has none within 20 s.
@@ -67,7 +67,7 @@ async def await_view(
     """Return the first view of the cluster for which `condition` holds.
 
     Raises:
-        CommandError: none within `limit_s` seconds; says `complaint`.
+        CommandError: none within `limit_s` seconds; the text has `complaint`.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -83,7 +83,7 @@ async def await_view(
 
 
 async def _undivided(verb: Coroutine[Any, Any, str]) -> str:
-    """Carry out a verb, also when this is cancelled meanwhile: what is half done cannot be undone."""
+    """Carry out a verb to its end, even if this is cancelled meanwhile: half a verb cannot be undone."""
     task = asyncio.ensure_future(verb)
     try:
         return await asyncio.shield(task)

@@ -40,9 +40,9 @@ def java_command() -> list[str]:
 
 
 class JavaProducer:
-    """Stands in for `ledgermq.client.Producer`, for plain messages.
+    """The producer of the Java driver, in place of `ledgermq.client.Producer`, for plain messages.
 
-    A failed send counts as unknown, unless the client found no route for it: it hides what became of earlier tries.
+    A failed send counts as unknown, unless the client found no route: it does not tell the outcome of earlier tries.
 
     Args:
         process: the driver, as producer.
@@ -89,14 +89,14 @@ class JavaProducer:
 
 @contextlib.asynccontextmanager
 async def java_producer(namesrv: str, topic: str, group: str) -> AsyncIterator[JavaProducer]:
-    """Start a producer, wait until it has started, and end it with the block.
+    """Start a producer, wait until it runs, and end it with the block.
 
     Raises:
         CommandError: it ended by itself; the text has what it printed.
     """
     async with _driver(namesrv, topic, group, "produce") as process:
         async for _ in _lines(process):
-            break  # it has started
+            break  # its first line: it has started
         else:
             await process.wait()
             return
@@ -106,7 +106,7 @@ async def java_producer(namesrv: str, topic: str, group: str) -> AsyncIterator[J
 
 
 async def java_deliveries(namesrv: str, topic: str, group: str) -> AsyncIterator[tuple[str, int, bytes]]:
-    """Start a consumer; yield queue (`broker/id`), offset and body of each message that it is given, for ever.
+    """Start a consumer; yield queue (`broker/id`), offset and body of each message it is given, without end.
 
     Raises:
         CommandError: it ended by itself; the text has what it printed.
@@ -118,7 +118,7 @@ async def java_deliveries(namesrv: str, topic: str, group: str) -> AsyncIterator
 
 
 async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
-    """Yield what the driver says, without its mark; the client's logging prints lines of its own."""
+    """Yield the driver's lines without their mark; other lines are the client's log."""
     assert process.stdout is not None
     async for line in process.stdout:
         if line.startswith(_MARK):
@@ -133,7 +133,7 @@ def _result(topic: str, rest: bytes) -> SendResult:
 
 @contextlib.asynccontextmanager
 async def _driver(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Its input ends with this process, and with that the driver."""
+    """Run the driver within the block; its standard input ends with this process, which ends the driver."""
     with tempfile.TemporaryDirectory(prefix="ledgermq-java-") as home:
         errors = Path(home) / "errors"
         with errors.open("wb") as file:
@@ -145,7 +145,7 @@ async def _driver(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=file,
-                start_new_session=True,  # Ctrl-C is for the drill
+                start_new_session=True,  # Ctrl-C must only reach the drill
             )
         try:
             yield process

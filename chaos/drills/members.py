@@ -1,4 +1,4 @@
-"""The consumers of a drill: members of one group, which come and go, and tell the record what they are given."""
+"""The consumers of a drill: members of one group, which come and go, and record what they are given."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ class Members:
     """The members that a workload names.
 
     Args:
-        record: gets what they are given.
+        record: records their deliveries.
         client: `python` or `java`.
     """
 
@@ -38,7 +38,7 @@ class Members:
         """Receive until cancelled.
 
         Raises:
-            LedgerMQError: an error that a retry cannot solve.
+            LedgerMQError: a retry cannot help.
             CommandError: the Java client has ended.
         """
         async with asyncio.TaskGroup() as tasks:
@@ -91,7 +91,7 @@ class Members:
                         raise
 
     async def _acknowledge(self, name: str, consumer: SimpleConsumer, messages: list[PoppedMessage]) -> None:
-        """Acknowledge a message; if that fails, nothing is recorded, since the message is delivered again."""
+        """Acknowledge messages; a failure is not recorded, since these messages are delivered again."""
         outcomes = await asyncio.gather(*(consumer.ack(message) for message in messages), return_exceptions=True)
         for message, outcome in zip(messages, outcomes, strict=True):
             if outcome is None and (number := number_of(message.body)) is not None:
@@ -107,7 +107,7 @@ class Members:
         )
 
     async def _watch_commits(self) -> None:
-        """Tell the committed offsets once a second."""
+        """Record the committed offsets once a second."""
         async with Admin(self._namesrv) as admin:
             while True:
                 await asyncio.sleep(1.0)

@@ -1,4 +1,4 @@
-"""What is observed while drills run: sends, deliveries, samples, injections. Times are monotonic seconds."""
+"""The observations of a run of drills: sends, deliveries, samples, injections. Times are monotonic seconds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +25,9 @@ class Injection:
     """One drill: from its first fault to its last repair.
 
     Attributes:
-        leader_before, leader_after: by the routes; None: nobody led.
-        hold_s: how long its fault was to last.
-        trouble: why the fault was not injected, or not repaired; empty: all steps took effect.
+        leader_before, leader_after: names by the routes; None without a leader.
+        hold_s: intended length of the fault in seconds.
+        trouble: why the fault was not injected or not repaired; empty if all steps took effect.
     """
 
     drill: Drill
@@ -40,7 +40,7 @@ class Injection:
     hold_s: float = 0.0
 
     def stalls(self) -> list[tuple[float, float]]:
-        """Return when each pause of a node began, at the earliest, and ended, at the latest."""
+        """Return for each pause of a node its earliest begin and its latest end."""
         began: dict[tuple[str, ...], float] = {}
         stalls = []
         for event in self.events:
@@ -53,7 +53,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The cluster as its routes showed it at one moment; `view` is None when nobody answered, `term` where unknown."""
+    """The cluster by its routes at one moment; `view` is None if nobody answered, `term` if unknown."""
 
     at_s: float
     view: ClusterView | None
@@ -62,14 +62,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """The figures of the live line, of the last second unless it says otherwise.
+    """The figures of the live line, of the last second unless noted otherwise.
 
     Attributes:
-        acked: acknowledgements.
-        p99_ms: of their latency.
-        waiting: sends without an answer at this moment.
+        acked: number of acknowledgements.
+        p99_ms: 99th percentile of their latency.
+        waiting: sends without an answer now.
         lag: acknowledged messages that are not delivered yet.
-        lost: acknowledged messages that a consumer has passed by: later ones of their queue were delivered.
+        lost: undelivered acknowledged messages of whose queue later ones were delivered.
     """
 
     acked: int
@@ -80,18 +80,18 @@ class Second:
 
 
 class DrillRecord:
-    """Collects a run as it happens.
+    """Collects the observations of a run.
 
     Args:
-        began_s: when it began.
+        began_s: when the run began.
         tell: called with each operation, in the order of time.
 
     Attributes:
-        acks: the acknowledged ones of `sends`, in the order of their acknowledgements.
+        acks: the acknowledged sends, in the order of their acknowledgements.
         term: Raft term of the last acknowledgement that had one.
-        troubles: what was not looked at in the logs in the end, and why; empty: all was.
-        unread_count: acknowledged messages that were neither delivered nor looked for.
-        steady_s: when acknowledgements came steadily; latencies before that are those of first connections.
+        troubles: what was not looked for in the logs in the end, and why.
+        unread_count: number of acknowledged messages that were neither delivered nor looked for.
+        steady_s: when acknowledgements first came steadily; earlier latencies include the first connections.
     """
 
     def __init__(self, began_s: float, tell: Callable[[Operation], None] = lambda _: None) -> None:
@@ -111,14 +111,14 @@ class DrillRecord:
         self._ended = 0
 
     def invoked(self, now_s: float, key: str = "") -> CheckedSend:
-        """A new message is given to the producer; `key` is that of its order."""
+        """Record that a new message is given to the producer; `key` is its order key. Return its send."""
         send = CheckedSend(len(self.sends), now_s)
         self.sends.append(send)
         self.tell(Operation(Op.INVOKE, now_s, send.number, name=key))
         return send
 
     def acknowledged(self, send: CheckedSend, now_s: float, queue: str, offset: int, attempts: int) -> None:
-        """The producer has the acknowledgement."""
+        """Record the acknowledgement of a send."""
         send.completed_s, send.outcome = now_s, Outcome.OK
         send.queue, send.offset, send.attempts = queue, offset, attempts
         self._ended += 1
@@ -128,13 +128,13 @@ class DrillRecord:
             self._undelivered[send.number] = send
 
     def failed(self, send: CheckedSend, now_s: float, outcome: Outcome) -> None:
-        """The producer gave up; `outcome` is `fail` or `info`."""
+        """Record that the producer gave up; `outcome` is `fail` or `info`."""
         send.completed_s, send.outcome = now_s, outcome
         self._ended += 1
         self.tell(completion(send))
 
     def delivered(self, delivery: Delivery) -> None:
-        """The consumer was given a message."""
+        """Record a delivery."""
         self.tell(delivered(delivery))
         self.deliveries.append(delivery)
         self._highest[delivery.queue] = max(self._highest.get(delivery.queue, -1), delivery.offset)
@@ -144,17 +144,17 @@ class DrillRecord:
 
     @property
     def undelivered_count(self) -> int:
-        """Acknowledged messages still to be delivered."""
+        """Number of acknowledged messages that are not delivered yet."""
         return len(self._undelivered)
 
     @property
     def delivered_count(self) -> int:
-        """Distinct messages delivered so far."""
+        """Number of distinct messages delivered so far."""
         return len(self._delivered)
 
     @property
     def waiting_count(self) -> int:
-        """Sends without an answer."""
+        """Number of sends without an answer."""
         return len(self.sends) - self._ended
 
     def second(self, now_s: float) -> Second:

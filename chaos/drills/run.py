@@ -1,4 +1,4 @@
-"""The order of events of a run: traffic, quiet, drills, quiet, drain, judge.
+"""The course of a run: traffic, quiet, drills, quiet, drain, judge.
 
 send     |-----------X fault----^ repair-----|   drain, compare logs
 receive  |-------------------------------------|
@@ -41,18 +41,18 @@ _DIGEST_LIMIT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a run is to do.
+    """The order for a run.
 
     Attributes:
         name: of the drill or campaign, for the result.
-        drills: one after another; may be endless. One whose time comes while another one runs begins after that.
-        limit_s: no further drill begins so many seconds after the start of the traffic.
+        drills: carried out one after another; may be endless. A drill whose time comes during another one waits for it.
+        limit_s: seconds from the start of the traffic after which no drill begins.
         rate: messages a second.
-        quiet_s: seconds of steady traffic before the first fault, after the last one, and between them.
-        history: file to which all operations, and what the producer was told, are appended; None: none.
-        repeat: the command that does the same again.
-        expected_s: how long the traffic lasts, as far as that is known before.
-        client: whose producer and consumer: `python`, or RocketMQ's, `java`.
+        quiet_s: seconds of steady traffic before, between and after faults.
+        history: file to which all operations, and the producer's outcomes, are appended; None: none.
+        repeat: the command that repeats the run.
+        expected_s: expected length of the traffic in seconds, if known.
+        client: the producer and consumer: `python`, or `java` for RocketMQ's.
     """
 
     name: str
@@ -68,17 +68,17 @@ class Order:
 
 
 class Display(Protocol):
-    """Shows a run while it goes on."""
+    """Shows a run while it is going on."""
 
     def event(self, text: str) -> None:
-        """A step was carried out, or a phase begins."""
+        """Show a step that was carried out, or a phase that begins."""
 
     def sampled(self, record: DrillRecord, view: ClusterView | None) -> None:
-        """Another half second has passed; `view` is None when the cluster does not answer."""
+        """Show the state, twice a second; `view` is None if the cluster does not answer."""
 
 
 async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: Watchdog) -> DrillResult:
-    """Run drills on a writable cluster. Each stage is announced to the watchdog, with its limit.
+    """Run drills on a writable cluster, and return the result. The watchdog is told of each stage with its limit.
 
     Raises:
         CommandError: the cluster could not be used at all. Broken promises are part of the result.
@@ -92,7 +92,7 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
             judge.feed(operation)
             if file is not None:
                 file.write(operation.line())
-                file.flush()  # a producer appends to the same file
+                file.flush()  # the producer appends to the same file
 
         record = DrillRecord(time.monotonic(), tell)
         tell(Operation(Op.RUN, record.began_s, name=order.workload.name, queue=fabric.mode))
@@ -108,7 +108,7 @@ async def run_drills(fabric: Fabric, order: Order, display: Display, watchdog: W
 async def _traffic(
     fabric: Fabric, order: Order, topic: str, record: DrillRecord, display: Display, watchdog: Watchdog
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """Run the drills under traffic. Return what was not delivered and is in the log, and what is gone from there."""
+    """Run the drills under traffic; return which undelivered messages are in the log, and which delivered are gone."""
     watchdog.stage("the topic, the clients and the first acknowledgements", _BEGIN_LIMIT_S + order.quiet_s)
     async with (
         traffic(fabric.namesrv, topic, order.rate, record, order.history, order.workload, order.client) as clients,
@@ -134,14 +134,14 @@ async def _traffic(
 
 
 async def _inject_all(fabric: Fabric, order: Order, record: DrillRecord, display: Display, watchdog: Watchdog) -> None:
-    """Carry out the drills, with quiet before and after each that has no time of its own, and at the end."""
+    """Carry out the drills, with quiet traffic before and after each one without a time of its own, and at the end."""
     is_quiet = False
     for planned in order.drills:
         wait_s = order.quiet_s
         if planned.at_s is not None:
             wait_s = max(0.0, record.steady_s + planned.at_s - time.monotonic())
         drill, hold_s = planned.drill, planned.hold_s
-        # a drill may take nodes down one after another, each for so long
+        # a drill may take several nodes down in turn, each for that long
         watchdog.stage(f"drill {drill.name}", _DRILL_LIMIT_S + 5 * hold_s + wait_s)
         await asyncio.sleep(wait_s)
         if is_quiet := time.monotonic() > record.began_s + order.limit_s:
@@ -168,7 +168,7 @@ async def _digests(fabric: Fabric, tell: Callable[[str], None]) -> Sequence[Node
 
 
 async def _steady(record: DrillRecord) -> None:
-    """Wait until acknowledgements come: the clients' first connections take a moment on a busy machine."""
+    """Wait until acknowledgements come: first connections take a moment on a busy machine."""
     deadline = time.monotonic() + _STEADY_LIMIT_S
     while record.second(time.monotonic()).acked == 0 and time.monotonic() < deadline:
         await asyncio.sleep(_STEADY_S / 10)

@@ -1,4 +1,4 @@
-"""Schedules: which drills begin when. Read from a file, written for reports. Pure.
+"""Schedules: which drills begin when. Read from a file, and written for reports.
 
 [[faults]]
 drill = "kill-leader"
@@ -20,12 +20,12 @@ _SECONDS_MAX: Final = 7 * 86_400.0
 
 
 class ScheduleError(ValueError):
-    """A text is no schedule; the message is for the user."""
+    """A text is not a schedule; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A drill whose fault lasts `hold_s` seconds; it begins `at_s` after the start, or after the one before (None)."""
+    """A drill whose fault lasts `hold_s` seconds, and which begins at `at_s`; None: after the drill before."""
 
     drill: Drill
     hold_s: float
@@ -36,7 +36,7 @@ def parse(text: str) -> list[Planned]:
     """Return the drills of a schedule, a TOML or JSON text, in the order of their times.
 
     Raises:
-        ScheduleError: it is neither, has an unknown fault or key, or a time that is no number from 0 to 7 days.
+        ScheduleError: it is neither, has an unknown drill or key, or a time that is not a number from 0 to 7 days.
     """
     try:
         value: Any = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
@@ -52,7 +52,7 @@ def parse(text: str) -> list[Planned]:
 
 
 def text_of(planned: Sequence[Planned]) -> str:
-    """Return the TOML text of a schedule."""
+    """Return the schedule as TOML."""
     return "\n".join(
         f'[[faults]]\ndrill = "{one.drill.name}"\nat_s = {one.at_s or 0.0:.3f}\nhold_s = {one.hold_s:.3f}\n'
         for one in planned
@@ -72,10 +72,10 @@ def _planned(number: int, fault: object) -> Planned:
 
 
 def named(name: str, where: str) -> Drill:
-    """Return the drill with a name.
+    """Return the drill of this name.
 
     Raises:
-        ScheduleError: there is none; says `where`, and the nearest name.
+        ScheduleError: there is none; the text has `where` and the nearest name.
     """
     if (drill := CATALOGUE.get(name)) is None:
         nearest = difflib.get_close_matches(name, CATALOGUE, 1, cutoff=0.0)[0]

@@ -1,4 +1,4 @@
-"""Traffic: numbered messages sent by the clock, whatever the answers are.
+"""Traffic: numbered messages, sent at fixed times whatever the answers are.
 
 The body of message 7 is `000000000007`, the CRC-32 of the rest, and a rest whose length and bytes follow from 7.
 """
@@ -37,11 +37,11 @@ _POLL_S = 0.05
 _ANSWERS_LIMIT_S = 30.0
 READ_LIMIT_S = 60.0
 _TRIES_UNKNOWN = 255
-"""A transaction does not tell how often its message was tried; each try that was stored is committed."""
+"""A transaction does not tell the number of tries; each try that was stored may be committed."""
 _TIMER_SLOT_S = 1.0
-"""Seconds by which RocketMQ may deliver a timer early: it delivers the messages of one slot together."""
+"""Seconds by which RocketMQ may deliver a timer message early: it delivers all messages of a slot together."""
 WAITING_MAX = 3000
-"""Most sends without an answer, below the producer's own limit: what is due beyond them is not sent, and has failed."""
+"""Most sends without an answer, below the producer's own limit; messages due beyond it are not sent, but failed."""
 
 
 def body_of(number: int) -> bytes:
@@ -52,7 +52,7 @@ def body_of(number: int) -> bytes:
 
 
 def number_of(body: bytes) -> int | None:
-    """Return the number of a message; None when the body is not one of `body_of`."""
+    """Return the number of a message; None if the body was not made by `body_of`."""
     digits = body[:_NUMBER_SIZE]
     if len(digits) < _NUMBER_SIZE or not digits.isdigit():
         return None
@@ -72,7 +72,7 @@ class Traffic:
         producer: open.
         topic: its topic.
         rate: messages a second.
-        record: gets everything that is seen.
+        record: records all observations.
         workload: how messages are sent.
     """
 
@@ -92,7 +92,7 @@ class Traffic:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def send_forever(self) -> None:
-        """Send by the clock until cancelled; a late loop sends at once what is due, up to `WAITING_MAX` at a time."""
+        """Send at the message's times until cancelled; a late loop sends up to `WAITING_MAX` due messages at once."""
         began_s = time.monotonic()
         first = len(self._record.sends)
         is_ordered = self._workload.name == "ordered"
@@ -111,10 +111,10 @@ class Traffic:
             task.add_done_callback(self._under_way.discard)
 
     async def drained(self) -> str:
-        """Return when every send has its answer, and every acknowledged message is delivered or none comes any more.
+        """Return when every send has its answer, and every acknowledged message is delivered or no more are.
 
-        Sends are waited for 30 s, each next delivery as long as the workload says. Returns what did not come; empty:
-        everything has.
+        It waits 30 s for sends, and for each next delivery as long as the workload says. Returns what is missing; empty
+        if nothing is.
         """
         deadline = time.monotonic() + _ANSWERS_LIMIT_S
         while self._under_way and time.monotonic() < deadline:
@@ -134,7 +134,7 @@ class Traffic:
         return "; ".join(missing)
 
     async def abandon(self) -> None:
-        """End the sends that still have no answer: nobody knows what became of them."""
+        """End the sends that still have no answer; their outcome is unknown."""
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -149,7 +149,7 @@ class Traffic:
             outcome = Outcome.FAIL if error.outcome_known else Outcome.INFO
             self._record.failed(send, time.monotonic(), outcome)
             return
-        if result.status is not SendStatus.OK:  # stored, but not as durably as the mode promises
+        if result.status is not SendStatus.OK:  # stored less durably than the mode promises: the outcome is unknown
             self._record.failed(send, time.monotonic(), Outcome.INFO)
             return
         self._record.term = result.term or self._record.term
@@ -169,7 +169,7 @@ class Traffic:
         return await self._producer.send(self._topic, body)
 
     async def _transact(self, send: CheckedSend) -> None:
-        """A transaction that is not committed must never be seen: its send counts as refused."""
+        """Send by a transaction. One that is rolled back must never be delivered: its send counts as refused."""
         assert isinstance(self._producer, Producer), "transactions are sent by our client"
         commits = is_committed(send.number)
         transaction = self._producer.transaction(self._topic, body_of(send.number), check_after_s=1.0)
@@ -180,9 +180,9 @@ class Traffic:
                     transaction.defer()
                 elif not commits:
                     await transaction.rollback()
-        except TransactionUndecidedError:  # the decision stands, and the broker will ask for it
+        except TransactionUndecidedError:  # the broker will ask for the decision
             self._record.failed(send, time.monotonic(), Outcome.INFO if commits else Outcome.FAIL)
-        except LedgerMQError:  # the half message may be stored: it is rolled back
+        except LedgerMQError:  # the half message may be stored, and will be rolled back
             self._record.failed(send, time.monotonic(), Outcome.FAIL)
         else:
             if commits:
@@ -192,7 +192,7 @@ class Traffic:
 
 
 def _check(message: Message) -> Decision:
-    """Answer a broker that asks about a transaction."""
+    """Answer a broker's check of a transaction."""
     number = number_of(message.body)
     if number is None:
         return Decision.UNKNOWN
@@ -203,10 +203,10 @@ def _check(message: Message) -> Decision:
 async def traffic(
     namesrv: str, topic: str, rate: float, record: DrillRecord, history: str | None, workload: Workload, client: str
 ) -> AsyncIterator[Traffic]:
-    """Create the topic and open the producer of `client`; ours appends its history to the file `history`.
+    """Create the topic and open the producer of `client`; the Python producer appends its outcomes to `history`.
 
     Raises:
-        CommandError: the cluster does not take the topic or the clients.
+        CommandError: the cluster refuses the topic or the clients.
     """
     try:
         async with Admin(namesrv) as admin:
@@ -237,11 +237,11 @@ def _producer(
 
 
 async def still_in_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
-    """Return the numbers of acknowledged, undelivered messages that lie where their acknowledgement said.
+    """Return the numbers of acknowledged undelivered messages that lie at their acknowledged places.
 
-    Each queue is read in batches from the first of them on; a batch without any is skipped. Messages that could not be
-    looked for within a minute are returned too, since they are not known to be lost: `record.unread_count` is their
-    number, and `record.troubles` says why.
+    Each queue is read in batches, from the first of these messages on. Messages that could not be looked for within a
+    minute are returned, too, since they are not known to be lost; `record.unread_count` is their number, and
+    `record.troubles` has the reason.
     """
     by_queue: dict[str, list[CheckedSend]] = {}
     for send in missing(record.sends, record.deliveries):
@@ -285,9 +285,9 @@ async def _look_for(
 
 
 async def gone_from_log(namesrv: str, topic: str, record: DrillRecord) -> frozenset[int]:
-    """Return the last acknowledged message of each queue where it was delivered, and lies there no more.
+    """Return which queues' last acknowledged messages were delivered and are not in the log any more.
 
-    Its log was cut after the delivery; nobody who reads on would notice.
+    Then the log was cut after the delivery, which consumers that read on do not notice.
 
     Raises:
         CommandError: the cluster does not answer, or has no route to a queue.

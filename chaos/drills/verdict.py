@@ -1,8 +1,8 @@
-"""From a record to a verdict: figures, checks, a table and a JSON object. Pure.
+"""The verdict on a record: figures, checks, a table and a JSON object.
 
 pass      every promise was kept
-fail      one was broken: something is lost, moved, made up, reordered or differs between replicas
-unknown   nothing was proved: a fault had no effect or was not repaired, or too little was acknowledged
+fail      a promise was broken: messages are lost, moved, invented or reordered, or replicas differ
+unknown   nothing is proved: a fault had no effect or was not repaired, or too little was acknowledged
 """
 
 import bisect
@@ -22,11 +22,11 @@ from ledgermq.history import Outcome
 
 _RTO_WINDOW_S = 15.0
 _STALL_SPARE_S = 0.1
-"""Seconds by which a stall may exceed the drill's without excusing an election: with a heartbeat it fits into 1.2 s."""
+"""Seconds by which a pause of 1 s may be too long without excusing an election: with a heartbeat it fits into 1.2 s."""
 _STALL_SEEN_S = 1.0
-"""Seconds after a stall within which samples may show the election that it caused; the next stall begins later."""
+"""Seconds after a pause within which samples may show its election; the next pause begins later."""
 _LEAST_SHARE = 0.5
-"""Share of the sends before the first fault that must have been acknowledged: with fewer the run proves nothing."""
+"""Least share of acknowledged sends before the first fault; with a smaller one the run proves nothing."""
 
 
 class DrillVerdict(enum.Enum):
@@ -39,7 +39,7 @@ class DrillVerdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise: whether it was kept (None: nobody knows), and the numbers behind that."""
+    """One promise: whether it was kept (None: unknown), and the numbers behind that."""
 
     code: str
     what: str
@@ -49,12 +49,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What one injection cost.
+    """The cost of one injection.
 
     Attributes:
         rto_ms: longest time without an acknowledgement, from the fault until 15 s after its repair or the next fault.
         consumer_rto_ms: the same, without a delivery.
-        recovery_ms: from the first repair to the first acknowledgement after it; 0 if they never stopped.
+        recovery_ms: from the first repair to the first acknowledgement after it; 0 if acknowledgements never stopped.
     """
 
     injection: Injection
@@ -69,8 +69,8 @@ class DrillResult:
 
     Attributes:
         drill: name of the drill, or of the campaign.
-        repeat: the command that does the same again.
-        seconds: of the whole run, the start of the cluster included.
+        repeat: the command that repeats the run.
+        seconds: length of the whole run, including the start of the cluster.
         workload: name of the workload.
     """
 
@@ -85,7 +85,7 @@ class DrillResult:
 
     @property
     def logs_identical(self) -> bool | None:
-        """Whether all nodes that share a log have the same bytes up to the same confirm offset; None: not looked at."""
+        """Whether all nodes that share a log have the same bytes up to the same confirm offset; None: unknown."""
         return None if self.digests is None else are_identical(self.digests)
 
     def checks(self) -> list[Check]:
@@ -106,7 +106,7 @@ class DrillResult:
         return checks
 
     def troubles(self) -> list[str]:
-        """Return why the run proves nothing; empty: it does."""
+        """Return why the run proves nothing; empty if it does prove something."""
         record = self.record
         troubles = [f"{one.drill.name}: {one.trouble}" for one in record.injections if one.trouble]
         troubles += record.troubles
@@ -125,13 +125,13 @@ class DrillResult:
 
     @property
     def verdict(self) -> DrillVerdict:
-        """Broken promises count even where the run proves nothing else."""
+        """The verdict; a broken promise counts even if the run proves nothing else."""
         if any(check.holds is False for check in self.checks()):
             return DrillVerdict.FAIL
         return DrillVerdict.UNKNOWN if self.troubles() else DrillVerdict.PASS
 
     def outages(self) -> list[Outage]:
-        """Return what each injection cost, in their order."""
+        """Return the cost of each injection, in order."""
         acks, deliveries = self.record.ack_times_s(), self.record.delivery_times_s()
         injections = self.record.injections
         nexts = [one.begin_s for one in injections[1:]] + [float("inf")]
@@ -217,7 +217,7 @@ class DrillResult:
         return "\n".join(lines)
 
     def _not_judged(self) -> set[str]:
-        """Names of the findings that a fault allows: a clock that jumps ends delays."""
+        """Return the findings that a fault excuses: a clock that jumps ends delays early."""
         jumped = any(one.drill.family == "clock" for one in self.record.injections)
         return {"early"} if jumped and self.workload == "delayed" else set()
 
@@ -231,7 +231,7 @@ class DrillResult:
         return min((one.begin_s for one in self.record.injections), default=self.record.began_s)
 
     def _failed_before(self) -> int:
-        """Count sends that had failed before the first fault, as they do where the machine has no time for the run."""
+        """Count sends that failed before the first fault, as on a machine that is too busy for the run."""
         sends = self.record.sends
         return sum(
             bool(send.completed_s) and send.completed_s < self._first_s
@@ -240,7 +240,7 @@ class DrillResult:
         )
 
     def _failed_in_planned_changes(self) -> int | None:
-        """Count sends that overlap a planned change and were not acknowledged; None: no change was planned."""
+        """Count failed sends that overlap a planned change; None if no change was planned."""
         planned = [one for one in self.record.injections if self.mode in one.drill.spares_sends_in]
         failed = [
             (send.invoked_s, send.completed_s or float("inf"))
@@ -275,7 +275,7 @@ def _outage(one: Injection, acks: Sequence[float], deliveries: Sequence[float], 
 
 
 def _longest_gap_ms(times_s: Sequence[float], one: Injection, next_s: float) -> float:
-    """Of the gaps until the next fault, which begins at `next_s`; the gap in which that begins is its own."""
+    """Return the longest gap until the next fault at `next_s`; a gap that contains that time is the next fault's."""
     last_before = bisect.bisect_right(times_s, next_s) - 1
     is_over = last_before >= 0 and times_s[last_before] > one.begin_s
     end_s = times_s[last_before] if is_over else next_s
@@ -283,7 +283,7 @@ def _longest_gap_ms(times_s: Sequence[float], one: Injection, next_s: float) -> 
 
 
 def _without_election(record: DrillRecord) -> Check:
-    """Check that no election had another reason than a stall that the machine made longer than the drill wanted."""
+    """Check that each election had a reason, or followed a pause that took longer than the drill wanted."""
     stalls = [(stall, one.hold_s) for one in record.injections for stall in one.stalls()]
     long = [(begin_s, end_s) for (begin_s, end_s), hold_s in stalls if end_s - begin_s > hold_s + _STALL_SPARE_S]
     changes = _changes_of_term(record)
@@ -300,7 +300,7 @@ def _without_election(record: DrillRecord) -> Check:
 
 
 def _changes_of_term(record: DrillRecord) -> list[tuple[float, int]]:
-    """Return when the term, or the master's epoch, was seen to have risen since the first fault, and by how much."""
+    """Return when, since the first fault, the term or the master's epoch was seen to rise, and by how much."""
     first_s = min((one.begin_s for one in record.injections), default=float("inf"))
     changes = []
     highest: int | None = None
@@ -314,7 +314,7 @@ def _changes_of_term(record: DrillRecord) -> list[tuple[float, int]]:
 
 
 def _elections(record: DrillRecord) -> int:
-    """Count how much the term, or the master's epoch, rose since the first fault; 0 where there is none."""
+    """Return by how much the term or the master's epoch rose since the first fault; 0 where there is none."""
     return sum(rise for _, rise in _changes_of_term(record))
 
 
@@ -352,7 +352,7 @@ def _fault(outage: Outage, began_s: float) -> dict[str, object]:
 
 
 def _hashes(record: DrillRecord) -> tuple[str, str]:
-    """SHA-256 over the bodies of the acknowledged messages, and over those of them that were delivered unharmed."""
+    """Return SHA-256 hashes of the bodies of all acknowledged messages, and of those of them that were delivered."""
     sent, received = hashlib.sha256(), hashlib.sha256()
     delivered = {delivery.number for delivery in record.deliveries}
     for send in record.sends:

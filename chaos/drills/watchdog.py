@@ -1,4 +1,4 @@
-"""Ends a run whose stage takes longer than its limit, whatever hangs: in order, as Ctrl-C does, else at once."""
+"""Ends a run of which a stage exceeds its limit: in order, as Ctrl-C does, or at once if that does not help."""
 
 import os
 import signal
@@ -12,18 +12,18 @@ _POLL_S = 0.1
 
 
 class Watchdog:
-    """Watches the stages of one run from a thread, since the event loop itself may stand still.
+    """Watches the stages of one run from a thread, since the event loop itself may hang.
 
-    A context manager, used on the main thread around all that may hang, the end of the event loop included. When a
-    stage is overdue, the process gets SIGINT, which cancels the run, also where SIGINT was ignored until now, as in
-    background jobs of shell scripts. If the run has not ended `undo_limit_s` seconds later, `leave` is called.
+    A context manager, used on the main thread around everything that may hang, the end of the event loop included. When
+    a stage is overdue, the process gets SIGINT, which cancels the run, even if SIGINT was ignored until now, as in
+    background jobs of shells. If the run has not ended `undo_limit_s` seconds later, `leave` is called.
 
     Args:
-        leave: called on the watchdog's thread with what hangs; must end the process.
-        undo_limit_s: seconds for the end in order.
+        leave: called on the watchdog's thread with the name of the stage; must end the process.
+        undo_limit_s: seconds for an orderly end.
 
     Attributes:
-        overdue: the stage that took too long, with its limit; empty: none did.
+        overdue: the stage that took too long, with its limit; empty if none did.
     """
 
     def __init__(self, leave: Callable[[str], None], undo_limit_s: float = UNDO_LIMIT_S) -> None:
@@ -35,7 +35,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def stage(self, what: str, limit_s: float) -> None:
-        """Begin a stage, which ends the one before: `what` must happen within `limit_s` seconds."""
+        """Begin a stage named `what`, which must end within `limit_s` seconds; it ends the stage before."""
         if not self.overdue:
             self._stage = what, limit_s, time.monotonic() + limit_s
 

@@ -1,4 +1,4 @@
-"""What the traffic of a drill consists of: how messages are sent, and who reads them. Pure."""
+"""The kinds of traffic of drills: how messages are sent, and who reads them."""
 
 from dataclasses import dataclass
 from random import Random
@@ -12,10 +12,10 @@ class Workload:
     """One kind of traffic.
 
     Attributes:
-        summary: for people.
-        lives_s: of each member of the consumer group, the seconds after which it leaves and another one joins.
+        summary: one line for people.
+        lives_s: for each member of the consumer group, the seconds after which another member replaces it.
         settings: properties of the brokers, `KEY=VALUE`.
-        progress_s: longest time without a delivery after which the rest is not waited for.
+        progress_s: seconds without a delivery after which the rest is not waited for.
     """
 
     name: str
@@ -44,7 +44,7 @@ WORKLOADS = {
 
 
 def drawn(seed: int) -> Workload:
-    """Return the workload of a campaign's seed; drawn apart from its drills, which stay the same."""
+    """Return the workload of a campaign's seed, drawn from a stream of its own."""
     return Random(f"workload {seed}").choice(list(WORKLOADS.values()))
 
 
@@ -59,10 +59,10 @@ def delay_of(number: int) -> float:
 
 
 def is_committed(number: int) -> bool:
-    """Whether a transaction of `transactional` is committed; the others are rolled back."""
+    """Return whether a transaction of `transactional` is committed; others are rolled back."""
     return number % 8 not in (5, 7)
 
 
 def is_left_to_check(number: int) -> bool:
-    """Whether the producer of a transaction gives no decision until the broker asks for it."""
+    """Return whether a transaction's producer decides only when the broker asks."""
     return number % 8 in (6, 7)

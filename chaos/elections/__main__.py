@@ -1,4 +1,4 @@
-"""`python -m chaos.elections --seeds 100`: runs seeds, prints what broke, ends with 1 if anything did."""
+"""`python -m chaos.elections --seeds 100`: run seeds, print violations, exit with 1 if there are any."""
 
 import sys
 from pathlib import Path

@@ -29,7 +29,7 @@ _RULES: Final = CopyRules(catch_up_s=0.5, gap_max_bytes=1000)
 
 
 class _Copies(ElectedCopies):
-    """The copies of a master that breaks the rules which a test has chosen, see `BrokenRules`."""
+    """The copies of a master's log, with the rules of `BrokenRules` that a test has switched off."""
 
     def __init__(self, faults: BrokenRules) -> None:
         super().__init__(_RULES)
@@ -47,7 +47,7 @@ class _Copies(ElectedCopies):
         return super().propose(end, -1 if self._faults.grows_early else confirmed, now_s)
 
     def promise_of(self, end: int, confirmed: int) -> int:
-        """How far a log that ends at `end` is confirmed."""
+        """Return the offset up to which a log that ends at `end` is confirmed."""
         return end if self._faults.confirms_past_the_set else self.promise(end, confirmed).confirmed
 
 
@@ -112,11 +112,11 @@ class SimBroker:
             self._tick(self._life)
 
     def kill(self) -> None:
-        """End it; what is written stays."""
+        """End the process; the log stays."""
         self._is_up = False
 
     def cut_power(self) -> None:
-        """End it; the end of its log is lost, but neither the epochs nor a doubt."""
+        """End the process and lose the end of its log; the epochs and a doubt are durable."""
         self.kill()
         if self.epochs and self.doubt.epoch is None:
             self.doubt = Doubt(self.epochs[-1].number)
@@ -129,19 +129,19 @@ class SimBroker:
 
     @property
     def epoch(self) -> int:
-        """Of the master that it knows."""
+        """Epoch of the master that it knows."""
         return self._epoch
 
     def runs(self) -> bool:
-        """Whether it does anything now."""
+        """Return whether the process runs and is not paused."""
         return self._is_up and self._paused_until_s <= self._network.now_s
 
     def pause(self, seconds: float) -> None:
-        """Stop it for a while; what arrives meanwhile waits."""
+        """Pause the process for `seconds`; messages that arrive meanwhile wait."""
         self._paused_until_s = max(self._paused_until_s, self._network.now_s + seconds)
 
     def arrive(self, life: int, action: Callable[[], None]) -> None:
-        """Take a message for the process of this life; it waits while the process is paused."""
+        """Run `action` in the process of this life; while it is paused, the action waits."""
         wait_s = self._paused_until_s - self._network.now_s
         if wait_s > 0:
             self._network.at(wait_s, lambda: self.arrive(life, action))
@@ -149,12 +149,12 @@ class SimBroker:
             action()
 
     def put(self) -> None:
-        """Take a record of a client; a broker that does not lead refuses it."""
+        """Append a client's record, if this broker leads."""
         if self._is_up and self._is_open and self._paused_until_s <= self._network.now_s:
             self.log.append(f"{self._epoch}/{self._chance('records').getrandbits(40)}")
 
     def hand_over(self) -> None:
-        """An administrator wants another master; whoever does not lead, or has no slaves in sync, does nothing."""
+        """Begin a hand-over for an administrator; do nothing unless this broker leads and has a slave in sync."""
         able = [id_of(copy) for copy in self._copies.slaves.values() if id_of(copy) in self._copies.agreed]
         if self._is_up and self._is_open and able and self._paused_until_s <= self._network.now_s:
             self._successor, self._is_open = self._chance("hand-overs").choice(able), False
@@ -195,7 +195,7 @@ class SimBroker:
             self._ask(self._chance("questions").choice(self._controllers.names))
 
     def _call(self, name: str, question: Callable[[], Callable[[], None] | None]) -> None:
-        """Run `question` at the controller of this name, and what that returns here, with the answer."""
+        """Run `question` at a controller; what it returns is run here when the answer arrives."""
         life = self._life
 
         def asked() -> None:
@@ -206,7 +206,7 @@ class SimBroker:
         self._network.send(self.name, name, asked)
 
     def _answered(self, name: str, life: int, action: Callable[[], None]) -> None:
-        """Send an answer of the controller of this name; `action` runs when the process of `life` takes it."""
+        """Send an answer of a controller to this broker; the process of `life` then runs `action`."""
         self._network.send(name, self.name, partial(self.arrive, life, action))
 
     def _beat(self, name: str, asked_s: float) -> None:
@@ -296,7 +296,7 @@ class SimBroker:
         self._network.send(self.name, slave.name, partial(slave.arrive, life, action))
 
     def on_hello(self, slave: "SimBroker", number: int, epoch: int, epochs: Epochs, end: int) -> None:
-        """A slave dials, and says how its log ends."""
+        """Handle the hello of a slave whose log ends at `end`; answer it, and let it join if the logs agree."""
         if not self._is_master or epoch != self._epoch:
             return
         start = (common_end(epochs, end, self.epochs, len(self.log)) or 0) if end else 0
@@ -310,7 +310,7 @@ class SimBroker:
         )
 
     def on_report(self, broker_id: int, number: int, end: int) -> None:
-        """Take a slave's report of how much of the log it has."""
+        """Handle a slave's report: its log ends at `end`."""
         copy = self._copies.slaves.get(f"b/{broker_id}")
         if not self._is_master or copy is None or self._numbers[broker_id] != number:
             return
@@ -369,7 +369,7 @@ class SimBroker:
                 self._resign(self._successor)
 
     def _check_counted(self) -> None:
-        """Each member of the set of this moment counts, whether its master knows of the decision or not."""
+        """Check that every member of the controllers' in-sync set counts, even if the master does not know that set."""
         group, counted = self._controllers.group, self._copies.counted
         if group.master_epoch == self._epoch and not group.in_sync <= counted:
             text = f"epoch {self._epoch} acknowledges by {sorted(counted)} while {sorted(group.in_sync)} are in sync"
@@ -399,7 +399,7 @@ class SimBroker:
             self._network.send(self.name, master.name, partial(master.arrive, life, hello))
 
     def on_welcome(self, number: int, start: int, epochs: Epochs) -> None:
-        """The master says where its log goes on from ours."""
+        """Handle the master's welcome: cut the log at `start`, from which on it differs, or begin to copy."""
         link = self._link
         if link is None or link.number != number or link.epoch != self._epoch:
             return
@@ -413,7 +413,7 @@ class SimBroker:
         link.is_welcome, link.heard_s = True, self._now_s
 
     def on_frame(self, master: "SimBroker", number: int, start: int, records: list[str], confirmed: int) -> None:
-        """Records of the master, or none."""
+        """Append the master's records, if any, and report."""
         link = self._link
         if link is None or link.number != number or not link.is_welcome:
             return

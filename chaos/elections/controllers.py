@@ -1,4 +1,4 @@
-"""Three controllers: one agreed state, one that leads, and perhaps one that still believes that it leads."""
+"""Three controllers: one agreed state, one leader, and perhaps a deposed one that still believes it leads."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,13 +18,13 @@ CONTROLLERS: Final = ("c1", "c2", "c3")
 LEASE_S: Final = 0.15  # the default of `masterLease`
 _SILENCE_MS: Final = 600
 _STILL_MS: Final = (100, 200, 600)
-"""Silence after which a master is replaced: shorter or longer than its lease, and than the time between heartbeats."""
+"""Silence in ms after which a master is replaced: shorter or longer than its lease and its heartbeat interval."""
 _LOOK_S: Final = 0.05
 _UNDECIDED: Final = 0.1
-"""How often a proposal is decided late, by whoever leads then, and nobody is told."""
+"""Probability that a proposal is decided late, by the leader of that time, and that nobody is told."""
 _UNDECIDED_S: Final = (0.1, 1.5)
 _CUT_OFF: Final = 0.1
-"""How often a master is cut off from all others in the moment in which its in-sync set is decided."""
+"""Probability that a master is cut off from all others at the moment when its in-sync set is decided."""
 
 Answered = Callable[[CommandOutcome], None]
 
@@ -35,16 +35,16 @@ class _One:
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self.grants = Grants(LEASE_S)
-        self.leads = False  # as it believes itself
+        self.leads = False  # a deposed controller still believes so
         self.term = 0
         self.answered_s = float("-inf")
         self.live = LiveBrokers()
         self.is_deciding = False
-        self.last_view: Group | None = None  # of one that was deposed and does not know it
+        self.last_view: Group | None = None  # the state that a deposed controller still knows
 
 
 class SimControllers:
-    """Brokers know `names`, and call `decided` and `beat` at the end of a message to one of them."""
+    """The controllers of the simulation. Brokers call `decided` and `beat` when a message to one of `names` arrives."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -64,7 +64,7 @@ class SimControllers:
         self._look()
 
     def change_leader(self) -> None:
-        """Elect another controller, of which the present leader does not learn."""
+        """Elect another controller; the deposed one does not notice."""
         others = [name for name in self.names if name != self._leader]
         self._lead(self._network.chance("controllers that lead").choice(others))
 
@@ -80,7 +80,7 @@ class SimControllers:
     # ---- what brokers ask
 
     def beat(self, name: str, candidate: Candidate) -> tuple[int, int, float]:
-        """A heartbeat has arrived at one controller: master's epoch, the set's epoch, lease in seconds."""
+        """Handle a heartbeat at one controller; return the master's epoch, the set's epoch, and the lease in s."""
         one = self._all[name]
         group = self._view(one)
         beat = ReplicaHeartbeat(
@@ -101,7 +101,7 @@ class SimControllers:
         return group.master_epoch, group.set_epoch, lease_s
 
     def decided(self, name: str) -> GroupDecision | None:
-        """The answer to a question; None where the controller does not lead."""
+        """Return the decision that this controller knows; None if it does not lead."""
         if not self._all[name].leads:
             return None
         group = self._view(self._all[name])
@@ -109,14 +109,14 @@ class SimControllers:
         return GroupDecision(group.master_id, address, address, group.master_epoch, group.in_sync, group.set_epoch)
 
     def elect(self, name: str, asker: int, elected: Callable[[int], None], *, new_process: bool) -> None:
-        """A broker asks for an election; `elected` may never be called with the epoch."""
+        """Hold an election for the broker `asker`; `elected` is called with the epoch, or never."""
         group = self._view(self._all[name])
         can_depose = new_process and asker == group.master_id
         can_depose = can_depose or self._is_lost(self._all[name], group, waits=True)
         self._elect(name, asker, can_depose, new_process, None, elected)
 
     def hand_over(self, name: str, successor: int, epoch: int) -> None:
-        """The master of `epoch` has resigned and names another one."""
+        """Elect the successor that the resigned master of `epoch` names."""
         one = self._all[name]
         group = self._view(one)
         if one.leads and not one.is_deciding and group.master_epoch == epoch and group.master_id is not None:
@@ -136,7 +136,7 @@ class SimControllers:
         renew: bool,
         answered: Answered,
     ) -> None:
-        """A master proposes an in-sync set; `answered` may never be called."""
+        """Propose an in-sync set for a master; `answered` is called with the outcome, or never."""
         one = self._all[name]
         alive = one.live.alive(NAME, (1, 2, 3), self._now_ms(one))
         command = AlterSet(name=NAME, master_id=master_id, master_epoch=epoch, set_epoch=set_epoch, wanted=wanted,
@@ -166,7 +166,7 @@ class SimControllers:
         one.grants.leads(self._now_s(one))
 
     def _look(self) -> None:
-        """The leader is answered by a majority; others hear some time later that they do not lead."""
+        """Let a majority answer the leader, and let deposed controllers notice after a while that they do not lead."""
         for name, one in self._all.items():
             if name == self._leader:
                 one.answered_s = self._now_s(one)
@@ -178,7 +178,7 @@ class SimControllers:
         self._network.at(_LOOK_S, self._look)
 
     def _is_lost(self, one: _One, group: Group, *, waits: bool = False) -> bool:
-        """Whether the master is dead, or stands still and its lease is over, or is waited for."""
+        """Return whether the master is dead, or stands still and its lease is over; `waits`: whatever its lease."""
         now_ms = self._now_ms(one)
         if group.master_id is None or not one.live.is_alive(NAME, group.master_id, now_ms):
             return True
@@ -226,7 +226,7 @@ class SimControllers:
         self._network.at(wait_s + 0.001, decide)
 
     def _submit(self, name: str, command: StateCommand, answered: Answered) -> None:
-        """Only what the leader of this moment and of the end of the round trip submits is agreed on."""
+        """Apply a command if the controller leads now and still leads, in the same term, after the round trip."""
         term = self._all[name].term
 
         def commit() -> None:

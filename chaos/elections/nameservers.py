@@ -1,4 +1,4 @@
-"""Two nameservers that share nothing: the shipping route tables, with the rule of terms, and what clients read of them.
+"""Two nameservers that share nothing: the shipping route tables, and what clients read of them.
 
     broker --registration: its id or 0, its epoch--> RouteTable --JSON--> the client's `parse_route` --> leader
 
@@ -36,10 +36,10 @@ class Registrant(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of the master that it knows."""
+        """Epoch of the master that it knows."""
 
     def runs(self) -> bool:
-        """Whether it does anything now."""
+        """Return whether the process runs and is not paused."""
 
 
 class ElectionNameservers:
@@ -62,7 +62,7 @@ class ElectionNameservers:
                     self._network.at(self._chance.uniform(0, _LATE_S), partial(self._register, name, claim))
 
     def strike(self) -> None:
-        """Cut a nameserver off from a broker, or start one again with empty tables."""
+        """Cut a nameserver off from a broker, or restart a nameserver with empty tables."""
         name = self._chance.choice(_NAMES)
         if self._chance.random() < 0.7:
             self._network.cut(name, f"b{self._chance.choice((1, 2, 3))}")
@@ -70,7 +70,7 @@ class ElectionNameservers:
             self._tables[name], self._highest[name] = RouteTable(), 0
 
     def leaders(self) -> list[str | None]:
-        """The leader that clients of each nameserver find, by its address."""
+        """Return for each nameserver the address of the leader that its clients find; None without one."""
         found: list[str | None] = []
         for table in self._tables.values():
             table.expire(self._now_ms)
@@ -112,5 +112,5 @@ class ElectionNameservers:
 
 
 def address_of(broker_id: int) -> str:
-    """Where a broker serves clients."""
+    """Return the address at which a broker serves clients."""
     return f"10.0.0.{broker_id}:10911"

@@ -1,4 +1,4 @@
-"""Time and a network that fails, the rules that a run breaks on purpose, and the record of what happened.
+"""Simulated time and network, the rules that a test breaks on purpose, and the record of what happened.
 
 Times are seconds.
 """
@@ -19,19 +19,19 @@ _DELAY_S: Final = (0.0005, 0.02)
 
 @dataclass(frozen=True)
 class BrokenRules:
-    """Rules that a test breaks on purpose; each must be found.
+    """Rules that a test breaks on purpose; the simulation must report a violation for each.
 
     Attributes:
         ignores_lease: masters acknowledge without a lease.
-        grows_early: a slave is proposed that has not got all that is confirmed.
-        confirms_past_the_set: a master confirms what it has itself.
-        counts_old_set: while a set grows, only the set that was agreed on counts.
-        counts_new_set: while a set shrinks, only the set that was asked for counts.
-        elects_anybody: a master may come from outside the in-sync set.
-        trusts_cut_logs: a replica whose power was cut is a candidate like any other.
-        trusts_any_set: it is one if it is all of its set, though it never was the master that the set began with.
-        trusts_too_early: its doubt ends when it hears of a master, whatever it lacks.
-        trusts_old_beats: it leads when a heartbeat from before the power cut was elected.
+        grows_early: a slave is proposed for the set before it has everything confirmed.
+        confirms_past_the_set: a master confirms everything in its own log.
+        counts_old_set: while the set grows, only members of the agreed set count.
+        counts_new_set: while the set shrinks, only members of the proposed set count.
+        elects_anybody: a replica outside of the in-sync set may be elected.
+        trusts_cut_logs: a replica that lost power is a candidate like any other.
+        trusts_any_set: such a replica is a candidate if it is the only member of its set, though its epoch never began.
+        trusts_too_early: its doubt ends as soon as it copies from a master, whatever it still lacks.
+        trusts_old_beats: it leads though it was elected by a heartbeat from before the power cut.
     """
 
     ignores_lease: bool = False
@@ -48,16 +48,16 @@ class BrokenRules:
 
 @dataclass
 class Seen:
-    """What the run has shown so far.
+    """What was observed in a run so far.
 
     Attributes:
-        acked: by offset, the record that a client was told is stored.
-        last_ack: by epoch of the master, the real time of its last acknowledgement.
-        violations: rules that were broken; empty in a good run.
-        epochs: in which a broker began as master.
-        sets: by its epoch, each in-sync set on which the controllers agreed.
-        strikes: number, time and kind of each fault.
-        met: how many of them were kills and pauses of a master, and partitions.
+        acked: by offset, each acknowledged record.
+        last_ack: by epoch of the master, the simulated time in seconds of its last acknowledgement.
+        violations: descriptions of broken invariants; empty in a correct run.
+        epochs: those in which a broker became master.
+        sets: by set epoch, each in-sync set on which the controllers agreed.
+        strikes: number, time in seconds and kind of each fault.
+        met: number of kills and pauses of a running master, and of partitions.
     """
 
     acked: dict[int, str] = field(default_factory=dict)
@@ -70,20 +70,20 @@ class Seen:
 
     @property
     def acked_count(self) -> int:
-        """Records acknowledged."""
+        """Number of acknowledged records."""
         return len(self.acked)
 
     @property
     def leader_count(self) -> int:
-        """How often a broker began as master."""
+        """Number of times a broker became master."""
         return len(self.epochs)
 
     def struck(self, number: int, now_s: float, kind: str) -> None:
-        """A fault strikes."""
+        """Note a fault."""
         self.strikes.append((number, now_s, kind))
 
     def acknowledged(self, epoch: int, first: int, records: list[str], now_s: float) -> None:
-        """A master of `epoch` tells clients that these records, from offset `first` on, are stored."""
+        """Note that a master of `epoch` acknowledges records from `first` on; check that no newer master did before."""
         if any(other > epoch for other in self.last_ack):
             newer = max(self.last_ack)
             self.violations.append(f"{now_s:.3f}: epoch {epoch} acknowledges, and epoch {newer} did before")
@@ -93,13 +93,13 @@ class Seen:
                 self.violations.append(f"{now_s:.3f}: offset {offset} is acknowledged twice, with two records")
 
     def cut(self, start: int, log: list[str], now_s: float) -> None:
-        """A broker cuts its log at `start`, to be like its master's."""
+        """Check that a slave that cuts its log at `start` loses no acknowledged record."""
         lost = sum(self.acked.get(offset) == record for offset, record in enumerate(log[start:], start))
         if lost:
             self.violations.append(f"{now_s:.3f}: {lost} acknowledged records are cut at {start}")
 
     def decided(self, command: StateCommand, before: Group | None, after: Group | None, now_s: float) -> None:
-        """The controllers have applied a command, which made of the group `before` the group `after`."""
+        """Check a command that the controllers have applied: it made `after` of the group `before`."""
         if before is None or after is None or before == after:
             return
         if self.sets.setdefault(after.set_epoch, after.in_sync) != after.in_sync:
@@ -114,7 +114,7 @@ class Seen:
                 self.violations.append(f"{now_s:.3f}: {text}")
 
     def leads(self, epoch: int, log: list[str], now_s: float) -> None:
-        """A master of `epoch` begins with this log."""
+        """Check that the log of a new master has every acknowledged record."""
         self.epochs.append(epoch)
         lost = [offset for offset, record in self.acked.items() if log[offset : offset + 1] != [record]]
         if lost:
@@ -122,10 +122,10 @@ class Seen:
 
 
 class Network:
-    """Time and messages. A seed gives the same events each time.
+    """Simulated time and messages. A seed always gives the same events.
 
     Args:
-        names: of all who send and receive.
+        names: of all senders and receivers.
     """
 
     def __init__(self, seed: int, faults: BrokenRules, names: Sequence[str]) -> None:
@@ -147,7 +147,7 @@ class Network:
         return self._streams[consumer]
 
     def next_event(self) -> Callable[[], object] | None:
-        """Move the time to the next event, and return it; None when there is none."""
+        """Advance the time to the next event and return it; None if there is none."""
         if not self._events:
             return None
         self.now_s, _, action = heapq.heappop(self._events)
@@ -159,7 +159,7 @@ class Network:
         heapq.heappush(self._events, (self.now_s + delay_s, self._count, action))
 
     def send(self, sender: str, receiver: str, action: Callable[[], None], consumer: str = "delays") -> None:
-        """Send a message: `action` runs when it arrives, in order, if the two reach each other now and then."""
+        """Send a message: `action` runs when it arrives, in order, if the two can reach each other at both moments."""
         pair, delays = frozenset((sender, receiver)), self.chance(consumer)
         if pair not in self._cut:
             delay_s = delays.uniform(*_DELAY_S) * (20 if delays.random() < 0.01 else 1)
@@ -176,9 +176,9 @@ class Network:
         self._cut.clear()
 
     def isolate(self, name: str) -> None:
-        """Cut one off from all others."""
+        """Cut one node off from all others."""
         self._cut |= {frozenset((name, other)) for other in self.names if other != name}
 
     def rate(self) -> float:
-        """How fast a clock runs: no two differ by more than leases allow for."""
+        """Return a random rate of a clock; two rates differ by no more than leases allow for."""
         return 1 + self.chance("clocks").uniform(0, DRIFT * 0.99)

@@ -6,11 +6,10 @@
 
 Real are `ControllerMachine` and its commands, `Grants`, `Lease`, `ReplicaRole`, `ElectedCopies`, the rules of epochs,
 the nameservers' route tables, and how clients read a route. The agreement of the controllers is one machine that only
-the leading controller of the moment can reach; one that was deposed does not know it. Some proposed in-sync sets are
-decided late, and nobody is told. Logs are lists of records, and an
-offset is the number of a record.
+the present leader can reach; a deposed leader does not know that it is deposed. Some proposed in-sync sets are decided
+late, and nobody is told. Logs are lists of records, and an offset is the number of a record.
 
-A seed gives the same run each time. Times are seconds.
+A seed always gives the same run. Times are seconds.
 """
 
 from collections.abc import Callable
@@ -26,20 +25,20 @@ BROKERS: Final = (1, 2, 3)
 _FAULT_S: Final = (0.05, 0.6)
 _QUIET_S: Final = 3.0
 _RECOVERY_S: Final = 40.0
-"""A proposal goes to one of three controllers each 0.5 s, and one leads: in seed 855 that takes more than 10 s."""
+"""Proposals go to one of three controllers, of which one leads, each 0.5 s: more than 10 s pass in seed 855."""
 KINDS: Final = (
     (0.3, "cut"), (0.45, "isolate"), (0.65, "heal"), (0.75, "kill"), (0.8, "power_cut"), (0.9, "pause"),
     (0.95, "hand_over"), (1.0, "change_controller"),
 )  # fmt: skip
-"""The faults; each with the highest draw that means it, of 0 to 1."""
+"""The faults, each with the upper bound of its range of draws from [0, 1)."""
 
 
 class ElectionSimulation:
     """The whole simulation of one seed; `run` runs it.
 
     Args:
-        faults: rules that are broken on purpose.
-        script: which of the faults of a run before are left out; None: none.
+        faults: rules that the run breaks on purpose.
+        script: which faults of an earlier run are repeated; None: all that are drawn.
     """
 
     def __init__(self, seed: int, faults: BrokenRules | None = None, script: Script | None = None) -> None:
@@ -57,10 +56,10 @@ class ElectionSimulation:
         self._nameservers = ElectionNameservers(network)
 
     def run(self, seconds: float) -> Seen:
-        """Start everything, let faults happen, end with a quiet time in which all may recover.
+        """Start everything, inject faults, then stop the faults and let everything recover; return what was observed.
 
-        Behind it there are no faults at all: every broker must be in the in-sync set, a record acknowledged, and
-        clients of each nameserver must find the newest master.
+        In the end every broker must be in the in-sync set, a new record must be acknowledged, and the clients of each
+        nameserver must find the newest master.
         """
         network = self._network
         self._until_s = seconds
@@ -82,7 +81,7 @@ class ElectionSimulation:
         return network.seen
 
     def _recover(self, action: Callable[[], object] | None) -> None:
-        """Go on without faults, with this event; what is not well in the end is noted."""
+        """Run on without faults, from this event on; note what has not recovered in the end."""
         network, seen = self._network, self._network.seen
         self._is_over, acked, until_s = True, len(seen.acked), network.now_s + _RECOVERY_S
         while not seen.violations and action is not None:
@@ -98,7 +97,7 @@ class ElectionSimulation:
                 seen.violations.append(f"{network.now_s:.3f}: {text}, {sorted(in_sync)} are in sync, routes: {routes}")
 
     def _are_routes_right(self) -> bool:
-        """Whether clients of each nameserver find the newest master."""
+        """Return whether the clients of each nameserver find the newest master."""
         master = self._controllers.group.master_id
         return master is not None and set(self._nameservers.leaders()) == {address_of(master)}
 
@@ -108,7 +107,7 @@ class ElectionSimulation:
             self._network.at(self._network.chance("faults of routes").uniform(*_FAULT_S), self._break_routes)
 
     def _put(self) -> None:
-        """Send a record as a client does, to a broker that takes it."""
+        """Offer a client's record to every broker; only one that leads takes it."""
         for broker in self._brokers.values():
             broker.put()
         self._network.at(self._network.chance("clients").uniform(0.001, 0.01), self._put)
@@ -153,9 +152,9 @@ class ElectionSimulation:
             self._controllers.change_leader()
 
     def _cut_power(self, broker: SimBroker) -> None:
-        """Cut the power of a slave, while another member of the set has everything.
+        """Cut the power of a slave while another member of the set has everything acknowledged.
 
-        What is lost at all members is lost without a fault of the brokers.
+        A loss at all members at once would be no fault of the brokers.
         """
         others = self._controllers.group.in_sync - {broker.broker_id}
         if not broker.is_master and any(self._brokers[other].doubt.epoch is None for other in others):

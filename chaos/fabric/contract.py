@@ -1,6 +1,6 @@
 """The contract between drills and a running cluster.
 
-A fabric carries out verbs on nodes that it names, proves that each had its effect, and can undo all of them.
+A fabric carries out verbs on named nodes, proves that each had its effect, and can undo all of them.
 """
 
 import enum
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Verb(enum.StrEnum):
-    """What can be done to a cluster. The comment has the words that follow each verb."""
+    """The actions on a cluster. The comments have the arguments of each verb."""
 
     KILL = "kill"  # NODE: SIGKILL
     STOP = "stop"  # NODE: SIGTERM, and wait for its end
@@ -18,22 +18,22 @@ class Verb(enum.StrEnum):
     PAUSE = "pause"  # NODE: SIGSTOP
     RESUME = "resume"  # NODE: SIGCONT
     WIPE = "wipe"  # NODE: delete what it stored; it must be down
-    TRANSFER = "transfer"  # NODE: it becomes leader
-    CUT = "cut"  # LINK...: for each `A>B`, nothing that A sends reaches B
-    DELAY = "delay"  # MS LINK...: for each `A>B`, what A sends reaches B so many ms later
-    UNPLUG = "unplug"  # NODE: its network is gone, for peers, nameservers and clients
-    FILL = "fill"  # NODE: no room is left on its disk
-    FAIL_DISK = "fail-disk"  # NODE: its disk answers with errors
-    REPLACE_DISK = "replace-disk"  # NODE: end it if it still runs, and give it an empty disk
-    CUT_POWER = "cut-power"  # NODE...: all end at one moment, and lose what they had not synced
-    SLOW = "slow"  # MS NODE: each of its syncs takes so many ms longer
-    CLOCK = "clock"  # S NODE: its wall clock is so many seconds ahead; behind where S is negative
+    TRANSFER = "transfer"  # NODE: let it become leader
+    CUT = "cut"  # LINK...: for each `A>B`, drop what A sends to B
+    DELAY = "delay"  # MS LINK...: for each `A>B`, delay what A sends to B by so many ms
+    UNPLUG = "unplug"  # NODE: cut it off from peers, nameservers and clients
+    FILL = "fill"  # NODE: fill its disk
+    FAIL_DISK = "fail-disk"  # NODE: let its disk answer with errors
+    REPLACE_DISK = "replace-disk"  # NODE: end it, if it runs, and give it an empty disk
+    CUT_POWER = "cut-power"  # NODE...: end all at one moment; what they had not synced is lost
+    SLOW = "slow"  # MS NODE: let each of its syncs take so many ms longer
+    CLOCK = "clock"  # S NODE: set its wall clock so many seconds ahead; behind if S is negative
     CORRUPT = "corrupt"  # NODE: invert bytes in a full file of its log
     HEAL = "heal"  # [LINK|NODE]...: undo cuts and delays of links, unplugged nodes, full and slow disks, clocks
 
 
 UNDONE_BY = {"paused": Verb.RESUME, "down": Verb.START}
-"""What brings a node back from a state, as in `NodeView.state`."""
+"""The verb that brings a node back from a state, by `NodeView.state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class NodeView:
     Attributes:
         role: `master`, `slave`, `down` or `unknown`, by the nameserver's routes.
         state: of its process: `up`, `paused` or `down`.
-        in_sync: whether it counts for acknowledgements; None where the mode has no such notion.
+        in_sync: whether it counts for acknowledgements; None in modes without an in-sync set.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ClusterView:
     Attributes:
         nodes: the brokers, in the order of their names.
         nameserver: name of the nameserver.
-        epoch: the master's epoch where controllers appoint it; else None.
+        epoch: the master's epoch where controllers elect it; else None.
     """
 
     nodes: tuple[NodeView, ...]
@@ -69,7 +69,7 @@ class ClusterView:
 
     @property
     def leader(self) -> str | None:
-        """Name of the first master that the routes show; None: there is none."""
+        """Name of the first master in the routes; None without one."""
         return next((node.name for node in self.nodes if node.role == "master"), None)
 
     @property
@@ -79,7 +79,7 @@ class ClusterView:
 
     @property
     def is_whole(self) -> bool:
-        """Every process runs, every broker has a role, one of them leads (standalone: all), and slaves are in sync."""
+        """Whether every process runs, every broker has a role, one leads (standalone: all), and slaves are in sync."""
         roles = [node.role for node in self.nodes]
         is_up = all(node.state == "up" and node.in_sync is not False for node in self.nodes)
         return is_up and set(roles) <= {"master", "slave"} and "master" in roles
@@ -89,7 +89,7 @@ class ClusterView:
 class NodeDigest:
     """The hash of one node's log from `start` to its confirm offset `end`; nodes of one broker name share the log.
 
-    `differs_at`: offset of the first byte that is not that of the first node of the name; None: not looked for.
+    `differs_at`: offset of the first byte that differs from the first node of the name; None: not looked for.
     """
 
     name: str
@@ -105,9 +105,9 @@ class NodeDigest:
 
 
 def are_identical(digests: Sequence[NodeDigest]) -> bool:
-    """Whether all nodes of each broker name have the same bytes up to the same confirm offset.
+    """Return whether all nodes of each broker name have the same bytes up to the same confirm offset.
 
-    No digest, or one of no bytes of a log that has some, proves nothing.
+    Without digests, or with one of no bytes of a log that has some, the answer is no.
     """
     logs = {(digest.broker, digest.end, digest.sha256) for digest in digests}
     has_bytes = all(digest.start < digest.end or not digest.end for digest in digests)
@@ -119,9 +119,9 @@ class Link:
     """A connection that `source` dials and `target` accepts.
 
     Attributes:
-        listen: `host:port` of the proxy, which the dialer is configured with.
+        listen: `host:port` of the proxy, which the dialer's configuration has.
         upstream: `host:port` at which the target listens.
-        probe: bytes after which the target speaks, and then closes the connection since they are wrong.
+        probe: invalid bytes to which the target answers something before it closes the connection.
     """
 
     source: str
@@ -141,7 +141,7 @@ class Fabric(Protocol):
     Attributes:
         namesrv: `host:port` of its nameservers, separated by `;`, for clients.
         mode: as in `ClusterView`.
-        verbs: what it can do.
+        verbs: the verbs that it can carry out.
     """
 
     namesrv: str
@@ -159,19 +159,19 @@ class Fabric(Protocol):
         """
 
     async def inspect(self) -> ClusterView:
-        """Return what the cluster looks like now.
+        """Return the present state of the cluster.
 
         Raises:
             CommandError: the cluster does not answer.
         """
 
     async def mend(self) -> None:
-        """Undo every fault: links whole, processes resumed and started. Undoing twice is no error."""
+        """Undo every fault: heal links, resume and start processes. Undoing twice is no error."""
 
     async def digests(self) -> Sequence[NodeDigest] | None:
         """Return one digest for each broker, at one confirm offset if those of one log agree on one in time.
 
-        None: the logs of this cluster cannot be read.
+        None if the logs of this cluster cannot be read.
 
         Raises:
             CommandError: a node does not answer, or its log cannot be read.

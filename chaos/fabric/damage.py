@@ -1,4 +1,4 @@
-"""Damage to the files of a log, as a failing disk leaves it."""
+"""Damages the files of a log, as a failing disk does."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,10 @@ _BYTES = 16
 
 
 def flip_bytes(directory: Path) -> str:
-    """Invert 16 bytes in the middle of the oldest file of a log that has a newer one; return the proof.
+    """Invert 16 bytes in the middle of the oldest full file of a log; return the proof.
 
     Raises:
-        CommandError: the folder has not two files, or the bytes do not change.
+        CommandError: the folder has fewer than two files, or the bytes did not change.
     """
     files = sorted(path for path in directory.glob("[0-9]*") if path.name.isdecimal())
     if len(files) < 2:

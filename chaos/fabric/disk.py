@@ -1,11 +1,11 @@
 """A disk of its own for one node: an ext4 file system in a file, which can be full, dead, or without power.
 
 Its mount belongs to the mount namespace of the process that made it (`own_mounts`), and ends with that process and its
-children, whatever happens.
+children.
 
-No power: the file system stops at once, without writing what was not synced (FS_IOC_SHUTDOWN of ext4); what was synced
-is there again after the next mount, by the journal. A dead disk stops in the same way under a node that runs: each
-call that needs it fails with EIO.
+No power: the file system stops at once and does not write what was not synced (FS_IOC_SHUTDOWN of ext4); the next mount
+recovers what was synced from the journal. A dead disk stops in the same way under a running node: each call that needs
+it fails with EIO.
 """
 
 import contextlib
@@ -32,10 +32,10 @@ _PIECES_BYTES = (1 << 24, 1 << 20, 1 << 16, 1 << 12)
 
 
 def own_mounts() -> None:
-    """Give this process a mount namespace of its own; call it before there are threads.
+    """Give this process a mount namespace of its own; call it before the process has threads.
 
     Raises:
-        CommandError: it may not, or a command is missing; the text says what helps.
+        CommandError: it is not permitted, or a program is missing; the text says what helps.
     """
     for command in ("mkfs.ext4", "mount", "umount"):
         if shutil.which(command) is None:
@@ -47,12 +47,12 @@ def own_mounts() -> None:
 
 
 class Disk:
-    """The calls block.
+    """The disk of one node. The calls block.
 
     Args:
-        image: the file that holds the file system; one that is there is used again.
+        image: the file with the file system; an existing one is used again.
         directory: where it is mounted.
-        size_bytes: of a new one.
+        size_bytes: size of a new one.
     """
 
     def __init__(self, image: Path, directory: Path, size_bytes: int) -> None:
@@ -62,7 +62,7 @@ class Disk:
         self._has_power = True
 
     def attach(self) -> None:
-        """Mount it, made anew if there is none.
+        """Mount it, and create it first if it does not exist.
 
         Raises:
             CommandError: a command fails.
@@ -76,7 +76,7 @@ class Disk:
         self._has_power = True
 
     def fill(self) -> str:
-        """Leave no room on it; return the proof.
+        """Fill the disk; return the proof.
 
         Raises:
             CommandError: there is still room.
@@ -96,7 +96,7 @@ class Disk:
         raise CommandError(f"{self.directory} takes another file though it was filled")
 
     def fail(self) -> str:
-        """Have each call that needs the disk fail from now on; return the proof.
+        """Let each call that needs the disk fail from now on; return the proof.
 
         Raises:
             CommandError: it still works.
@@ -109,7 +109,7 @@ class Disk:
         raise CommandError(f"{self.directory} still works")
 
     def stop(self) -> None:
-        """Stop as without power: what is not synced will be lost. An unsynced file is left behind for the proof."""
+        """Cut the power: what is not synced is lost. An unsynced file is left behind for the proof."""
         self._path(_UNSYNCED).write_bytes(bytes(_PIECES_BYTES[-1]))
         self._has_power = False
         descriptor = os.open(self.directory, os.O_RDONLY)
@@ -119,7 +119,7 @@ class Disk:
             os.close(descriptor)
 
     def restart(self) -> str:
-        """Mount it again after `stop`; no process may use it. Return the proof that unsynced bytes are lost.
+        """Mount it again after `stop`, while no process uses it; return the proof that unsynced bytes are lost.
 
         Raises:
             CommandError: they are not, or a command fails.
@@ -133,14 +133,14 @@ class Disk:
         return "what was written and not synced is lost"
 
     def replace(self) -> str:
-        """Put an empty one in its place; no process may use it. Return the proof."""
+        """Replace it by an empty disk, while no process uses it; return the proof."""
         self.detach()
         self._image.unlink()
         self.attach()
         return "an empty disk is mounted"
 
     def heal(self) -> None:
-        """Give back the room that `fill` took."""
+        """Free the room that `fill` took."""
         if self._has_power:
             self._path(_FILLING).unlink(missing_ok=True)
 
@@ -150,11 +150,11 @@ class Disk:
         return self._has_power
 
     def free_bytes(self) -> int:
-        """Return the room that is left."""
+        """Return the free room."""
         return _free_bytes(self.directory)
 
     def close(self) -> None:
-        """Unmount it if nobody uses it; else the mount ends with the last process of its namespace."""
+        """Unmount it if no process uses it; otherwise the mount ends with the last process of its namespace."""
         with contextlib.suppress(CommandError):
             run_command("umount", str(self.directory))
 

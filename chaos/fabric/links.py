@@ -3,10 +3,10 @@
     a --dials--> proxy a-b --> b      what a sends on it is the proxy's upstream, what b sends its downstream
 
 What one broker sends to another may take two connections: the one that it dialed (upstream) and the one that the other
-dialed (downstream). A cut drops both, and leaves everything in the other direction alone. When it ends, Toxiproxy
-closes the connections, and the brokers dial again.
+dialed (downstream). A cut drops these bytes on both, and none in the other direction. When it ends, Toxiproxy closes
+the connections, and the brokers dial again.
 
-Each change is proven by a probe through the proxies: the listener must or must not be heard, and must or must not hear.
+Each change is proven by probes through the proxies, which show whether the listener hears and is heard.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ _POLL_S = 0.02
 
 
 def find_server() -> str:
-    """Return the path of Toxiproxy's server: $TOXIPROXY_SERVER, on the path, or where `go install` puts it.
+    """Return the path of Toxiproxy's server: $TOXIPROXY_SERVER, on the PATH, or where `go install` puts it.
 
     Raises:
-        CommandError: it is not here; the text has the command that installs it.
+        CommandError: it is not installed; the text has the command that installs it.
     """
     go_path = Path(os.environ.get("GOPATH", Path.home() / "go"))
     named = os.environ.get(_VARIABLE)
@@ -67,11 +67,11 @@ class _Way:
 
 
 class Links:
-    """The proxies of a running Toxiproxy server. Its calls block; make them in one thread at a time.
+    """The proxies of a running Toxiproxy server. Its calls block; use one thread at a time.
 
     Args:
         api: `host:port` of the server. Toxiproxy's client knows one server per process.
-        links: all pairs.
+        links: all links.
     """
 
     def __init__(self, api: str, links: Sequence[Link]) -> None:
@@ -84,7 +84,7 @@ class Links:
         self._changed: set[_Way] = set()
 
     def create(self) -> None:
-        """Wait for the server, and make the proxies.
+        """Wait for the server and create the proxies.
 
         Raises:
             CommandError: it does not answer, or refuses.
@@ -100,7 +100,7 @@ class Links:
                 self._proxies[link.name] = proxy
 
     def adopt(self) -> None:
-        """Take over the proxies of a server that has them already, with what changes them now.
+        """Take over the proxies of a server that has them already, with their present toxics.
 
         Raises:
             CommandError: it does not answer, or lacks one.
@@ -114,7 +114,7 @@ class Links:
                 self._changed.update(_Way(link, stream) for stream in proxies[link.name].toxics())
 
     def cut(self, pairs: Sequence[str]) -> str:
-        """Drop what is sent from A to B, for each pair `A>B`; return the proof.
+        """Drop what A sends to B, for each pair `A>B`; return the proof.
 
         Raises:
             CommandError: there is no such link, bytes still pass, or a proxy takes no connection.
@@ -127,7 +127,7 @@ class Links:
         return f"no byte passed {len(ways)} streams of proxies within {1000 * _SILENCE_S:.0f} ms"
 
     def delay(self, pairs: Sequence[str], delay_ms: int) -> str:
-        """Hold what is sent from A to B for so long, for each pair `A>B`; return the proof.
+        """Delay what A sends to B by so many ms, for each pair `A>B`; return the proof.
 
         Raises:
             CommandError: there is no such link, bytes pass sooner or not at all, or a proxy takes no connection.
@@ -142,7 +142,7 @@ class Links:
         return f"bytes took {least_ms:.0f} ms or more on {len(ways)} streams of proxies"
 
     def heal(self, pairs: Sequence[str]) -> str:
-        """Undo cuts and delays of what is sent from A to B, for each pair `A>B`; return the proof.
+        """Undo cuts and delays of what A sends to B, for each pair `A>B`; return the proof.
 
         Raises:
             CommandError: there is no such link.
@@ -156,7 +156,7 @@ class Links:
         return f"Toxiproxy changes nothing on {len(ways)} streams of proxies"
 
     def heal_all(self) -> None:
-        """Undo everything, also a change whose answer was lost.
+        """Undo everything, also changes whose answers were lost.
 
         Raises:
             CommandError: Toxiproxy does not answer, or refuses.
@@ -166,7 +166,7 @@ class Links:
         self._changed.clear()
 
     def _ways(self, pairs: Sequence[str]) -> list[_Way]:
-        """Return where bytes from A to B pass, for each pair `A>B`."""
+        """Return the directions of links by which bytes from A reach B, for each pair `A>B`."""
         ways: list[_Way] = []
         for pair in pairs:
             source, _, target = pair.partition(">")
@@ -193,7 +193,7 @@ class Links:
             self._changed.discard(way)
 
     def _crossings(self, ways: Sequence[_Way], limit_s: float) -> list[tuple[_Way, float]]:
-        """Return for each way after how many seconds a byte had crossed it; infinity: not within `limit_s`.
+        """Return for each way the seconds that a byte needed to cross it; infinity: longer than `limit_s`.
 
         Raises:
             CommandError: a proxy takes no connection.
@@ -203,10 +203,10 @@ class Links:
 
 
 def _crossing_s(way: _Way, limit_s: float) -> float:
-    """Downstream: until the listener is heard. Upstream: until it closes the connection, having heard wrong bytes.
+    """Return the seconds until the listener is heard (downstream), or has closed the connection (upstream).
 
     Raises:
-        CommandError: the proxy takes no connection, which tells nothing about bytes.
+        CommandError: the proxy accepts no connection, which proves nothing about bytes.
     """
     host, _, port = way.link.listen.rpartition(":")
     began_s = time.monotonic()
@@ -224,7 +224,7 @@ def _crossing_s(way: _Way, limit_s: float) -> float:
                     return time.monotonic() - began_s if bool(word) == (way.stream == "downstream") else math.inf
     except TimeoutError:
         return math.inf
-    except OSError:  # reset: the listener has closed it with bytes unread
+    except OSError:  # a reset: the listener closed the connection with bytes unread
         return time.monotonic() - began_s if way.stream == "upstream" else math.inf
     return math.inf
 

@@ -3,8 +3,8 @@
     this process's namespace: bridge 10.83.0.1 --- veth --- 10.83.0.100 in the namespace of n0
                                                '-- veth --- 10.83.0.101 in the namespace of n1     ...
 
-No name is given to a namespace and nothing is mounted: open descriptors of this process hold them. The kernel removes
-namespaces, bridge and rules with the last process that is in them, whatever happens.
+The namespaces have no names and no mounts: open descriptors of this process hold them. The kernel removes namespaces,
+bridge and rules with the last process in them.
 """
 
 import ctypes
@@ -20,17 +20,17 @@ from node.errors import CommandError
 
 INSTALL = "apt install iproute2 iptables util-linux"
 CLIENTS, GATEWAY = "clients", "10.83.0.1"
-"""Name and address of everything that is not a node."""
+"""Name and address for everything that is not a node."""
 _CLONE_NEWNET = 0x40000000
 _BRIDGE = "bridge"
 _SILENCE_S = 0.25
 
 
 def own_network() -> None:
-    """Give this process a network namespace of its own; call it before there are threads.
+    """Give this process a network namespace of its own; call it before the process has threads.
 
     Raises:
-        CommandError: it may not, or a command is missing; the text says what helps.
+        CommandError: it is not permitted, or a program is missing; the text says what helps.
     """
     for command in ("ip", "iptables", "nsenter"):
         if shutil.which(command) is None:
@@ -40,10 +40,10 @@ def own_network() -> None:
 
 
 def enter_network(pid: int) -> None:
-    """Move this thread, and those that it starts from now on, into the network namespace of a process.
+    """Move this thread, and threads that it starts from now on, into the network namespace of a process.
 
     Raises:
-        CommandError: there is no such process, or this one may not.
+        CommandError: there is no such process, or it is not permitted.
     """
     try:
         descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -56,10 +56,10 @@ def enter_network(pid: int) -> None:
 
 
 class Namespaces:
-    """The namespaces of one cluster. Its calls block; make them in one thread at a time.
+    """The namespaces of one cluster. Its calls block; use one thread at a time.
 
     Args:
-        addresses: `host:port` of a listener of each node, by its name; the hosts are in 10.83.0.0/24.
+        addresses: `host:port` of a listener of each node, by name; the hosts are in 10.83.0.0/24.
     """
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
@@ -69,7 +69,7 @@ class Namespaces:
         self._cut: set[tuple[str, str]] = set()
 
     def create(self) -> None:
-        """Make the bridge, and a namespace for each node.
+        """Create the bridge, and a namespace for each node.
 
         Raises:
             CommandError: a command fails.
@@ -88,14 +88,14 @@ class Namespaces:
             self._run_in(name, "ip", "link", "set", "lo", "up")
 
     def argv(self, name: str, argv: Sequence[str]) -> list[str]:
-        """Return the command line that runs `argv` in the namespace of a node."""
+        """Return the command line that runs `argv` in a node's namespace."""
         return ["nsenter", f"--net={self._path(name)}", *argv]
 
     def cut(self, pairs: Sequence[str]) -> str:
         """Drop every packet from A to B, for each pair `A>B`; return the proof.
 
         Raises:
-            CommandError: there is no such node, or a connection is still made.
+            CommandError: there is no such node, or connections still succeed.
         """
         ways = self._ways(pairs)
         for way in ways:
@@ -108,7 +108,7 @@ class Namespaces:
         return f"no connection was made in {len(ways)} directions within {1000 * _SILENCE_S:.0f} ms"
 
     def heal(self, pairs: Sequence[str]) -> str:
-        """Let packets pass again from A to B, for each pair `A>B`; without one, everywhere. Return the proof.
+        """Let packets from A to B pass again, for each pair `A>B`; without pairs, everywhere. Return the proof.
 
         Raises:
             CommandError: there is no such node, or iptables fails.
@@ -137,7 +137,7 @@ class Namespaces:
         self._run_in(target, "iptables", "-w", how, "INPUT", "-s", self._hosts[source], "-j", "DROP")
 
     def _reaches(self, way: tuple[str, str], limit_s: float) -> bool:
-        """Whether anything comes back when `source` connects to `target`, a refusal too."""
+        """Return whether `source` gets any answer when it connects to `target`, also a refusal."""
         source, target = way
         if source != CLIENTS:
             _set_network(self._descriptors[source])
@@ -163,7 +163,7 @@ def _in_new_thread(work: Callable[[], int]) -> int:
 
 
 def _new_network() -> int:
-    """Make a namespace and leave this thread in it; return the descriptor that holds it."""
+    """Create a namespace and leave this thread in it; return the descriptor that holds it."""
     _unshare_network()
     return os.open(Path("/proc/thread-self/ns/net"), os.O_RDONLY | os.O_CLOEXEC)
 

@@ -22,7 +22,7 @@ def find_compiler() -> str:
     """Return the path of a C compiler.
 
     Raises:
-        CommandError: there is none; the text has the command that installs one.
+        CommandError: none is installed; the text has the command that installs one.
     """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -50,7 +50,7 @@ class Shim:
     """The control file of one node's library.
 
     Args:
-        path: of the file; made anew.
+        path: path of the file, which is created anew.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,11 +60,11 @@ class Shim:
             self._shared = mmap.mmap(file.fileno(), _SIZE_BYTES)
 
     def environment(self, library: Path) -> dict[str, str]:
-        """Return the variables that put the library between a new process and libc."""
+        """Return the variables that load the library into a new process."""
         return os.environ | {"LD_PRELOAD": str(library), "LEDGERMQ_SHIM": str(self._path)}
 
     def slow_syncs(self, delay_ms: int) -> str:
-        """Have each sync of a running node take `delay_ms` longer; block until one has; return the proof.
+        """Let each sync of a running node take `delay_ms` longer; block until one has; return the proof.
 
         Raises:
             CommandError: the node has not synced within 15 s.
@@ -74,10 +74,10 @@ class Shim:
         return f"{count} syncs took {delay_ms} ms longer"
 
     def set_clock(self, ahead_s: int) -> str:
-        """Show a running node a wall clock that is `ahead_s` ahead; block until it has looked; return the proof.
+        """Set a running node's wall clock `ahead_s` ahead; block until the node has read it; return the proof.
 
         Raises:
-            CommandError: the node has not looked at its clock within 15 s.
+            CommandError: the node has not read its clock within 15 s.
         """
         self._set(_AHEAD, ahead_s * 1_000_000_000)
         count = self._grown(_WRONG_TIMES, "it has not looked at its clock")

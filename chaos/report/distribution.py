@@ -1,4 +1,4 @@
-"""The distribution of RTOs as inline SVG: the share of faults whose RTO was at most so long."""
+"""The distribution of RTOs as inline SVG: for each time the share of faults whose RTO was at most that."""
 
 import math
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ _WIDTH, _HEIGHT = 1000, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 980, 10, 140
 _MARKS_MS = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 60_000)
 DLEDGER_MS = 6_300
-"""Time that RocketMQ's DLedger takes with its default settings to elect after a kill, drawn for scale."""
+"""Time in ms in which RocketMQ's DLedger, with default settings, elects a leader after a kill; drawn for comparison."""
 
 
 def distribution(rtos_ms: Sequence[float]) -> str:
-    """Return the SVG element; times are on a logarithmic scale, from 10 ms to the longest or DLedger's."""
+    """Return the SVG element; times are on a logarithmic scale, from 10 ms to the longest RTO or DLedger's time."""
     longest_ms = max(DLEDGER_MS, *rtos_ms)
 
     def x(ms: float) -> float:

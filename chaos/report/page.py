@@ -1,4 +1,4 @@
-"""The report as one HTML page: verdict first, then what was done, what it cost, what was checked, how to repeat it."""
+"""The report as one HTML page: the verdict, what was done, what it cost, what was checked, how to repeat it."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -71,7 +71,7 @@ def render(result: DrillResult) -> str:
 
 
 def _schedule(result: DrillResult) -> str:
-    """The faults of this run at their times, for `--schedule`."""
+    """Return the faults of this run with their times, for `--schedule`."""
     record = result.record
     planned = [Planned(one.drill, one.hold_s, max(0.0, one.begin_s - record.steady_s)) for one in record.injections]
     words = f"ledgermq chaos run --schedule faults.toml --mode {result.mode} --workload {result.workload}"

@@ -19,7 +19,7 @@ _ROLES = {"master": "leads", "slave": "follows", "down": "down", "unknown": "unk
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Seconds of the run to x."""
+    """Maps seconds of the run to x coordinates."""
 
     end_s: float
 
@@ -66,7 +66,7 @@ def _rates(record: DrillRecord, axis: _Axis, top: float) -> Iterator[str]:
     bin_s = max(_BIN_S, axis.end_s / _BIN_MOST)
     acks = _counts([send.completed_s - record.began_s for send in record.acks], bin_s, axis.end_s)
     deliveries = _counts([one.at_s - record.began_s for one in record.deliveries], bin_s, axis.end_s)
-    # a burst after an outage would flatten everything else
+    # so that a burst after an outage does not flatten everything else
     highest = max(1.0, 1.6 * percentile(acks, 90))
     yield _label(top, _RATE_HEIGHT, "per second", f"{highest / bin_s:,.0f}", "0")
     for name, counts in (("acks", acks), ("deliveries", deliveries)):
@@ -77,13 +77,13 @@ def _rates(record: DrillRecord, axis: _Axis, top: float) -> Iterator[str]:
         yield f'<polyline class="{name}" points="{points}"><title>{name} a second</title></polyline>'
     failed = [send for send in record.sends if send.completed_s and send.outcome.value != "ok"]
     y = top + _RATE_HEIGHT
-    # one tick a pixel at most, however many sends failed
+    # at most one mark a pixel, however many sends failed
     for x in sorted({round(axis.x(send.completed_s - record.began_s)) for send in failed}):
         yield f'<line class="failed" x1="{x}" x2="{x}" y1="{y}" y2="{y + 8}"/>'
 
 
 def _latencies(record: DrillRecord, axis: _Axis, top: float) -> Iterator[str]:
-    """Draw the median and the longest latency of each bin by the time of the call, on a logarithmic scale."""
+    """Draw the median and the longest latency of each bin, by the time of the call, on a logarithmic scale."""
     bin_s = max(_BIN_S, axis.end_s / _BIN_MOST)
     bins: dict[int, list[float]] = {}
     for send in record.acks:
@@ -116,7 +116,7 @@ def _bars(record: DrillRecord, names: Sequence[str], axis: _Axis, top: float) ->
 
 
 def _stretches(samples: Sequence[Sample], name: str) -> Iterator[tuple[float, float, str, int | None]]:
-    """Yield begin, end, role and term of each time in which a node kept its role, up to the last sample."""
+    """Yield begin, end, role and term of each period in which a node kept its role, up to the last sample."""
     begin_s, role, term = 0.0, "", None
     for sample in samples:
         now, now_term = _role(sample, name), sample.term if _role(sample, name) == "master" else None

@@ -34,7 +34,7 @@ CRASH_EXIT_CODE = 12
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     options = _parse(arguments)
     with ended_by_sigterm():
         return _run(options)
@@ -66,7 +66,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _run_one(seed: int, *, trace: bool, is_stack: bool) -> int:
     try:
         result = (run_stack_seed if is_stack else run_seed)(seed, print if trace else None)
-    except Exception as error:  # the report is the purpose: everything a run can raise ends here
+    except Exception as error:  # whatever a run raises is reported with its seed
         print(_report(seed, error, is_stack=is_stack))
         return _exit_code(error)
     print(f"seed {seed}: clean")
@@ -97,10 +97,10 @@ def _shrink(seed: int, *, trace: bool, is_stack: bool) -> int:
 
 
 def _run_many(seeds: Sequence[int], jobs: int, budget_s: float, *, is_stack: bool) -> int:
-    """Run them until each of the processes has spent `budget_s` of processor time."""
+    """Run the seeds until each process has spent `budget_s` of processor time; return the exit code."""
     began = time.monotonic()
     coverage = Coverage(is_stack=is_stack)
-    budgets = itertools.chain([math.inf], itertools.repeat(budget_s))  # the first is run in any case
+    budgets = itertools.chain([math.inf], itertools.repeat(budget_s))  # at least one seed is run
     runs = run_beside(partial(_run_guarded, is_stack=is_stack), jobs, seeds, budgets, chunk=8)
     with contextlib.closing(runs):
         for result, report, exit_code in runs:

@@ -1,4 +1,4 @@
-"""SimClock: simulated time and the one queue of what happens next.
+"""Simulated time and the queue of future events.
 
 Time is in microseconds and moves only from event to event. Events of one instant come in an order drawn from the
 seed, so that no run relies on the order in which they were scheduled.

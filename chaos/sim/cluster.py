@@ -1,4 +1,4 @@
-"""A group of whole `RaftNode`s over simulated disks, network and clocks, and everything that can be done to it."""
+"""A group of `RaftNode`s over simulated disks, network and clocks, and all faults and requests that can meet it."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,12 +21,12 @@ RECONNECT_US = 70_000
 
 
 class Kit(Protocol):
-    """What the nodes of a group are made of: `chaos.sim.process.CoreKit`, or all that ships."""
+    """Makes the nodes of a group: Raft nodes alone (`chaos.sim.process.CoreKit`), or whole brokers."""
 
     accounts: Accounts[Any]
 
     def disk(self, cluster: ClusterContext, name: str) -> Machine[Any]:
-        """A new, empty disk."""
+        """Make a new, empty disk."""
 
     def ask_any(self, cluster: ClusterContext) -> None:
         """Let the clients that ask any member make their next requests."""
@@ -35,13 +35,13 @@ class Kit(Protocol):
         """Have each of these clients ask each member; return a function that names those without an answer."""
 
     def repaired(self, cluster: ClusterContext) -> None:
-        """Faults are over."""
+        """End faults of programs beside the nodes; called when all faults are over."""
 
     def fail_over(self, cluster: ClusterContext, leader_dies: Callable[[], None]) -> Callable[[], str]:
         """End the leader, perhaps with nameservers; return a function that names the programs that have not gone on."""
 
     def process(self, cluster: ClusterContext, name: str, number: int, disk: Any) -> SimProcess:
-        """A start on a disk.
+        """Start a node's process on a disk.
 
         Raises:
             ProcessDiesError: it died before it was up.
@@ -53,7 +53,7 @@ class Kit(Protocol):
 
 
 class SimCluster:
-    """The group. Every effect on a process goes through `run`, after which the invariants are checked.
+    """The group. Every event of a process goes through `run`, which then checks the invariants.
 
     Attributes:
         message_count: messages that clients sent so far; each has a number of its own.
@@ -93,7 +93,7 @@ class SimCluster:
     # -- plumbing
 
     def jitter(self, limit: int) -> int:
-        """Random integer in `[0, limit)`."""
+        """Return a random integer in `[0, limit)`."""
         return int(self.rng.random() * limit)
 
     def hello_of(self, name: str) -> Any:
@@ -102,7 +102,7 @@ class SimCluster:
         return None if transport is None else transport.hello
 
     def wall_ahead_us(self, name: str) -> int:
-        """How far a node's wall clock is ahead when the node reads it; behind, where that is negative."""
+        """Return how far a node's wall clock is ahead, in us, when the node reads it; negative if it is behind."""
         met = [jump for jump in self.clock_jumps if jump.name == name and jump.at_us <= self.clock.now_us]
         if not met:
             return 0
@@ -112,26 +112,26 @@ class SimCluster:
         return met[-1].ahead_us
 
     def next_message(self) -> int:
-        """Number of a client's message, unique in this run."""
+        """Return the number of a client's next message, unique in this run."""
         self.message_count += 1
         return self.message_count
 
     def mark(self, what: str) -> None:
-        """Something worth counting happened: a fault, or a corner that a healthy run must reach sometimes."""
+        """Count an event: a fault, or a rare state that a correct run must reach sometimes."""
         self.marks[what] = self.marks.get(what, 0) + 1
 
     def rafts(self) -> dict[str, Raft]:
-        """The cores of all living processes."""
+        """Return the Raft cores of all running processes."""
         return {name: process.raft for name, process in self.processes.items()}
 
     def run(self, process: SimProcess, what: str, event: Callable[[], None], source: str = "") -> None:
-        """Let something happen to a process: now, after its pause, or never when it is dead.
+        """Run an event in a process: now, after its pause, or never if it has ended.
 
         Args:
-            process: it.
-            what: its name in the trace.
-            event: runs there.
-            source: the process whose message it is.
+            process: the process.
+            what: name of the event in the trace.
+            event: what happens.
+            source: name of the node whose message causes the event; empty: no message.
         """
         if process.is_dead:
             return
@@ -170,14 +170,14 @@ class SimCluster:
         self.clock.call_in(250, lambda: self.run(process, f"joined {peer}", lambda: process.join(peer)))
 
     def check_early_grant(self, process: SimProcess, candidate: str) -> None:
-        """R15: a member that heard its leader within the lease, over a link that is up, agrees to no other one."""
+        """Check R15: a member with an unexpired lease of a leader, over a link that is up, grants no other pre-vote."""
         state, leader = process.raft.state, process.heard_from
         is_led = leader != "" and self.observer.leaders.get(state.term) == leader and leader not in state.lost_links
-        if is_led and candidate != leader:  # a leader asks who would take over
+        if is_led and candidate != leader:  # a leader's own request is a hand-over
             lease_us = 950 * self.plan.election_min_ms - 4_000 * self.plan.tick_ms
             self.observer.granted_early(process.name, candidate, self.clock.now_us - process.heard_us, lease_us)
 
-    # -- lives of processes
+    # -- starts and ends of processes
 
     def boot(self, name: str) -> None:
         """Start a node on its disk, if it does not run."""
@@ -199,7 +199,7 @@ class SimCluster:
         process.start_flushing()
 
     def kill(self, name: str) -> None:
-        """SIGKILL: the page cache stays, the connections close."""
+        """End a process as SIGKILL does: the page cache stays, its connections are closed."""
         if self._end(name):
             self.disks[name].process_died()
             for peer in self.plan.names:
@@ -207,7 +207,7 @@ class SimCluster:
                     self.network.break_link(name, peer)
 
     def power_cut(self, name: str) -> None:
-        """The machine loses power: unflushed entries are kept, lost or torn, and its connections are not closed."""
+        """Cut a machine's power: unflushed entries are kept, lost or torn, and its connections are not closed."""
         if self._end(name) or self.disks[name].is_cut:
             forgets = not self.plan.durable_quorum
             self.disks[name].power_cut(forgets=forgets)
@@ -217,26 +217,26 @@ class SimCluster:
                     self.network.break_link(name, peer, is_silent=True)
 
     def wipe(self, name: str) -> None:
-        """The node dies and its disk is replaced by an empty one."""
+        """Kill a node and replace its disk by an empty one."""
         self.kill(name)
         self.disks[name] = self._kit.disk(self, name)
         self.observer.replace_disk(name, self.disks[name])
 
     def configure(self, name: str, peers: tuple[str, ...]) -> None:
-        """The node is started again with a configuration that names these members."""
+        """Restart a node with a configuration that names these members."""
         self.kill(name)
         self.peers_of[name] = peers
         self.boot(name)
 
     def pause(self, name: str, duration_us: int) -> None:
-        """SIGSTOP, or a loop that stands still: events wait and are handled when it goes on."""
+        """Stop a process as SIGSTOP does; its events wait until it continues."""
         process = self.processes.get(name)
         if process is not None and process.paused_until_us <= self.clock.now_us:
             process.paused_until_us = self.clock.now_us + duration_us
             self.clock.call_in(duration_us, lambda: self._go_on(process))
 
     def stall(self, name: str, duration_us: int) -> None:
-        """A loop that stands still while the process runs: its thread sends what the shipping rule says."""
+        """Stop a process's event loop; its thread goes on and sends busy notices by the shipping rule."""
         process = self.processes.get(name)
         if process is None or process.paused_until_us > self.clock.now_us:
             return
@@ -255,7 +255,7 @@ class SimCluster:
         self.clock.call_in(settings.heartbeat_ms * 1000, lambda: self._say_busy(process, notice, since_us))
 
     def resume(self, name: str) -> None:
-        """SIGCONT, if it was paused."""
+        """Continue a paused process, as SIGCONT does."""
         process = self.processes.get(name)
         if process is not None and process.paused_until_us > self.clock.now_us:
             process.paused_until_us = self.clock.now_us
@@ -274,7 +274,7 @@ class SimCluster:
         return True
 
     def _refused_to_start(self, name: str, error: Exception) -> None:
-        """A start gave up because of its disk: try again later, as a supervisor does."""
+        """Handle a start that failed because of the disk: try again later, as a supervisor does."""
         disk = self.disks[name]
         if not (disk.is_full or disk.has_failed):
             raise SafetyViolation("R22", f"{name} refuses to start on a disk without a fault: {error!r}") from error
@@ -283,7 +283,7 @@ class SimCluster:
         self.clock.call_in(5 * RECONNECT_US, lambda: self.boot(name))
 
     def _died(self, name: str) -> None:
-        """A process ended in the middle of something."""
+        """Handle a process that died within a file call; with `is_cut` of its disk the machine lost power, too."""
         self.mark("killed in the middle of something")
         if self.disks[name].is_cut:
             self.power_cut(name)
@@ -293,7 +293,7 @@ class SimCluster:
             self.disks[name].process_died()
         self.clock.call_in(RECONNECT_US, lambda: self.boot(name))
 
-    # -- what a living process does by itself
+    # -- connections
 
     def _connect(self, process: SimProcess) -> None:
         if process.is_dead:
@@ -309,12 +309,12 @@ class SimCluster:
     # -- clients
 
     def leader(self) -> SimProcess | None:
-        """The writable leader of the greatest term, as far as a client could know."""
+        """Return the writable leader of the highest term, as far as clients can know; None without one."""
         writable = [process for process in self.processes.values() if process.is_writable]
         return max(writable, key=lambda process: process.raft.state.term, default=None)
 
     def propose(self, process: SimProcess, count: int) -> None:
-        """A client's batch reaches a node; refused unless it leads."""
+        """Give a client's batch to a node, which refuses it unless it leads."""
         self.run(process, f"propose {count}", lambda: process.propose(count))
 
     def ask_any(self) -> None:
@@ -322,25 +322,25 @@ class SimCluster:
         self._kit.ask_any(self)
 
     def ask_each(self) -> Callable[[], str]:
-        """As `Kit.ask_each`."""
+        """See `Kit.ask_each`."""
         return self._kit.ask_each(self)
 
     def repaired(self) -> None:
-        """As `Kit.repaired`."""
+        """See `Kit.repaired`."""
         self._kit.repaired(self)
 
     def fail_over(self, leader: SimProcess) -> Callable[[], str]:
-        """As `Kit.fail_over`."""
+        """See `Kit.fail_over`."""
         return self._kit.fail_over(self, lambda: self.kill(leader.name))
 
     def read(self, process: SimProcess) -> None:
-        """A client's linearizable read reaches a node."""
+        """Give a client's linearizable read to a node."""
         self.run(process, "read", process.read)
 
     def transfer(self, process: SimProcess, target: str | None) -> None:
-        """An operator asks for a hand-over."""
+        """Ask a node for a hand-over, as an operator does."""
         self.run(process, "transfer", lambda: process.transfer(target))
 
     def trim(self, process: SimProcess) -> None:
-        """Retention deletes the oldest file, if it is committed."""
+        """Delete a node's oldest file, if it is committed, as retention does."""
         self.run(process, "trim", process.trim)

@@ -1,4 +1,4 @@
-"""Seeds of a run: a range of the command line, or `corpus.txt`, which has a line for each seed that once failed."""
+"""The seeds of a run: a range on the command line, or `corpus.txt`, which has a line for each seed that once failed."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ CORPUS = Path(__file__).with_name("corpus.txt")
 
 
 def corpus_seeds(*, is_stack: bool) -> list[int]:
-    """The seeds of Raft nodes alone, or those of whole brokers.
+    """Return the corpus of whole brokers, or that of Raft nodes alone.
 
     Raises:
         ValueError: a line is not a comment, nor a kind of nodes with a seed and a reason.

@@ -1,4 +1,4 @@
-"""What many seeds have met together: a seed without a commit, a fault and a change of leader proves little."""
+"""What many seeds together have covered: a seed without a commit, a fault and a change of leader proves little."""
 
 from collections import Counter
 from typing import get_args
@@ -24,16 +24,16 @@ from dledger.peers.wire import CopyRequest, CopyResponse
 
 JUDGED_SEEDS = 1000
 GAP_EXIT_CODE = 13
-"""From so many seeds on, each kind of fault and of message must occur: the rarest do in 3 of 100."""
+"""Exit code if a kind of fault or message never occurred in `JUDGED_SEEDS` or more; the rarest do in 3 of 100."""
 
 
 class Coverage:
-    """Sums over seeds that were clean.
+    """Sums over seeds that ran without a violation.
 
     Attributes:
-        seed_count: all of them.
+        seed_count: number of seeds.
         counting: those that committed something, in which a fault met a member, and which had a second leader.
-        totals: how often each thing happened.
+        totals: number of occurrences of each counted event.
     """
 
     def __init__(self, *, is_stack: bool) -> None:
@@ -66,7 +66,7 @@ class Coverage:
         self.totals: Counter[str] = Counter()
 
     def add(self, result: RunResult) -> None:
-        """Take one more seed."""
+        """Add the result of one seed."""
         met_a_fault = any(mark.startswith("fault ") for mark in result.marks)
         self.seed_count += 1
         self.counting += bool(result.committed_count and met_a_fault and result.marks.get("leader elected", 0) > 1)
@@ -76,7 +76,7 @@ class Coverage:
         self.totals["batches acknowledged"] += result.acked_count
 
     def campaign(self) -> str:
-        """What these seeds add to the faults of a campaign: each run that met them was clean."""
+        """Return the line for the documents: kills, pauses, partitions, and batches acknowledged without a loss."""
         names = ("leader killed", "leader paused", "partitions")
         kills, pauses, partitions = (self.totals[name] for name in names)
         acked = self.totals["batches acknowledged"]
@@ -84,9 +84,9 @@ class Coverage:
         return f"{faults}; {acked} batches acknowledged, 0 lost"
 
     def missing(self) -> list[str]:
-        """Kinds of faults and of messages that never occurred."""
+        """Return the kinds of faults and messages that never occurred."""
         return [name for name in self._wanted if not self.totals[name]]
 
     def has_gap(self) -> bool:
-        """Whether so many seeds should have met more: less than a quarter of them count, or a kind is missing."""
+        """Return whether so many seeds should have covered more: fewer than a quarter count, or a kind is missing."""
         return self.seed_count >= JUDGED_SEEDS and (4 * self.counting < self.seed_count or bool(self.missing()))

@@ -4,10 +4,10 @@
        |                                '-- survives everything but a wipe
        '-- a killed process: survives (page cache); a power cut: each unflushed entry is kept, lost or torn on its own
 
-Faults injected: slow and stalled flushes, a flush that fails for good, full disk, entries and hard states kept, lost,
-torn at a power cut in any combination, a hard state half way through its rename, a disk replaced by an empty one.
-Never injected: a durable entry that rots, a flush that lies, a truncation or reset that is half done (the port
-promises that they are durable on return). So a failing run is always a bug.
+Injected faults: slow and stalled flushes, a flush that fails for good, a full disk; at a power cut entries and hard
+states that are kept, lost or torn in any combination, also a hard state before its rename; an empty disk in place of
+the old one. Never injected: a damaged durable entry, a flush that returns without effect, a truncation or reset that is
+half done (the port promises that they are durable on return). So a violation is always a bug of the product.
 
 Entries are 16 bytes (term, payload); a message's payload holds its queue offset, as if the group served one queue.
 `ENTRIES_PER_FILE` make a file, with a filler at its end, so that positions have gaps and spans end at files.
@@ -33,26 +33,26 @@ _PLACE = Path("sim")
 
 
 def position_of(index: int) -> int:
-    """Start position of the entry `index`."""
+    """Return the start position of an entry."""
     return index // ENTRIES_PER_FILE * FILE_SIZE_BYTES + index % ENTRIES_PER_FILE * ENTRY.size
 
 
 def payload_of(number: int, queue_offset: int) -> int:
-    """Payload of a client's message: its number, unique in a run, and the queue offset that its leader gave it."""
+    """Return the payload of a client's message: its number, unique in a run, and the queue offset from its leader."""
     return number << _QUEUE_OFFSET_BITS | queue_offset
 
 
 def queue_offset_of(payload: int) -> int | None:
-    """Queue offset of a client's message; None for the entry that opens a term, which enters no queue."""
+    """Return the queue offset of a client's message; None for the first entry of a term, which is in no queue."""
     return payload & ((1 << _QUEUE_OFFSET_BITS) - 1) if payload > 0 else None
 
 
 class SimDisk(Machine[int]):
-    """What outlives a process: the log's image and the hard state.
+    """The part of a node that outlives a process: the log's image and the hard state.
 
     Attributes:
         is_installing: an install was begun and not finished.
-        tables_index: entry up to which the state machine's files go.
+        tables_index: last entry that the state machine's files contain.
         on_failed: called when a flush fails.
     """
 
@@ -76,12 +76,12 @@ class SimDisk(Machine[int]):
         return f"the log begins at {self.first_index}, the tables end at {self.tables_index}"
 
     def save_hard_state(self, state: HardState, done: Callable[[], None]) -> None:
-        """Write, rename, sync; then `done`."""
+        """Save the hard state by write, rename and sync, then call `done`."""
         self._saving = state
         self.when_flushed(lambda: self._saved(state, done))
 
     def when_flushed(self, done: Callable[[], None]) -> None:
-        """Call `done` when a flush that starts now returns; `on_failed`, if the disk fails it."""
+        """Begin a flush, and call `done` when it returns; call `on_failed` if the disk fails it."""
         self.clock.call_in(self.latency_us(), lambda: self._flush_returns(done))
 
     def _flush_returns(self, done: Callable[[], None]) -> None:
@@ -100,11 +100,11 @@ class SimDisk(Machine[int]):
             done()
 
     def process_died(self) -> None:
-        """The page cache stays; a save under way is old or new."""
+        """End the process: the page cache stays; a save under way is done or not."""
         self._settle_save()
 
     def power_cut(self, *, forgets: bool) -> None:
-        """Unflushed entries are kept, lost or torn, each on its own; recovery keeps the part before the first gap."""
+        """Keep, lose or tear each unflushed entry; recovery keeps those before the first gap."""
         self._settle_save()
         kept = self.durable_index + 1
         while kept <= self.last_index and self.rng.random() < 0.7:
@@ -113,7 +113,7 @@ class SimDisk(Machine[int]):
         self.amnesiac = self.amnesiac or forgets
 
     def opened(self) -> None:
-        """Recovery has scanned the log and flushed it: what is there is durable. An unfinished install is dropped."""
+        """Note that recovery has flushed the log it found, which is durable now; drop an unfinished install."""
         if self.is_installing:
             self.reset(0, NO_TERM, NEW_CHAIN)
             self.is_installing, self.amnesiac = False, True
@@ -138,7 +138,7 @@ class SimDisk(Machine[int]):
 class SimLog:
     """`dledger.ports.EntryStore` on a `SimDisk`: one process's view.
 
-    `on_append(index)` is told of every entry written, `on_truncate(last_index)` before anything is dropped.
+    `on_append(index)` is called after each written entry, `on_truncate(last_index)` before anything is dropped.
     """
 
     def __init__(self, disk: SimDisk, on_append: Callable[[int], None], on_truncate: Callable[[int], None]) -> None:
@@ -246,7 +246,7 @@ class SimLog:
             self._flush()
 
     def flush_now_and_then(self) -> None:
-        """ASYNC_FLUSH: begin a flush without telling anyone."""
+        """Begin a flush as ASYNC_FLUSH does, without a notice of its end."""
         if not self._is_flushing:
             self._flush()
 

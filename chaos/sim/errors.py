@@ -1,17 +1,17 @@
-"""The findings of a run; each kind has its own exit code of `python -m chaos.sim`.
+"""The violations that end a run; each kind has its own exit code of `python -m chaos.sim`.
 
     0    nothing
     10   SafetyViolation     an invariant is broken: R1 to R11, R13, R15 to R31 of `observer`
-    11   LivenessViolation   healed, and yet no leader, no commit or no equal logs in time (R14)
+    11   LivenessViolation   after all faults are repaired no leader, no commit or no equal logs in time (R14)
     12   anything else       the product or the simulator raised
-    13   no exception        many seeds, and yet some kind of fault or message never occurred, or few seeds count
+    13   no exception        in many seeds a kind of fault or message never occurred, or few seeds count
 
-All checks raise; nothing is collected, so the first broken invariant ends a run.
+Checks raise, so the first broken invariant ends a run.
 """
 
 
 class Violation(Exception):
-    """A broken invariant: its code, and what was seen."""
+    """A broken invariant: its code, and the observation that broke it."""
 
     exit_code = 12
 
@@ -22,12 +22,12 @@ class Violation(Exception):
 
 
 class SafetyViolation(Violation):
-    """Something happened that never may."""
+    """Something happened that must never happen."""
 
     exit_code = 10
 
 
 class LivenessViolation(Violation):
-    """Something did not happen that had to."""
+    """Something did not happen in time."""
 
     exit_code = 11

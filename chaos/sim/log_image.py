@@ -14,7 +14,7 @@ Payload = TypeVar("Payload", bound=Hashable)
 
 
 def link(chain: int, term: int, payload: Hashable) -> int:
-    """Hash of a log up to an entry, from the hash up to the entry before: equal hashes, equal logs."""
+    """Return the hash of a log up to an entry, from the hash up to the entry before; equal logs have equal hashes."""
     return hash((chain, term, payload))
 
 
@@ -36,7 +36,7 @@ class LogImage(Generic[Payload]):
 
     @property
     def last_index(self) -> int:
-        """Newest written entry."""
+        """Index of the newest written entry."""
         return self.first_index + len(self.entries) - 1
 
     @property
@@ -46,7 +46,7 @@ class LogImage(Generic[Payload]):
 
     @property
     def durable_index(self) -> int:
-        """Newest entry that a power cut leaves, with all before it."""
+        """Index of the newest entry that survives a power cut together with all before it."""
         raise NotImplementedError
 
     @property
@@ -55,22 +55,22 @@ class LogImage(Generic[Payload]):
         raise NotImplementedError
 
     def why_tables_lack(self) -> str | None:
-        """What the state machine of a sound node lacks of the log's past; None when it has all."""
+        """Return what a sound node's state machine lacks of the entries that its log has deleted; None if nothing."""
         raise NotImplementedError
 
     def payload_at(self, index: int) -> Payload:
-        """Payload of an entry that this log holds."""
+        """Return the payload of an entry in this log."""
         return self.entries[index - self.first_index][1]
 
     def chain_at(self, index: int) -> int | None:
-        """Hash of the log up to `index`; None when that entry is not here."""
+        """Return the hash of the log up to `index`; None if that entry is not in this log."""
         if index == self.first_index - 1:
             return self.prev_chain
         position = index - self.first_index
         return self.chains[position] if 0 <= position < len(self.chains) else None
 
     def append(self, term: int, payload: Payload) -> None:
-        """Write one entry."""
+        """Add one entry."""
         chain = self.chains[-1] if self.chains else self.prev_chain
         self.entries.append((term, payload))
         self.chains.append(link(chain, term, payload))
@@ -81,7 +81,7 @@ class LogImage(Generic[Payload]):
         del self.entries[keep:], self.chains[keep:]
 
     def reset(self, first_index: int, prev_term: int, prev_chain: int) -> None:
-        """Drop everything; go on with `first_index`."""
+        """Drop everything; the next entry is `first_index`."""
         self.entries.clear()
         self.chains.clear()
         self.first_index, self.prev_term, self.prev_chain = first_index, prev_term, prev_chain

@@ -1,4 +1,4 @@
-"""Machine: what outlives a process of one node: what is on its disk, and how that disk behaves at present."""
+"""Machine: the part of a node that outlives its processes: its disk, and the disk's present faults."""
 
 from random import Random
 from typing import Literal
@@ -15,10 +15,10 @@ class Machine(LogImage[Payload]):
     """One node's disk.
 
     Attributes:
-        flush_us: time a flush takes, `slow_factor` times that when slow; `is_stalled`: it does not return at all.
-        has_failed, is_full: every flush fails; nothing more can be written.
-        dies_in: changes of files until the process dies in the middle of something; None: it does not.
-        is_cut: its machine dies with it then.
+        flush_us: microseconds that a flush takes, times `slow_factor`; with `is_stalled` it does not return.
+        has_failed: every flush fails. is_full: nothing more can be written.
+        dies_in: number of file changes after which the process dies, within that change; None: it does not.
+        is_cut: the machine loses power at that moment, too.
         amnesiac: acknowledged entries may be lost (ASYNC_FLUSH and a power cut).
     """
 
@@ -37,21 +37,21 @@ class Machine(LogImage[Payload]):
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing that was promised from here can be forgotten."""
+        """Whether nothing that this node promised can have been forgotten."""
         raise NotImplementedError
 
     def latency_us(self) -> int:
-        """How long the flush that starts now will take."""
+        """Return the time in us that a flush takes if it starts now."""
         return int(self.flush_us * self.slow_factor * (0.5 + self.rng.random()))
 
     def place_to_rot(self, where: Where) -> tuple[int, int, int] | None:
-        """Index, position and size of an entry of the running process that a byte may be changed of; None: of none."""
+        """Return index, position and size of an entry that can be damaged; None if there is none."""
 
     def rot(self, place: tuple[int, int, int]) -> None:
-        """Change a byte of that entry, on the disk and in the page cache."""
+        """Change a byte of the entry at that place, on the disk and in the page cache."""
 
     def process_died(self) -> None:
-        """The process has ended; the page cache stays."""
+        """End the process; the page cache stays."""
 
     def power_cut(self, *, forgets: bool) -> None:
-        """The machine lost power, and with it unflushed bytes. `forgets`: some of them may have been acknowledged."""
+        """Lose unflushed bytes; with `forgets` some of them may have been acknowledged."""

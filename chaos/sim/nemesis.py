@@ -1,4 +1,4 @@
-"""The nemesis: breaks things at random moments and repairs them some time later, until `heal` is called."""
+"""The nemesis: injects faults at random moments and repairs them some time later, until `heal` is called."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ _OF_THE_LEADER = {
 }
 _LOOK_US = 30_000
 _OTHERS_NAMED = 2
-"""Members that a wrong list names beside its own: two of the three are no majority of five."""
+"""Number of other members in a wrong member list: two of these three are no majority of five."""
 
 
 @dataclass(slots=True)
 class Strike:
-    """A fault of a run: its number (from 0 on), when it struck, its kind, and which members it met ("" for none)."""
+    """A fault of a run: its number, from 0 on, its time, its kind, and the members it met; empty if it met none."""
 
     number: int
     at_us: int
@@ -30,10 +30,11 @@ class Strike:
 
 
 class Script:
-    """The states of chance at each wait for a fault and at each fault of a run, to run it again with some faults only.
+    """Records the random state at each fault of a run, so that the run can be repeated with some of its faults only.
 
-    All parts of a run share one random stream. A repetition puts it back at these moments, so that each fault comes
-    when it came before and draws what it drew before, whatever was left out; with all faults it is the same run.
+    All parts of a run share one random stream. A repetition restores its state before each wait for a fault and at each
+    fault, so that faults come at the same times with the same parameters, whichever are left out. With all faults it is
+    the same run.
 
     Args:
         of: the script of the run to repeat; None records one.
@@ -55,12 +56,12 @@ class Script:
         return True
 
     def keeps(self, number: int) -> bool:
-        """Whether the fault of this number strikes."""
+        """Return whether the fault of this number strikes."""
         return self._kept is None or number in self._kept
 
 
 class Nemesis:
-    """Faults of one run, as its plan draws them.
+    """Injects the faults of one run, as its plan draws them.
 
     Attributes:
         strikes: the faults so far.
@@ -108,7 +109,7 @@ class Nemesis:
         }
 
     def start(self) -> None:
-        """Set the conditions and begin."""
+        """Set the network conditions and clocks, and begin with faults."""
         self._cluster.network.conditions = self._plan.conditions
         self._cluster.clock_jumps = self._plan.clock_jumps
         if self._plan.clock_drift:
@@ -118,7 +119,7 @@ class Nemesis:
         self._again()
 
     def heal(self) -> None:
-        """Repair everything; break nothing more."""
+        """Repair everything and end all faults."""
         self._is_over = True
         cluster = self._cluster
         cluster.network.heal()
@@ -198,7 +199,7 @@ class Nemesis:
         return name if runs else ""
 
     def _may_forget(self, name: str) -> bool:
-        """Whether one more member may forget, so that a quorum still remembers everything."""
+        """Return whether one more member may lose its memory while a sound quorum remains."""
         if not self._plan.group.recoverable:
             return True
         disks, names = self._cluster.disks, self._plan.group.names
@@ -217,7 +218,7 @@ class Nemesis:
         return ""
 
     def _die_soon(self, *, is_cut: bool) -> str:
-        """A process ends in the middle of something, or its machine does: some changes of files from now on."""
+        """Let a process, or its whole machine, die within one of its next 60 file changes."""
         name = self._any()
         if is_cut and not (self._plan.group.durable_quorum or self._may_forget(name)):
             return ""
@@ -230,7 +231,7 @@ class Nemesis:
         return self._down(self._cluster.wipe, name) if self._may_forget(name) else ""
 
     def _rot(self, where: Where, end: Callable[[str], None]) -> str:
-        """Change a byte of an entry that a quorum of others has, and end its process."""
+        """Damage a byte of an entry that a quorum of others has, and end the process."""
         name, place = self._to_rot(where)
         if place is None:
             return ""
@@ -250,7 +251,7 @@ class Nemesis:
         return "", None
 
     def _rot_and_leave_behind(self) -> str:
-        """A member whose last entry known to be committed rots comes back when all others have deleted that entry."""
+        """Damage a member's last committed entry; restart it when all others have deleted that entry."""
         cluster = self._cluster
         name, place = self._to_rot("last committed")
         if place is None:
@@ -271,7 +272,7 @@ class Nemesis:
         return name
 
     def _lose_vote(self) -> str:
-        """The leader stands still; the next one is cut off as it is elected, a voter of it loses its disk."""
+        """Pause the leader; when the next one is elected, cut that one off and wipe the disk of one of its voters."""
         cluster, before = self._cluster, self._cluster.leader()
         if before is None:
             return ""
@@ -306,7 +307,7 @@ class Nemesis:
         name = self._leader_or_any()
         disk = self._cluster.disks[name]
         disk.is_stalled = True
-        if self._cluster.rng.random() < 0.5:  # else the watchdog is too slow to notice
+        if self._cluster.rng.random() < 0.5:  # otherwise the watchdog does not notice in time
             self._tell_stalled(name, is_stalled=True)
 
         def repair() -> None:
@@ -335,7 +336,7 @@ class Nemesis:
         return name
 
     def _fail_sync(self) -> str:
-        """Syncs fail for a moment, and lose what they were to make durable; the next ones succeed, as in Linux."""
+        """Let syncs fail for a moment and lose their data; later ones succeed, as in Linux."""
         name = self._leader_or_any()
         disk = self._cluster.disks[name]
         disk.has_failed = True
@@ -388,7 +389,7 @@ class Nemesis:
         return f"{leader.name} to {target or 'any'}"
 
     def _leave_behind(self) -> str:
-        """A follower is killed, and comes back when the leader has deleted what it lacks: it has to be installed."""
+        """Kill a follower; restart it when the leader has deleted what it lacks, so that it must be installed."""
         cluster, leader = self._cluster, self._cluster.leader()
         name = self._any()
         if leader is None or name == leader.name or name not in cluster.processes:
@@ -409,7 +410,7 @@ class Nemesis:
         return name
 
     def _leave_a_topic_behind(self) -> str:
-        """A follower that has messages of a topic is killed; when it comes back, the removal is deleted, too."""
+        """Kill a follower that has messages of a topic; restart it when the topic's removal is deleted from the log."""
         cluster, name = self._cluster, self._any()
         if name not in cluster.processes or cluster.leader() in (None, cluster.processes[name]):
             return ""
@@ -419,7 +420,7 @@ class Nemesis:
             follower, leads = cluster.processes.get(name), cluster.leader()
             if self._is_over or follower is None or leads is follower:
                 return
-            if follower.has_messages(topic):  # soon its checkpoint says that they are committed
+            if follower.has_messages(topic):  # wait until its checkpoint counts them as committed
                 cluster.clock.call_in(2_000 * self._plan.group.election_min_ms, leave)
                 return
             if leads is not None:
@@ -449,7 +450,7 @@ class Nemesis:
         return name
 
     def _name_other_peers(self) -> str:
-        """One member is started with a list of three of the members, later with the whole list again."""
+        """Restart a member with a list of only three of the members, and later with the whole list."""
         cluster, names = self._cluster, self._plan.group.names
         name = self._any()
         is_no_use = len(names) <= 1 + _OTHERS_NAMED or any(peers != names for peers in cluster.peers_of.values())
@@ -471,7 +472,7 @@ class Nemesis:
         return _listed(trimmed)
 
     def _cut_after_trim(self) -> str:
-        """A member deletes all files that it may; as soon as some are gone, its machine loses power."""
+        """Let a member delete all the files it may, and cut its power as soon as some are deleted."""
         cluster, name = self._cluster, self._any()
 
         def look(begin: int) -> None:

@@ -1,8 +1,8 @@
-"""SimNetwork: connections between members that delay, lose, double, reorder, go silent and break.
+"""SimNetwork: connections between members that delay, lose, duplicate and reorder messages, go silent and break.
 
 A connection of two members is up or down; both ends learn when it breaks and when it is up again. What was sent on
-one connection never arrives on a later one, as with TCP. A *cut* is silent: packets of one direction vanish, and
-neither end learns of it. Loss, doubling and reordering inside a connection are more than TCP would do, on purpose.
+one connection never arrives on a later one, as with TCP. A *cut* is silent: packets of one direction are lost, and
+neither end learns of it. Loss, duplication and reordering within a connection are harder than TCP, on purpose.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True)
 class Conditions:
-    """How the network behaves at present.
+    """The present behaviour of the network.
 
-    Rates are in `[0, 1)`; latency is spread up to three times its value, unless `is_even`.
+    Rates are probabilities in `[0, 1)`; latencies vary up to three times their value, unless `is_even`.
     """
 
     latency_us: int = 300
@@ -31,11 +31,11 @@ class Conditions:
 
 
 class Lines:
-    """What is wrong between two nodes, for all that is sent.
+    """Cuts, delays and losses between pairs of nodes.
 
     Attributes:
-        cut: directions in which nothing arrives.
-        slow_us: by direction, how much longer it takes.
+        cut: (source, target) pairs between which nothing arrives.
+        slow_us: by such a pair, the additional latency in us.
     """
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class SimNetwork(Lines):
         self._tell_lost = tell_lost
         self._tell_joined = tell_joined
         self._is_alive = is_alive
-        self._epochs: dict[Pair, int] = {}  # by sorted pair: odd when the connection stands
+        self._epochs: dict[Pair, int] = {}  # number of changes by sorted pair: odd while the connection is up
         self._last_us: dict[Pair, int] = {}
 
     def send(self, source: str, target: str, message: Any) -> None:
-        """Take a message; it may arrive once, twice or never."""
+        """Send a message; it may arrive once, twice or never."""
         epoch = self._epochs.get(_pair(source, target), 0)
         conditions, rng = self.conditions, self._rng
         if epoch % 2 == 0 or (source, target) in self.cut:
@@ -101,11 +101,11 @@ class SimNetwork(Lines):
             self._deliver(source, target, message)
 
     def is_up(self, one: str, other: str) -> bool:
-        """Whether a connection of the two stands."""
+        """Return whether the two are connected."""
         return self._epochs.get(_pair(one, other), 0) % 2 == 1
 
     def break_link(self, one: str, other: str, *, is_silent: bool = False) -> None:
-        """The connection is lost; the ends learn it at once, or (a machine without power) only when it is up again."""
+        """Break a connection; the ends learn it at once, or with `is_silent` only when it is up again."""
         if not self.is_up(one, other):
             return
         self._epochs[_pair(one, other)] += 1
@@ -114,7 +114,7 @@ class SimNetwork(Lines):
             self._tell_lost(other, one)
 
     def connect(self, one: str, other: str) -> None:
-        """Try to connect; nothing happens when a direction is cut or an end is not there."""
+        """Try to connect two members; nothing happens if a direction is cut or an end is not there."""
         can = self._is_alive(one) and self._is_alive(other)
         if self.is_up(one, other) or not can or (one, other) in self.cut or (other, one) in self.cut:
             return

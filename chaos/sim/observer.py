@@ -1,6 +1,6 @@
-"""The observer: sees everything, knows nothing of how it is done, and checks the invariants after every event.
+"""The observer: sees all state of a run, shares no code with the product, and checks the invariants after every event.
 
-    code  what must hold                                                       looked at when
+    code  invariant                                                            checked when
     R1    at most one leader per term                                          a node leads
     R2    one vote per term and node, over restarts and power cuts             a vote leaves
     R3    term and commit index never fall (`dledger.core.invariants`)         after every event
@@ -22,20 +22,20 @@
           group or a move of its offsets that an administrator was told of
     R17   an ordinary election is won by a quorum of votes of members that     a node begins to lead
           have not forgotten anything
-    R18   who forgot its votes is sound again in no term below one in which    a node turns sound
-          it voted
+    R18   a member that forgot its votes becomes sound again in no term below  a node turns sound
+          one in which it voted
     R19   a sound node's tables hold what its log does not any more            a process begins, a node leads
     R20   consumers of a replica see each committed message at its own queue   a process begins, a node turns writable,
           offset, in the present life of its topic, and nothing else           a run ends
     R21   what was durable is there after a restart                            a process begins
     R22   a node starts on what it has left, unless its disk is at fault       a process begins
-    R23   what members acknowledge and give is committed, what administrators  an answer comes
-          are told of, too
+    R23   messages that members acknowledge or deliver are committed, and so    an answer comes
+          are changes that administrators are told of
     R24   votes and acknowledgements go only to a node whose configuration     a vote or an acknowledgement leaves
           names the same members as the sender's
     R25   store times of committed entries do not fall by 5 s or less,         a commit index rises
           however clocks jump
-    R26   no turn of a broker's loop does so much work that it could    after every event
+    R26   no turn of a broker's loop does so much work that it could           after every event
           outlast a lease; counted where administrators set huge policies
     R27   a nameserver gives no route back to a deposed leader, and holds no   after every event of it
           question whose answer has changed
@@ -59,12 +59,13 @@
     R35   a message has at most one copy in a group's retry topic              an entry is committed
     R36   POP in order: a message is given when an acknowledgement was sent    an answer comes
           for each before it in its queue, or it is given with it
-R20 to R23 and R25 to R36 are looked at where whole brokers run, in `chaos.sim.stack`; R16 and R19 are stricter there:
-lives of all topics are followed, and topics and groups' offsets compared with what the committed log says.
-R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
-R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the
-log), R17 and R18 (for members that forgot), R19 (for installs), R24 (for configurations that differ) and R25 (for
-queries by time).
+
+R20 to R23 and R25 to R36 are checked where whole brokers run, in `chaos.sim.stack`. R16 and R19 are stricter there:
+removed and recreated topics are distinguished, and topics and groups' offsets are compared with the committed log.
+R12 (membership) has nothing to check yet; R14 (liveness) is checked by `chaos.sim.run`. Logs are compared by hash
+chains, in one step. R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for
+readers of the log), R17 and R18 (for members that forgot), R19 (for installs), R24 (for configurations that differ) and
+R25 (for queries by time).
 """
 
 from bisect import bisect_left
@@ -93,22 +94,21 @@ _Payload = TypeVar("_Payload", contravariant=True)
 
 
 class Accounts(Protocol[_Payload]):
-    """What the committed entries mean for the queues."""
+    """What the committed entries mean for queues and tables."""
 
     def enter(self, index: int, payload: _Payload) -> str | None:
-        """The next entry is committed: what is wrong with its place in its queue, or None."""
+        """Take the next committed entry; return what is wrong with its place in its queue, or None."""
 
     def forget_above(self, index: int) -> None:
-        """Entries above may be missing; the node has reported that."""
+        """Forget the entries above `index`, which may be lost, as the node has reported."""
 
 
 class Observer:
-    """All that the nodes of one run have committed, voted and acknowledged.
+    """Remembers all that the nodes of one run have committed, voted and acknowledged, and checks the invariants.
 
-    `durable_quorum`: SYNC_FLUSH. `quorum`: of the members. `peers_of`: by node, the members that its configuration
-    names. After `forget_above` (a salvage election reported what may be missing) the entries above are no longer owed.
-    `is_lossy`: a member forgot entries or a disk was replaced, so that holders of an entry can no longer be counted on
-    the disks. `recoverable` runs never lose a quorum's memory. `ignored`: codes that are not looked at.
+    `durable_quorum`: SYNC_FLUSH. `quorum`: size of a majority. `peers_of`: by node, the members that its configuration
+    names. `is_lossy`: a member forgot entries or a disk was replaced, so that the holders of an entry can no longer be
+    counted on the disks. `recoverable` runs never lose a quorum's memory. `ignored`: codes that are not checked.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Observer:
         self._durable_quorum = durable_quorum
         self._recoverable = recoverable
         self.committed: list[int] = []
-        self._commit_terms: list[int] = []  # in which term it was; never falls, as a leader is the first to know
+        self._commit_terms: list[int] = []  # the term of each commit; never falls, since a leader commits first
         self.acked_index = -1
         self.acked_count = 0
         self.is_lossy = False
@@ -143,7 +143,7 @@ class Observer:
         self._seen: dict[str, View] = {}
 
     def past(self) -> "Observer":
-        """A copy of what is known now, without the disks."""
+        """Return a copy of what is known now, without the disks."""
         return deepcopy(self, {id(self._disks): {}})
 
     def go_on(self, disks: Mapping[str, Machine[Any]]) -> None:
@@ -151,11 +151,11 @@ class Observer:
         self._disks = dict(disks)
 
     def committed_chain(self, index: int) -> int:
-        """Hash of the committed log up to `index`."""
+        """Return the hash of the committed log up to `index`."""
         return self.committed[index] if index >= 0 else NEW_CHAIN
 
     def booted(self, name: str, raft: Raft) -> None:
-        """Check what a process has found at its start."""
+        """Check the state that a process has found at its start."""
         self._expect(raft.state.term >= self._terms.get(name, 0), "R3", f"{name} came back in term {raft.state.term}")
         self._seen[name] = view(raft)
         if not raft.state.recovering:
@@ -166,7 +166,7 @@ class Observer:
         self._expect(lack is None, "R19", f"{name}: {lack}")
 
     def replace_disk(self, name: str, disk: Machine[Any]) -> None:
-        """A node has a new, empty disk: of its past only the votes still bind it."""
+        """Note that a node has a new, empty disk; of its earlier promises only its votes still count."""
         self._disks[name] = disk
         self.is_lossy = True
         self._terms.pop(name, None)
@@ -174,7 +174,7 @@ class Observer:
             self._forget_terms()
 
     def _forget_terms(self) -> None:
-        """Too much is lost: a term that no disk has any more may come again."""
+        """Forget terms that are on no disk any more, since they may be used again."""
         saved = [disk.hard_state.term for disk in self._disks.values() if disk.hard_state is not None]
         known = max(saved, default=0)
         self.leaders = {term: leader for term, leader in self.leaders.items() if term <= known}
@@ -189,7 +189,7 @@ class Observer:
         except InvariantError as error:
             raise SafetyViolation("R3/R4/R10", str(error)) from error
         if before.recovering and not after.recovering:
-            # a vote for itself bound only the process that forgot it: nobody else counts it
+            # a vote for itself does not count here: only the process that forgot it knew of it
             votes = (term for (voter, term), candidate in self._votes.items() if voter == name != candidate)
             voted = max(votes, default=0)
             self._expect(after.term >= voted, "R18", f"{name} is sound in term {after.term}, and voted in term {voted}")
@@ -211,7 +211,7 @@ class Observer:
             self._expect(
                 len(sound) >= self._quorum, "R17", f"{name} leads term {term} by the sound votes of {[*sound]}"
             )
-        # a stopped candidate may win a term that others have left behind: it owes what was committed in earlier terms
+        # a paused candidate may win a term that is over for others: it must have what was committed in earlier terms
         last_index = bisect_left(self._commit_terms, term) - 1
         held = self._disks[name].chain_at(last_index)
         if last_index >= raft.state.terms.first_index - 1:
@@ -222,7 +222,7 @@ class Observer:
             )
 
     def _salvages(self, name: str, leader: Leader) -> None:
-        """A salvage election may lose entries, unless a quorum remembers; it must say so, unless all disks are new."""
+        """Check a salvage election: it reports what may be missing, unless a quorum remembers or all disks are new."""
         if self._recoverable:
             return
         all_new = not any(disk.entries for other, disk in self._disks.items() if other != name)
@@ -237,7 +237,7 @@ class Observer:
     def _commits(self, name: str, raft: Raft) -> None:
         disk, index = self._disks[name], raft.state.commit_index
         if raft.state.terms.first_index > disk.last_index + 1:
-            return  # an install waits for room on the disk, and nothing of it is told before
+            return  # an install that waits for room on the disk; its state is not reported yet
         if raft.member.role is RaftRole.LEADER:
             self._commits_by_counting(name, raft)
         known = len(self.committed) - 1
@@ -270,7 +270,7 @@ class Observer:
         return index <= end and (index < disk.first_index or disk.chain_at(index) == chain)
 
     def forget_above(self, index: int) -> None:
-        """A salvage election: entries above may be missing, and it was lost_after."""
+        """Stop expecting the committed entries above `index`, which a salvage election reported as perhaps lost."""
         del self.committed[index + 1 :], self._commit_terms[index + 1 :]
         self.accounts.forget_above(index)
         self.acked_index = min(self.acked_index, index)
@@ -278,7 +278,7 @@ class Observer:
     # -- the log
 
     def appended(self, name: str, index: int) -> None:
-        """An entry was written."""
+        """Check R5 for an entry that was written."""
         disk = self._disks[name]
         term, chain = disk.entries[-1][0], disk.chains[-1]
         chains = self._chains.get(term)
@@ -288,7 +288,7 @@ class Observer:
         self._expect(chains.setdefault(index, chain) == chain, "R5", wrong, name, index, term)
 
     def truncates(self, name: str, raft: Raft, last_index: int) -> None:
-        """Entries above `last_index` are about to go."""
+        """Check R4 and R10 before entries above `last_index` are dropped."""
         disk = self._disks[name]
         self._expect(raft.member.role is not RaftRole.LEADER, "R4", f"leader {name} truncates after {last_index}")
         self._expect(
@@ -304,7 +304,7 @@ class Observer:
     # -- messages
 
     def sends(self, name: str, raft: Raft, peer: str, message: Message) -> None:
-        """A message is about to leave."""
+        """Check a message that is about to be sent."""
         disk = self._disks[name]
         saved_term = 0 if disk.hard_state is None else disk.hard_state.term
         match message:
@@ -320,7 +320,7 @@ class Observer:
                 self._has_same_members(name, peer, message.term)
 
     def _asks_for_votes(self, name: str, raft: Raft, request: VoteRequest) -> None:
-        """Its own vote, which needs not be on disk yet, counts when it leads; a process asks once in a term."""
+        """Check a vote request. The candidate's own vote need not be durable yet: it is checked when the node leads."""
         disk = self._disks[name]
         last_term = disk.last_term
         self._expect(
@@ -356,19 +356,19 @@ class Observer:
         self._expect(own == asked, "R24", "{}, of {}, counts for {}, of {}, in term {}", name, own, peer, asked, term)
 
     def receives(self, name: str, peer: str, message: Message) -> None:
-        """A message is about to be handed to a node."""
+        """Note a vote of a sound member that is about to be handed to a node."""
         if isinstance(message, VoteResponse) and message.granted and not message.pre_vote and not message.recovering:
             self._sound_votes.setdefault((name, message.term), {})[peer] = None
 
     def granted_early(self, name: str, candidate: str, heard_ago_us: int, lease_us: int) -> None:
-        """A pre-vote was granted `heard_ago_us` after the leader was heard over a link that is still up."""
+        """Check R15: a pre-vote was granted `heard_ago_us` after the leader was heard over a link that is still up."""
         self._expect(
             heard_ago_us >= lease_us, "R15", f"{name} heard its leader {heard_ago_us} us ago and agrees to {candidate}"
         )
 
     def _voted(self, name: str, term: int, candidate: str) -> None:
         hard_state = self._disks[name].hard_state
-        # a later term on disk binds as well: no second vote of the earlier one can follow
+        # a later term on disk suffices, too: no second vote in the earlier term can follow
         is_bound = hard_state is not None and (
             hard_state.term > term or (hard_state.term, hard_state.voted_for) == (term, candidate)
         )
@@ -398,7 +398,7 @@ class Observer:
     # -- clients
 
     def acknowledged(self, name: str, term: int, index: int, rafts: dict[str, Raft]) -> None:
-        """A client got an acknowledgement: everything up to `index` is committed."""
+        """Check an acknowledgement to a client: everything up to `index` is committed, and later leaders have it."""
         chain = self._disks[name].chain_at(index)
         self._expect(self.committed_chain(index) == chain, "R13", "{} acknowledged {}: not committed", name, index)
         self.acked_index = max(self.acked_index, index)
@@ -412,10 +412,10 @@ class Observer:
                 )
 
     def read(self, name: str, index: int, owed_index: int) -> None:
-        """A read asked for when `owed_index` was acknowledged may see up to `index`."""
+        """Check that a read that was asked for when `owed_index` was acknowledged sees at least that."""
         self._expect(index >= owed_index, "R13", f"{name} serves a read at {index}, {owed_index} was acknowledged")
 
     def _expect(self, holds: bool, code: str, detail: str, *values: object) -> None:
-        """`values`: for the places in `detail`, which is costly to write where the check is made most often."""
+        """Raise a violation unless the condition holds. `values` fill the places in `detail`, and only then."""
         if not holds and code not in self.ignored:
             raise SafetyViolation(code, detail.format(*values) if values else detail)

@@ -1,6 +1,6 @@
-"""What one seed means: the shape of the group, and which faults it meets how often. Drawn before anything runs.
+"""What is drawn from a seed before the run: the shape of the group, and how often each kind of fault occurs.
 
-Each kind of fault is off in half of the runs (swarm testing), so that rare combinations get room.
+Each kind of fault is off in half of the runs (swarm testing), so that rare combinations occur.
 """
 
 from dataclasses import asdict, dataclass, field, replace
@@ -35,15 +35,15 @@ LATE_STACK_FAULTS = ("failed_sync",)
 ROT_FAULTS = ("rotten_entry",)
 RARE_ROT_FAULTS = ("rotten_and_left_behind",)
 TAIL_FAULTS = ("rotten_tail",)
-"""Where members flush before they count; others doubt all that a power cut leaves."""
+"""Only where members flush before they count: others distrust everything that a power cut leaves."""
 RARE_STACK_FAULTS = ("leave_behind",)
 CLEANING_FAULTS = ("cut_after_trim", "leave_a_topic_behind")
 FAULTS_OF_FIVE = ("other_peers",)
-"""Of whole brokers, in groups of five: in smaller ones all majorities share a member, whoever counts whom."""
+"""For whole brokers in groups of five: in smaller groups any two majorities share a member, whatever the lists."""
 
 
 CLOCK_JUMP = "clock_jump"
-"""A fault of whole brokers that needs no event: wall clocks are wrong where they are read (`RunPlan.clock_jumps`)."""
+"""A fault of whole brokers without an event of its own: wall clocks that jump (`RunPlan.clock_jumps`)."""
 _MEMBERS_US, _PROGRAMS_US, _UNHURRIED_US = 10_000_000, 5_000_000, 50_000
 _SLOW_LINK_US = 5_000
 """Over links so slow, small windows take less than others propose, and no answer comes in a program's time."""
@@ -52,7 +52,7 @@ _JUMPS_S = (0.05, 1.0, 4.0, 20.0, 3600.0)
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """From a moment on a node's wall clock is so much ahead; behind, where that is negative."""
+    """From a moment on, a node's wall clock is ahead by so much; behind, if that is negative."""
 
     name: str
     at_us: int
@@ -123,12 +123,12 @@ class RunPlan:
     clock_jumps: tuple[ClockJump, ...] = ()
 
     def describe(self) -> str:
-        """All drawn parameters, one line each."""
+        """Return all drawn parameters, one line each."""
         return "\n".join(f"  {name} = {value}" for name, value in asdict(self).items())
 
 
 def draw_plan(seed: int) -> RunPlan:
-    """The plan of a seed; the same for ever, for one version of this file."""
+    """Return the plan of a seed. One version of this file always draws the same plan."""
     plan = _draw_plan(seed)
     if len(plan.group.names) > 2 and Random(f"lockstep {seed}").random() < 0.05:
         group, conditions = replace(plan.group, is_lockstep=True), replace(plan.conditions, is_even=True)
@@ -167,7 +167,7 @@ def _draw_plan(seed: int) -> RunPlan:
 
 
 def draw_stack_plan(seed: int) -> RunPlan:
-    """As `draw_plan`, for whole brokers: they tick as they ship, and crashes come in the middle of things, too."""
+    """Return the plan of a seed for whole brokers, with their own ticks and crashes within file changes."""
     plan, rng = _draw_plan(seed), Random(f"stack {seed}")
     late = ("trim", *(fault for fault in STACK_FAULTS if rng.random() < 0.6))
     names = plan.group.names[: rng.choice((1, 3, 3, 3, 3, 3, 3, 5))]
@@ -204,11 +204,11 @@ def draw_stack_plan(seed: int) -> RunPlan:
     if len(names) > 2 and plan.group.recoverable and Random(f"rotten_and_left_behind {seed}").random() < 0.1:
         late += 3 * RARE_ROT_FAULTS
     chance = Random(f"after trim {seed}").random()
-    if len(names) > 2 and chance < 0.1:  # alone, since they take long
+    if len(names) > 2 and chance < 0.1:  # without other clients, since they take long
         is_cut = chance >= 0.05
         plan, late = replace(plan, faults=()), CLEANING_FAULTS[:1] if is_cut else CLEANING_FAULTS[1:]
-        group = replace(group, checkpoint_ms=3_000 if is_cut else 300)  # so that a cut loses many units of queues
-    needs_seconds = bool(group.transactors or group.poppers or group.members)  # not messages
+        group = replace(group, checkpoint_ms=3_000 if is_cut else 300)  # so that a power cut loses many queue units
+    needs_seconds = bool(group.transactors or group.poppers or group.members)  # the queue holds no messages
     if needs_seconds:
         safety_us = max(safety_us, _MEMBERS_US if group.members else _PROGRAMS_US)
     if needs_seconds or (group.programs and plan.conditions.latency_us >= _SLOW_LINK_US):
@@ -224,7 +224,7 @@ def draw_stack_plan(seed: int) -> RunPlan:
 
 
 def _draw_programs(seed: int, group: GroupPlan, *, are_clocks_right: bool) -> GroupPlan:
-    """Users' programs; of POP only where clocks tell when messages may come again."""
+    """Add users' programs; POP only where right clocks tell when messages may come again."""
     programs = Random(f"programs of users {seed}")
     if programs.random() < 0.12:
         group = replace(group, programs=programs.choice((1, 1, 2)), nameservers=programs.choice((1, 2)))
@@ -244,7 +244,7 @@ def _draw_programs(seed: int, group: GroupPlan, *, are_clocks_right: bool) -> Gr
 
 
 def _draw_clock_jumps(seed: int, names: tuple[str, ...], safety_us: int) -> tuple[ClockJump, ...]:
-    """In a seventh of the seeds; drawn apart, as late faults are."""
+    """Draw clock jumps, in a seventh of the seeds; from a stream of their own, as late faults."""
     rng = Random(f"day {seed}")
     if rng.random() >= 0.15:
         return ()
@@ -258,7 +258,7 @@ def _draw_clock_jumps(seed: int, names: tuple[str, ...], safety_us: int) -> tupl
 
 
 def _draw_late_faults(seed: int) -> tuple[str, ...]:
-    """Faults that were added later, drawn apart: what a seed meant before stays as it was in most seeds."""
+    """Draw faults that were added later, from a stream of their own, so that most seeds keep their meaning."""
     rng = Random(f"late {seed}")
     return tuple(fault for fault in LATE_FAULTS if rng.random() < 0.2)
 

@@ -1,4 +1,4 @@
-"""Processes that run seeds beside one another, and the folders of their runs, which are gone when all have ended."""
+"""Runs seeds in several processes, and removes the folders of their runs when all have ended."""
 
 import contextlib
 import gc
@@ -16,18 +16,18 @@ from chaos.crash.campaign import memory_directory
 _T = TypeVar("_T")
 _PREFIX: Final = "ledgermq-sim-"
 _OBJECTS_A_COLLECTION: Final = 20_000
-"""A run makes some millions of objects, nearly all without cycles: by default a tenth of its time goes into looking."""
+"""A run makes millions of objects, nearly all without cycles: by default collections take a tenth of its time."""
 _parent: Path | None = None
 
 
 def new_folder() -> Path:
-    """Make a folder for the files of one run, in memory if the machine allows that."""
+    """Make a folder for the files of one run, in memory if possible."""
     return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent or memory_directory()))
 
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Within the block SIGTERM raises SystemExit, so that files of runs are removed as after Ctrl-C."""
+    """Let SIGTERM raise SystemExit within the block, so that files of runs are removed as after Ctrl-C."""
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -36,9 +36,9 @@ def ended_by_sigterm() -> Iterator[None]:
 
 
 def run_beside(work: Callable[..., _T], jobs: int, *items: Iterable[Any], chunk: int = 1) -> Generator[_T, None, None]:
-    """What `work` returns for each item, in their order, from `jobs` processes.
+    """Yield what `work` returns for each item, in order, from `jobs` processes.
 
-    They are killed when the caller stops early or is interrupted, since they would finish the items that they hold.
+    They are killed when the caller stops early or is interrupted; otherwise they would finish the items they have.
     """
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=memory_directory()) as folder:
         pool = ProcessPoolExecutor(jobs, initializer=_begin, initargs=(Path(folder),))
@@ -54,7 +54,7 @@ def run_beside(work: Callable[..., _T], jobs: int, *items: Iterable[Any], chunk:
 
 
 def _begin(folder: Path) -> None:
-    """Leave Ctrl-C, and removing files after SIGTERM, to the parent; look for cycles rarely, and not in modules."""
+    """Leave SIGINT and the removal of files to the parent; run the garbage collector rarely, and not over modules."""
     global _parent
     _parent = folder
     gc.freeze()

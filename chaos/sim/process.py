@@ -1,4 +1,4 @@
-"""One life of one node, from boot to kill: what the cluster can do to every kind of node.
+"""One process of one node, from boot to kill: the interface that the cluster uses for every kind of node.
 
 `CoreProcess` is a `RaftNode` on a simulated disk. `chaos.sim.stack` has the one that runs all that ships.
 """
@@ -27,11 +27,11 @@ _KILLED_IN_INSTALL = 0.3
 
 
 class ProcessDiesError(BaseException):
-    """The process dies here, in the middle of something; not an `Exception`, since nothing may handle it."""
+    """The process dies within a file change. Not an `Exception`, since no code may handle it."""
 
 
 class ClusterContext(Protocol):
-    """What a process needs of the cluster around it."""
+    """The part of the cluster that a process uses."""
 
     plan: GroupPlan
     clock: SimClock
@@ -44,37 +44,37 @@ class ClusterContext(Protocol):
     on_elected: Callable[[str], None] | None
 
     def jitter(self, limit: int) -> int:
-        """Random integer in `[0, limit)`."""
+        """Return a random integer in `[0, limit)`."""
 
     def hello_of(self, name: str) -> Any:
-        """What a running process sends when it connects; None when it has ended or sends nothing."""
+        """Return what a running process sends when it connects; None when it has ended or sends nothing."""
 
     def wall_ahead_us(self, name: str) -> int:
-        """How far a node's wall clock is ahead at this moment."""
+        """Return how far a node's wall clock is ahead now, in us; negative if it is behind."""
 
     def next_message(self) -> int:
-        """Number of a client's message, unique in a run."""
+        """Return the number of a client's next message, unique in a run."""
 
     def mark(self, what: str) -> None:
-        """Count that something happened."""
+        """Count an event."""
 
     def rafts(self) -> dict[str, Raft]:
-        """The cores of all living processes."""
+        """Return the Raft cores of all running processes."""
 
     def run(self, process: "SimProcess", what: str, event: Callable[[], None]) -> None:
-        """Let something happen to a process."""
+        """Run an event in a process."""
 
     def check_early_grant(self, process: "SimProcess", peer: str) -> None:
-        """A process grants a pre-vote to `peer`."""
+        """Check that a process may grant a pre-vote to `peer` already."""
 
 
 class SimProcess:
-    """One life of one node.
+    """One process of one node.
 
     Attributes:
         node: the shipping Raft node; made by the subclass.
-        soft: the soft state that the node reported last.
-        failure: why it left the group; None while it has not.
+        soft: the last soft state that the node reported.
+        failure: the error with which the node left the group; None while it is in it.
         waiting: (last index, term) of batches that are not acknowledged yet, oldest first.
     """
 
@@ -101,67 +101,67 @@ class SimProcess:
 
     @property
     def begin_of_log(self) -> int:
-        """Where the log begins: an offset in bytes."""
+        """Physical offset at which the log begins."""
         raise NotImplementedError
 
     @property
     def end_of_log(self) -> int:
-        """Where it ends."""
+        """Physical offset at which the log ends."""
         raise NotImplementedError
 
     @property
     def is_writable(self) -> bool:
-        """Whether the node takes messages of clients, by its last report."""
+        """Whether the node accepts clients' messages, by its last report."""
         return self.soft is not None and self.soft.writable
 
     def now_us(self) -> int:
-        """The node's own clock: it may run fast or slow, and never goes back."""
+        """Return the node's own monotonic clock, in us; it may run fast or slow."""
         return int(self._cluster.clock.now_us * self._cluster.clock_rates[self.name])
 
     # -- for the subclass
 
     def start(self) -> None:
-        """Begin what the process does by itself."""
+        """Begin the periodic work of the process."""
         raise NotImplementedError
 
     def start_flushing(self) -> None:
-        """ASYNC_FLUSH: begin a flush for which no acknowledgement waits."""
+        """Begin a flush as ASYNC_FLUSH does, for which no acknowledgement waits."""
 
     def end(self) -> None:
-        """The process has ended."""
+        """End the process."""
         self.is_dead = True
         self.backlog.clear()
 
     def propose(self, count: int) -> None:
-        """A client's batch of so many messages arrives."""
+        """Append a client's batch of `count` messages."""
         raise NotImplementedError
 
     def trim(self) -> None:
-        """Retention deletes the oldest file, if no member needs it."""
+        """Delete the oldest file, if no member needs it, as retention does."""
         raise NotImplementedError
 
     def trim_all(self) -> None:
-        """Retention deletes all files that no member needs."""
+        """Delete all files that no member needs."""
         raise NotImplementedError
 
     def use_topic(self, name: str) -> None:
-        """A client makes a topic, or sends a message to it when it is there."""
+        """Create a topic for a client, or send a message to it if it exists."""
         raise NotImplementedError
 
     def remove_topic(self, name: str) -> None:
-        """A client removes a topic."""
+        """Remove a topic for a client."""
         raise NotImplementedError
 
     def has_topic(self, name: str) -> bool:
-        """Whether the topic is in the replicated tables."""
+        """Return whether the topic is in the replicated tables."""
         raise NotImplementedError
 
     def has_messages(self, topic: str) -> bool:
-        """Whether this member would serve messages of the topic."""
+        """Return whether this member would serve messages of the topic."""
         raise NotImplementedError
 
     def perform(self, event: Callable[[], None]) -> None:
-        """Run something in this process.
+        """Run an event in this process.
 
         Raises:
             ProcessDiesError: it died meanwhile.
@@ -169,51 +169,51 @@ class SimProcess:
         event()
 
     def check_boot(self) -> None:
-        """Look at what a start has found."""
+        """Check the state that the start has found."""
 
     def check_end(self) -> None:
-        """Look at what is there at the end of a run."""
+        """Check what the process shows at the end of a run."""
 
     def why_not_well(self) -> str:
-        """What is missing though all faults are repaired; empty when nothing is."""
+        """Return what is still missing though all faults are repaired; empty if nothing is."""
         return ""
 
     def meets(self, other: "SimProcess") -> bool:
-        """Whether the two would take each other for members of their group."""
+        """Return whether the two accept each other as members of their group."""
         return True
 
     def tell_disk_stalled(self, *, is_stalled: bool) -> None:
-        """A watchdog noticed that a flush does not return, or returned."""
+        """Report that a watchdog noticed a flush that does not return, or that it has returned."""
 
-    # -- what arrives
+    # -- messages in
 
     def receive(self, peer: str, message: Message) -> None:
-        """A peer's message."""
+        """Hand a peer's message to the node."""
         self._cluster.observer.receives(self.name, peer, message)
         self.node.on_message(peer, message)
         self.note_heard(peer, message)
 
     def note_heard(self, peer: str, message: Message) -> None:
-        """A peer's message was taken."""
+        """Note when the leader was heard last."""
         if isinstance(message, AppendRequest) and message.term == self.raft.state.term:
             self.heard_us, self.heard_from = self.ticked_us, peer
 
     def lose(self, peer: str) -> None:
-        """The connection to a peer is lost."""
+        """Handle the loss of the connection to a peer."""
         self.note_lost(peer)
         self.node.on_peer_lost(peer)
 
     def note_lost(self, peer: str) -> None:
-        """End the lease of a leader to which the connection is lost."""
+        """Forget when the leader was heard, if the connection to it is lost."""
         if self.heard_from == peer:
             self.heard_from = ""
 
     def join(self, peer: str) -> None:
-        """A connection to a peer stands."""
+        """Handle a new connection to a peer."""
         self.node.on_peer_joined(peer)
 
     def read(self) -> None:
-        """A client's linearizable read."""
+        """Begin a client's linearizable read."""
         cluster, owed_index = self._cluster, self._cluster.observer.acked_index
 
         def done(index: int | None) -> None:
@@ -227,17 +227,17 @@ class SimProcess:
             return
 
     def transfer(self, target: str | None) -> None:
-        """An operator asks for a hand-over."""
+        """Begin a hand-over on an operator's request."""
         try:
             self.node.transfer(target)
         except (NotLeaderError, TransferRefusedError):
             return
         self._cluster.mark("transfer begun")
 
-    # -- what leaves, and what the node says
+    # -- messages out, and reports of the node
 
     def note_sent(self, peer_id: str, message: Message) -> None:
-        """A message is about to leave."""
+        """Check a message that is about to be sent."""
         cluster = self._cluster
         cluster.observer.sends(self.name, self.raft, peer_id, message)
         if isinstance(message, VoteResponse):
@@ -248,12 +248,12 @@ class SimProcess:
             cluster.mark("append rejected")
 
     def note_role(self, state: SoftState) -> None:
-        """The node's role changed."""
+        """Note the node's new soft state, and check it if the node was elected."""
         before, self.soft = self.soft, state
         if state.role is not RaftRole.LEADER:
             self.waiting.clear()
         elif before is not None and before.role is not RaftRole.LEADER:
-            # judged as it was elected: before this process's next event others may have written its first entry
+            # checked now: before this process's next event others may have written its first entry
             self._cluster.observer.after(self.name, self.raft)
             self._cluster.mark("leader elected")
             if self._cluster.on_elected is not None:
@@ -264,7 +264,7 @@ class SimProcess:
             self._cluster.mark("member brought up to date")
 
     def note_failed(self, error: Exception) -> None:
-        """The node left the group."""
+        """Note that the node left the group."""
         self.failure = error
         self._cluster.mark("member left the group")
 
@@ -276,7 +276,7 @@ class CoreProcess(SimProcess):
         super().__init__(cluster, name, number, disk)
         self._accounts = accounts
         self._disk = disk
-        self.next_queue_offset = 0  # as a message store counts: on from the committed end, when the node turns writable
+        self.next_queue_offset = 0  # set to the committed end when the node becomes writable, as a message store does
         self.log = SimLog(disk, self._appended, self._truncates)
         self.log.base_chain = cluster.observer.committed_chain
         self.node = RaftNode(
@@ -299,7 +299,7 @@ class CoreProcess(SimProcess):
         self._tick()
 
     def start_flushing(self) -> None:
-        """ASYNC_FLUSH: flush now and then."""
+        """Flush from time to time, as ASYNC_FLUSH does."""
         if not self.is_dead and not self._cluster.plan.durable_quorum:
             self.log.flush_now_and_then()
             self._cluster.clock.call_in(50_000 + self._cluster.jitter(50_000), self.start_flushing)
@@ -318,7 +318,7 @@ class CoreProcess(SimProcess):
         cluster.clock.call_in(paused_us + wait_us, self._tick)
 
     def tick(self) -> None:
-        """The loop's timer; between two of them the node knows no later time."""
+        """Tell the node the time; between two ticks it knows no later time."""
         self.ticked_us = self._cluster.clock.now_us
         self.node.on_tick(self.now_us() // 1000)
 
@@ -358,7 +358,7 @@ class CoreProcess(SimProcess):
         self._cluster.network.send(self.name, peer_id, message)
 
     def snapshot(self) -> bytes:
-        return b"%0100d" % self.raft.state.commit_index  # of several parts
+        return b"%0100d" % self.raft.state.commit_index  # long enough for several parts
 
     def restore(self, state: bytes) -> None:
         if self.disk.is_full:
@@ -371,7 +371,7 @@ class CoreProcess(SimProcess):
 
     def on_commit(self, commit_index: int) -> None:
         raft, waiting = self.raft, self.waiting
-        self._cluster.observer.after(self.name, raft)  # what is acknowledged below must be known to be committed
+        self._cluster.observer.after(self.name, raft)  # the commit comes before its acknowledgements
         while waiting and waiting[0][0] <= commit_index:
             index, term = waiting.pop(0)
             if raft.member.role is RaftRole.LEADER and raft.state.term == term:
@@ -403,7 +403,7 @@ class CoreProcess(SimProcess):
 
 
 def settings_of(plan: GroupPlan, name: str) -> RaftSettings:
-    """The settings of one node."""
+    """Return the settings of one node."""
     return RaftSettings(
         node_id=name,
         peers=plan.names,
@@ -421,25 +421,25 @@ def settings_of(plan: GroupPlan, name: str) -> RaftSettings:
 
 
 class CoreKit:
-    """Groups of `RaftNode`s alone: the widest search for the least time."""
+    """Makes groups of `RaftNode`s alone: more runs in the same time than with whole brokers."""
 
     def __init__(self) -> None:
         self._queue = OneQueue()
         self.accounts: Accounts[int] = self._queue
 
     def disk(self, cluster: ClusterContext, _name: str) -> SimDisk:
-        """A new, empty disk."""
+        """Make a new, empty disk."""
         return SimDisk(cluster.clock, cluster.rng, cluster.plan.flush_us)
 
     def process(self, cluster: ClusterContext, name: str, number: int, disk: SimDisk) -> CoreProcess:
-        """A start on a disk."""
+        """Start a node's process on a disk."""
         return CoreProcess(cluster, self._queue, name, number, disk)
 
     def ask_any(self, _cluster: ClusterContext) -> None:
         """Do nothing: nodes without brokers have no sockets."""
 
     def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
-        """Nobody asks."""
+        """Do nothing; return a function that names no client."""
         return str
 
     def repaired(self, _cluster: ClusterContext) -> None:
@@ -450,21 +450,21 @@ class CoreKit:
         return str
 
     def close(self) -> None:
-        """The run is over."""
+        """Do nothing: there are no files."""
 
 
 class OneQueue:
-    """Queue offsets of a group that serves one queue: the n-th committed message has queue offset n."""
+    """The accounts of a group that serves one queue: the n-th committed message has queue offset n, from 0."""
 
     def __init__(self) -> None:
         self._counts: list[int] = []  # messages up to each committed entry
 
     def message_count(self, index: int) -> int:
-        """How many messages the committed log holds up to `index`: the next one's queue offset."""
+        """Return the number of messages in the committed log up to `index`: the queue offset of the next one."""
         return self._counts[index] if index >= 0 else 0
 
     def enter(self, index: int, payload: int) -> str | None:
-        """The next entry is committed: what is wrong with its place in the queue, or None."""
+        """Take the next committed entry; return what is wrong with its place in the queue, or None."""
         count, queue_offset = self.message_count(index - 1), queue_offset_of(payload)
         if queue_offset is not None and queue_offset != count:
             return f"queue offset {queue_offset}, of which the queue has {count} already"
@@ -472,5 +472,5 @@ class OneQueue:
         return None
 
     def forget_above(self, index: int) -> None:
-        """Entries above may be missing; the node has reported that."""
+        """Forget the entries above `index`."""
         del self._counts[index + 1 :]

@@ -1,9 +1,9 @@
-"""One run: a seed's plan, a phase of faults in which safety must hold, then all is repaired and the group must work.
+"""One run: the plan of a seed, a phase of faults in which safety must hold, then a repair, after which the group works.
 
     boot all -> faults, proposals, reads (safety)  -> heal -> one leader, all sound, equal logs (R14)  -> and it stays
                  `safety_us`                               within 12 election time-outs                   3 time-outs
 
-In some runs of whole brokers a follower's disk fails then, for good: the leader's files do not wait for it.
+In some runs of whole brokers a follower's disk then fails for good: the leader must still delete its files.
 Everything is drawn from the seed, so a run is repeated exactly, in any process.
 """
 
@@ -20,21 +20,21 @@ from chaos.sim.stack.kit import StackKit
 
 _SERVICE_US = 5_000_000
 _PROGRAMS_US = 20_000_000
-"""Until all transactions are decided by checks, and all messages of POP acknowledged."""
+"""Time until all transactions must be decided by checks, and all messages of POP acknowledged."""
 _GROUP_US = 90_000_000
-"""Until a group has read all: locks of a member that died with a leader last a minute."""
+"""Time until a group must have read everything: the locks of a member that died with a leader last a minute."""
 _ABLE_TO_SPARE_ONE = 3
-"""Members of the smallest group that goes on without one."""
+"""Size of the smallest group that survives the loss of one member."""
 _LOST_DISK_TIMEOUTS = 15
 _LOST_DISK_BYTES = 20_000
-"""What is written behind the entries of a member whose disk was lost: some files of the log."""
+"""Bytes written after the last entry of a member whose disk was lost: some files of the log."""
 
 Trace = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a clean run did. `trace_hash` is equal for equal runs, in any process."""
+    """The figures of a run without a violation. `trace_hash` is equal for equal runs, in any process."""
 
     seed: int
     event_count: int
@@ -46,7 +46,7 @@ class RunResult:
 
 
 class SeedRun:
-    """One seed at work."""
+    """The run of one seed."""
 
     def __init__(self, plan: RunPlan, kit: Kit, trace: Trace | None = None, script: Script | None = None) -> None:
         self.plan = plan
@@ -57,7 +57,7 @@ class SeedRun:
             self.cluster.on_event = lambda name, what: trace(self._line(name, what))
 
     def execute(self) -> RunResult:
-        """Both phases.
+        """Run both phases, and check the end; return the figures.
 
         Raises:
             SafetyViolation, LivenessViolation: see `chaos.sim.errors`.
@@ -83,16 +83,16 @@ class SeedRun:
 
     @property
     def strikes(self) -> list[Strike]:
-        """The faults so far."""
+        """The faults injected so far."""
         return self._nemesis.strikes
 
     # -- phases
 
     def recover(self, is_enough: Callable[[], bool] | None = None) -> None:
-        """Boot all, break things and serve clients until `safety_us`, repair all, wait until the group works.
+        """Start all nodes, inject faults under traffic until `safety_us`, repair them, wait until the group works.
 
         Args:
-            is_enough: end as soon as this holds.
+            is_enough: ends the run as soon as it returns True.
 
         Raises:
             SafetyViolation, LivenessViolation: see `chaos.sim.errors`.
@@ -123,7 +123,7 @@ class SeedRun:
             raise LivenessViolation("R14", f"{changes} leaders in a healthy group, after one was found")
 
     def _serve(self) -> None:
-        """Every member serves clients, by way of the leader where it must."""
+        """Let clients ask every member; each must answer, through the leader where needed."""
         clock, limit_us = self.cluster.clock, self._service_us()
         why_not = self.cluster.ask_each()
         if not clock.run_until(clock.now_us + limit_us, lambda: not why_not()):
@@ -134,7 +134,7 @@ class SeedRun:
         return _GROUP_US if group.members else _PROGRAMS_US if group.transactors or group.poppers else _SERVICE_US
 
     def _fail_over(self) -> None:
-        """The leader dies, perhaps with every nameserver: programs find the next one."""
+        """Kill the leader, perhaps with every nameserver: programs must find the next one."""
         leader, clock = self.cluster.leader(), self.cluster.clock
         if leader is None or len(self.plan.group.names) < _ABLE_TO_SPARE_ONE:
             return
@@ -143,7 +143,7 @@ class SeedRun:
             raise LivenessViolation("R14", f"{limit_us // 1000} ms after the leader's death: {why_not()}")
 
     def _go_on_without_a_disk(self) -> None:
-        """A follower whose disk has failed stays connected; what it lacks is deleted with the leader's other files."""
+        """Fail the disk of a follower that stays connected; the leader must still delete files that it lacks."""
         cluster, clock = self.cluster, self.cluster.clock
         leader = cluster.leader()
         assert leader is not None, "a group that was found well has a leader"
@@ -173,7 +173,7 @@ class SeedRun:
         self.cluster.clock.call_in(1000 * self.plan.group.election_min_ms, self._trim_again)
 
     def check_end(self) -> None:
-        """Look at all that every replica shows. Raises `SafetyViolation`."""
+        """Check everything that each replica shows. Raises `SafetyViolation`."""
         for process in self.cluster.processes.values():
             self.cluster.run(process, "end", process.check_end)
 
@@ -259,7 +259,7 @@ def run_stack_seed(seed: int, trace: Trace | None = None) -> RunResult:
 def stack_run(
     plan: RunPlan, kit: StackKit, trace: Trace | None = None, script: Script | None = None
 ) -> Iterator[SeedRun]:
-    """A run of whole brokers, which end with the block; then what they wrote is removed."""
+    """Make a run of whole brokers; at the end of the block the brokers end, and their files are removed."""
     run: SeedRun | None = None
     try:
         run = SeedRun(plan, kit, trace, script)

@@ -1,10 +1,10 @@
-"""The command line of a simulation whose runs collect what they broke: many seeds, the corpus, one seed shrunk.
+"""The command line of a simulation whose runs collect their violations: many seeds, the corpus, or shrinking one seed.
 
 `--shrink SEED` finds the fewest faults with which a seed still fails; `--corpus` runs those that once failed. A range
 prints how many seeds counted (records were acknowledged, a fault struck, a second master began) and which faults never
 occurred: from 1,000 seeds on that ends with 13, and so does a range of which less than a quarter count.
 
-With `--seconds S` each process begins no further seed after so much processor time of its own; the first one is run.
+With `--seconds S` each process begins no further seed after so much processor time of its own; at least one is run.
 """
 
 import argparse
@@ -27,12 +27,12 @@ _CHUNK = 10
 
 
 class SeedOutcome(Protocol):
-    """What one run has shown.
+    """The observations of one run.
 
     Attributes:
-        violations: rules that were broken; empty in a good run.
-        strikes: number, time in s and kind of each fault.
-        met: how many of them were kills and pauses of a master, and partitions.
+        violations: descriptions of broken invariants; empty in a correct run.
+        strikes: number, time in seconds and kind of each fault.
+        met: number of kills and pauses of a running master, and of partitions.
     """
 
     violations: list[str]
@@ -41,18 +41,18 @@ class SeedOutcome(Protocol):
 
     @property
     def acked_count(self) -> int:
-        """Records that a client was told are stored."""
+        """Number of acknowledged records."""
 
     @property
     def leader_count(self) -> int:
-        """How often a broker began as master."""
+        """Number of times a broker became master."""
 
 
 Simulate = Callable[[int, Script], SeedOutcome]
 
 
 class SeedSums(NamedTuple):
-    """The sums over some seeds; `broken` names each broken rule with its seed."""
+    """Sums over some seeds; `broken` has each violation with its seed."""
 
     seeds: int
     counting: int
@@ -65,13 +65,13 @@ class SeedSums(NamedTuple):
 
 @dataclass(frozen=True)
 class Campaign:
-    """One simulation.
+    """One kind of simulation, and its command.
 
     Attributes:
-        module: its command is `python -m MODULE`.
+        module: the command is `python -m MODULE`.
         simulate: runs a seed; a function of a module, since it is called in other processes.
-        kinds: of its faults.
-        corpus: the file of the seeds that once failed: SEED REASON.
+        kinds: names of all kinds of faults.
+        corpus: file of the seeds that once failed, one `SEED REASON` a line.
     """
 
     module: str
@@ -114,7 +114,7 @@ class Campaign:
         return 1
 
     def tell(self, parts: Sequence[SeedSums], wanted: int) -> int:
-        """Print what all have shown; return the exit code."""
+        """Print the sums of all processes; return the exit code."""
         seeds, counting = sum(part.seeds for part in parts), sum(part.counting for part in parts)
         acked, leaders = sum(part.acked for part in parts), sum(part.leaders for part in parts)
         broken = [text for part in parts for text in part.broken]
@@ -132,7 +132,7 @@ class Campaign:
         return GAP_EXIT_CODE if seeds >= JUDGED_SEEDS and (missing or 4 * counting < seeds) else 0
 
     def _run(self, chunk: Sequence[int], *, first: int | None, budget_s: float) -> SeedSums:
-        """Run these seeds; none but the first one of all when this process has spent `budget_s`."""
+        """Run these seeds; begin no further one, except the very first, when this process has spent `budget_s`."""
         seeds = counting = acked = leaders = 0
         struck, met = Counter[str](), Counter[str]()
         broken: list[str] = []
@@ -151,23 +151,23 @@ class Campaign:
 
     @property
     def corpus_name(self) -> str:
-        """The corpus, as people find it."""
+        """Name of the corpus file, as shown to people."""
         return "/".join(self.corpus.parts[-3:])
 
 
 def _counts(seen: SeedOutcome) -> bool:
-    """Whether a run proves something: records were acknowledged, a fault struck, and a second master began."""
+    """Return whether a run proves something: records acknowledged, a fault struck, and a second master."""
     return bool(seen.acked_count and seen.strikes and seen.leader_count > 1)
 
 
 def corpus_seeds(corpus: Path) -> list[int]:
-    """The seeds of a corpus."""
+    """Return the seeds of a corpus file."""
     lines = [line.split(maxsplit=1) for line in corpus.read_text().splitlines() if not line.startswith("#")]
     return [int(seed) for seed, _ in lines]
 
 
 def shrink(simulate: Simulate, seed: int) -> tuple[SeedOutcome, SeedOutcome] | None:
-    """How a seed fails, and how it fails with the fewest faults; None when it passes."""
+    """Return the first failure of a seed, and its failure with the fewest faults; None if the seed passes."""
     script = Script()
     first = last = simulate(seed, script)
     if not first.violations:

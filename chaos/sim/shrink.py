@@ -1,9 +1,9 @@
-"""Shrink: from a seed that fails to the fewest faults of it that still break the same invariant.
+"""Shrink: reduces the faults of a failing seed to the fewest that still break the same invariant.
 
     run of the seed, recorded -> fails? -> leave out half of the faults, quarters, ... single ones: does it still fail?
 
-What is left out and still fails stays out. At the end no single fault can be left out. Apart from the faults that
-strike, calmer conditions and clocks without drift are tried.
+A fault stays out if the run still fails without it. At the end no single fault can be left out. A calm network and
+clocks without drift are tried as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ RUN_LIMIT = 400
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a run failed: the plan, the faults that struck until then, and what was raised."""
+    """The failure of a run: its plan, the faults that had struck, and the exception."""
 
     plan: RunPlan
     strikes: tuple[Strike, ...]
@@ -33,19 +33,19 @@ class Failure:
         return [strike.number for strike in self.strikes]
 
     def is_like(self, other: "Failure") -> bool:
-        """Whether both break the same invariant, or crash with the same type of error."""
+        """Return whether both break the same invariant, or end with the same type of error."""
         return type(self.error) is type(other.error) and _code(self.error) == _code(other.error)
 
 
 class Shrinker:
-    """Runs one plan again and again.
+    """Repeats one plan with fewer and fewer faults.
 
     Args:
-        tell: told each time that fewer faults do.
+        tell: called with a text each time that fewer faults suffice.
 
     Attributes:
-        script: of the first run, which all others repeat.
-        run_count: runs so far; no more are made than `RUN_LIMIT`.
+        script: recorded by the first run, and repeated by all others.
+        run_count: runs so far, at most `RUN_LIMIT`.
     """
 
     def __init__(self, plan: RunPlan, *, is_stack: bool, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -56,7 +56,7 @@ class Shrinker:
         self.run_count = 0
 
     def shrink(self) -> tuple[Failure, Failure] | None:
-        """How the seed fails, and how it fails with the fewest faults; None when it passes."""
+        """Return the first failure of the seed, and its failure with the fewest faults; None if the seed passes."""
         first = self._fails(self._plan, self.script)
         if first is None:
             return None
@@ -69,7 +69,7 @@ class Shrinker:
         return first, self._with_fewer(last) if last.plan != first.plan else last
 
     def trace(self, failure: Failure, trace: Trace) -> None:
-        """Run a failure once more, with one line for each event."""
+        """Repeat a failing run, with one line for each event."""
         self._fails(failure.plan, Script(self.script, frozenset(failure.numbers)), trace)
 
     def _with_fewer(self, first: Failure) -> Failure:
@@ -102,9 +102,9 @@ class Shrinker:
 
 
 def fewest(items: Sequence[int], failing: Callable[[Sequence[int]], Sequence[int] | None]) -> Sequence[int]:
-    """A part of `items` that still fails, and does not without any single one of them.
+    """Return a part of `items` that still fails, but not without any single one of them.
 
-    `failing` returns those of its argument that were met until the failure, None when there was none.
+    `failing` returns those of its items that struck before the failure; None if there was no failure.
     """
     if not items or failing(()) is not None:
         return ()
@@ -125,7 +125,7 @@ def fewest(items: Sequence[int], failing: Callable[[Sequence[int]], Sequence[int
 def _failure(run: SeedRun) -> Failure | None:
     try:
         run.execute()
-    except Exception as error:  # whatever a run raises is its failure
+    except Exception as error:  # any exception counts as a failure of this run
         return Failure(run.plan, tuple(run.strikes), error)
     return None
 

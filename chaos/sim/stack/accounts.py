@@ -1,9 +1,9 @@
-"""CommittedLog: what the committed entries mean, worked out beside the product: lives of topics, queues, tables.
+"""CommittedLog: what the committed entries mean, computed without the product's code: topics, queues and tables.
 
     entry --> record --> the n-th message of a queue in the present life of its topic must have queue offset n
                     '--> state record: topics made and removed, offsets of groups
 
-Every replica must show exactly this: `fault_of` reads a store as consumers do.
+Every replica must show exactly this: `fault_of_queues` reads a store as consumers do.
 """
 
 import json
@@ -31,7 +31,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class CommittedMessage:
-    """A committed message: where it lies in the log, and its body."""
+    """A committed message: its physical offset, and its body."""
 
     physical_offset: int
     body: bytes
@@ -39,7 +39,7 @@ class CommittedMessage:
 
 @dataclass(slots=True)
 class Life:
-    """A queue from a topic's making to its removal, at physical offset `removed_at`. Queue offsets count from 0."""
+    """A queue from the creation to the removal of its topic, at physical offset `removed_at`. Offsets count from 0."""
 
     messages: list[CommittedMessage] = field(default_factory=list)
     removed_at: int | None = None
@@ -47,7 +47,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Topics, and offsets by `topic@group` and queue id, from physical offset `begin` on."""
+    """The topics, and the offsets by `topic@group` and queue id, as of physical offset `begin`."""
 
     begin: int
     topics: frozenset[str]
@@ -55,20 +55,20 @@ class Tables:
 
 
 class CommittedLog:
-    """`chaos.sim.observer.Accounts` of a group of brokers.
+    """The accounts (`chaos.sim.observer.Accounts`) of a group of brokers.
 
     Attributes:
         indexes: by the physical offset of its record, each committed entry.
-        forbidden: by group, then topic: what the group may not do there.
-        counted_until_us: until when the work of each turn of a broker's loop is counted, since much may be asked of it.
-        deleted_to: physical offset below which some member has deleted its log.
-        reached_offset: up to where some member may have dispatched.
-        reign_count: how often a leader began to take writes, with what the log says.
-        removed_groups: those of which an administrator was told so, and which have taken nothing since.
-        transactions: topics and bodies of messages that programs have sent by transactions.
-        commits: those of them whose transaction a program has committed.
-        on_copy: called when a copy is committed, in a retry topic, of an earlier message; with both.
-        on_change: called when a record of the tables is committed; with the change and its store time.
+        forbidden: by group and topic, the bits of what the group may not do.
+        counted_until_us: time until which the work of each turn of a broker's loop is counted, after a huge request.
+        deleted_to: highest physical offset below which some member has deleted its log.
+        reached_offset: highest physical offset up to which some member may have dispatched.
+        reign_count: number of times a leader became writable.
+        removed_groups: groups whose removal was acknowledged, and which have taken nothing since.
+        transactions: topic and body of each message that was sent by a transaction.
+        commits: bodies of those whose program has committed.
+        on_copy: called with a copy in a retry topic and its original, when the copy is committed.
+        on_change: called with a change of the tables and its store time in ms, when it is committed.
     """
 
     def __init__(self) -> None:
@@ -93,15 +93,15 @@ class CommittedLog:
         self.deleted_to = self.reached_offset = self.reign_count = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy has: the programs of this run learn nothing of what happens to it."""
+        """Return the state for a copy, without the callbacks of this run's programs."""
         return {**self.__dict__, "on_copy": _tell_nobody, "on_change": _tell_nobody}
 
     def enter(self, index: int, payload: bytes) -> str | None:
-        """The next entry is committed: what is wrong with its place in its queue, or None.
+        """Take the next committed entry; return what is wrong with its place in its queue, or None.
 
         Raises:
-            SafetyViolation: its store time falls by so little that clocks are not followed; or it is the message of a
-                transaction that is not committed, or is there more often than its half message; or it is the second
+            SafetyViolation: R25, its store time is at most `HOLD_MS` before the last one; R32, it is the message of a
+                transaction that is not committed, or is there more often than its half message; R35, it is the second
                 copy of one message in a retry topic.
         """
         record = decode_record(payload[HEADER_SIZE:])
@@ -110,7 +110,7 @@ class CommittedLog:
             raise SafetyViolation("R25", f"the store time of the entry {index} is {fall_ms} ms before the last one")
         self._payloads.append(payload)
         self.indexes[record.physical_offset] = index
-        if record.sys_flag & TRANSACTION_PREPARED:  # rolled back ones have this bit, too
+        if record.sys_flag & TRANSACTION_PREPARED:  # set in rolled-back messages, too
             return None
         if not (record.topic in self.topics or names.is_system_topic(record.topic)):
             return f"a message of {record.topic}, which was removed before it"
@@ -139,7 +139,7 @@ class CommittedLog:
         return None
 
     def forget_above(self, index: int) -> None:
-        """Entries above may be missing; the node has reported that."""
+        """Forget the entries above `index`, which may be lost, as the node has reported."""
         payloads = self._payloads[: index + 1]
         self.__init__()  # type: ignore[misc]
         for number, payload in enumerate(payloads):
@@ -147,11 +147,11 @@ class CommittedLog:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that are there behind the last committed entry."""
+        """The topics after the last committed entry."""
         return self._tables[-1].topics
 
     def present_life(self, key: Key) -> Life:
-        """The queue's life behind the last committed entry."""
+        """Return the queue's life after the last committed entry."""
         lives = self._lives.setdefault(key, [Life()])
         if lives[-1].removed_at is not None:
             lives.append(Life())
@@ -159,35 +159,35 @@ class CommittedLog:
 
     @property
     def offsets(self) -> dict[str, dict[str, int]]:
-        """By `topic@group` and queue id, behind the last committed entry."""
+        """The offsets by `topic@group` and queue id, after the last committed entry."""
         return self._tables[-1].offsets
 
     def note_recalled(self, topic: str, body: bytes) -> bool:
-        """An administrator was told that a message is recalled: whether it was not delivered before."""
+        """Note that a recall was acknowledged; return False if the message had been delivered before."""
         self._recalled.add((topic, body))
         return (topic, body) not in self._copies
 
     def allow(self, topic: str, body: bytes, copies: int | None) -> str | None:
-        """Note how often a message may be stored, once unless told here (None: any number); what is wrong already."""
+        """Note how often a message may be stored (default once; None: any number); return what breaks that already."""
         self._allowed[topic, body] = copies
         return self._fault_of_copies(topic, body)
 
     def copies(self, topic: str, body: bytes) -> int:
-        """How often a message is committed."""
+        """Return how often a message is committed."""
         return self._copies[topic, body]
 
     def lacks(self, topic: str, body: bytes) -> bool:
-        """Whether a half message is stored whose message is not, unless the log has deleted it since."""
+        """Return whether a half message is stored without its message, unless the log has deleted the half message."""
         halves = self._halves.get((topic, body), ())
         return self.copies(topic, body) == 0 and any(at >= self.deleted_to for at in halves)
 
     def has_half(self, topic: str, body: bytes) -> bool:
-        """Whether a half message is committed."""
+        """Return whether a half message is committed."""
         return (topic, body) in self._halves
 
     def _check_transaction(self, topic: str, body: bytes) -> None:
         halves, copies = len(self._halves.get((topic, body), ())), self._copies[topic, body]
-        if (topic, body) not in self.transactions:  # a retry is another message
+        if (topic, body) not in self.transactions:  # a copy in a retry topic is another message
             return
         if body not in self.commits:
             raise SafetyViolation("R32", f"{body!r} is there, and its transaction is not committed")
@@ -200,7 +200,7 @@ class CommittedLog:
         if (copy.topic, origin) in self._copied:
             raise SafetyViolation("R35", f"the message at {origin} of the log has another copy in {copy.topic}")
         self._copied.add((copy.topic, origin))
-        self._allowed[copy.topic, copy.body] = None  # a copy may have a copy
+        self._allowed[copy.topic, copy.body] = None  # a copy may itself be copied
         self.on_copy(copy, decode_record(self._payloads[self.indexes[origin]][HEADER_SIZE:]))
 
     def _fault_of_copies(self, topic: str, body: bytes) -> str | None:
@@ -212,7 +212,7 @@ class CommittedLog:
     def skip(self, key: Key, at: int, is_over: Callable[[int], bool], deleted_to: int | None = None) -> int:
         """Return the first queue offset, from `at` on, whose message is neither over nor deleted.
 
-        `deleted_to`: physical offset below which messages count as deleted; None: what some member has deleted.
+        `deleted_to`: physical offset below which messages count as deleted; None: `self.deleted_to`.
         """
         messages = self.present_life(key).messages
         deleted_to = self.deleted_to if deleted_to is None else deleted_to
@@ -221,7 +221,7 @@ class CommittedLog:
         return at
 
     def note_moved(self, topic: str, group: str) -> bool:
-        """An administrator was told that a group has new offsets, which hold until the log has that it was told."""
+        """Note that moved offsets of a group were acknowledged; return False if the log does not have them."""
         key = f"{topic}@{group}"
         self._moved[key] = dict(self.offsets.get(key, {}))
         return bool(self._moved[key])
@@ -258,12 +258,12 @@ class CommittedLog:
     # -- what a replica must show
 
     def holds(self, key: Key, queue_offset: int, physical_offset: int, body: bytes) -> bool:
-        """Whether a message is committed at this place of its queue, in any life."""
+        """Return whether a message is committed at this place of its queue, in any life of it."""
         wanted = CommittedMessage(physical_offset, body)
         return any(life.messages[queue_offset : queue_offset + 1] == [wanted] for life in self._lives.get(key, ()))
 
     def fault_of_tables(self, topics: dict[str, object], offsets: dict[str, dict[int, int]], end: int) -> str | None:
-        """What is wrong with tables to which everything before `end` was applied."""
+        """Return what is wrong with tables to which everything before `end` was applied; None if nothing."""
         tables = next(tables for tables in reversed(self._tables) if tables.begin < end)
         if topics.keys() != tables.topics:
             return f"the topics up to {end} are {sorted(topics)}, committed are {sorted(tables.topics)}"
@@ -273,7 +273,7 @@ class CommittedLog:
         return None
 
     def fault_of_queues(self, store: MessageStore, removed_to: int) -> str | None:
-        """What consumers of a replica would see that is not so, in all that it has dispatched.
+        """Return what consumers of a replica would see wrongly in everything it has dispatched; None if nothing.
 
         A start may find less dispatched than an earlier process of the node had: queues of topics whose removal lies
         before `removed_to` may be missing, or begin later; they are removed once more before the node can lead.

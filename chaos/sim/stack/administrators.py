@@ -1,7 +1,7 @@
-"""Administrators: remove, move, clone and restrict groups, and recall timers, while the brokers are in trouble.
+"""Administrators: they remove, move, clone and restrict groups, and recall timers, while faults meet the brokers.
 
-What they are told was done must be in the committed log at that moment, and nothing behind it may undo it: that is for
-the accounts. Each act is about a group, or a message, of its own, in a topic that nobody removes.
+A change that is acknowledged must be in the committed log at that moment, and nothing later may undo it, which
+`accounts` checks. Each change is about a group, or a message, of its own, in a topic that is never removed.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ _MOVED: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_M
 
 
 class Administrator(Caller):
-    """One of them. It asks the leader, as far as it knows one."""
+    """One administrator; it asks the leader, as far as it knows one."""
 
     _has_set_a_policy = False
 
     def __init__(self, cluster: Any, accounts: CommittedLog, sockets: Sockets, name: str, dice: Random) -> None:
         super().__init__(cluster, accounts, sockets, name, dice)
-        self._count = cluster.clock.now_us  # of its groups: those of an image have some from the run before it
+        self._count = cluster.clock.now_us  # numbers its groups; an image has some from before
 
     def ask_each(self) -> dict[str, None]:
-        """Move a group for each member, whose pulls that member must answer with the move, or send to the leader.
+        """Move a group for each member; pulls from that member must return the new offset, or point to the leader.
 
         Returns:
-            Those that have not, one by one.
+            The members that have not done so yet; they are removed one by one.
         """
 
         async def until_moved(number: int) -> None:
@@ -86,7 +86,7 @@ class Administrator(Caller):
         return (await self._counted_answer(code, ext, body)).code == ResponseCode.SUCCESS
 
     async def _new_group(self, kind: str) -> str | None:
-        """Make a group with a name of its own; None when that failed."""
+        """Create a group with a name of its own; return None if that failed."""
         self._count += 1
         name = f"{kind}{self._count}"
         return name if await self._is_made(name) else None
@@ -106,7 +106,7 @@ class Administrator(Caller):
         self._promised(told <= self._accounts.forbidden.get(group, {}).keys(), f"{group} may not read {sorted(told)}")
 
     async def _remove_a_group(self) -> None:
-        """With a checkpoint of a message that it has taken and not acknowledged."""
+        """Remove a group that has an unacknowledged POP message."""
         group = await self._new_group("p")
         if group is None or await self._send_to(TOPIC, "") is None:
             return
@@ -119,7 +119,7 @@ class Administrator(Caller):
             await self._is_made(group)
 
     async def _move_a_group(self) -> None:
-        """Its own reports do not take it back before it has been told."""
+        """Move a group's offsets, then report old offsets: they must not undo the move before the group has pulled."""
         group = await self._moved_group()
         if group is None:
             return
@@ -133,14 +133,14 @@ class Administrator(Caller):
             await self._pull_of(group, int(leader.name[1:]))
 
     async def _moved_group(self) -> str | None:
-        """Make a group and move it to the end; None when that is not certain."""
+        """Create a group and move its offsets to the end; return None unless that was acknowledged."""
         with contextlib.suppress(RemotingError):
             group = await self._new_group("m")
             if group is None:
                 return None
             fields = {"topic": TOPIC, "group": group, "timestamp": -1, "isForce": "true"}
             answer = await self._counted_answer(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-            if answer.code == ResponseCode.SUCCESS and b"queueId" in bytes(answer.body):  # a follower moves none
+            if answer.code == ResponseCode.SUCCESS and b"queueId" in bytes(answer.body):  # a follower moves no queue
                 self._promised(self._accounts.note_moved(TOPIC, group), f"{group} has its new offsets")
                 return group
         return None
@@ -165,7 +165,7 @@ class Administrator(Caller):
             self._promised(is_cloned, f"{target} has the offsets of {source}")
 
     async def _recall_a_timer(self) -> None:
-        """Just before it is due."""
+        """Recall a timer message just before it is due."""
         due_ms = (_now_ms() + _SHORTEST_MS) // 1000 * 1000 + 1001
         key = f"{self.name}-{self._cluster.next_message()}"
         sent = await self._send_to(TOPIC, f"UNIQ_KEY\x01{key}\x02TIMER_DELIVER_MS\x01{due_ms}\x02")
@@ -177,7 +177,7 @@ class Administrator(Caller):
             self._promised(self._accounts.note_recalled(TOPIC, sent[1]), f"{sent[1]!r} was recalled")
 
     async def _set_a_huge_policy(self) -> None:
-        """As many entries as once kept a leader so busy that another one was elected; refused today."""
+        """Send a policy with so many entries that handling them would outlast a lease; brokers refuse it."""
         self._has_set_a_policy = True
         self._count += 1
         name = f"u{self._count}"
@@ -187,7 +187,7 @@ class Administrator(Caller):
             await self._counted_answer(RequestCode.AUTH_CREATE_ACL, {"subject": f"User:{name}"}, _huge_policy())
 
     async def _send_to(self, topic: str, properties: str) -> tuple[Command, bytes] | None:
-        """Send a message; return the answer and the body, None when it was refused."""
+        """Send a message; return the answer and the body, or None if it was refused."""
         body = b"%d" % self._cluster.next_message()
         fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0, "h": 0, "i": properties, "j": 0}
         fields |= {"k": "false", "m": "false"}

@@ -1,10 +1,10 @@
-"""Callers: clients that ask any member over a connection, whether it leads or not, as programs of users do.
+"""Callers: clients that send requests to any member, whether it leads or not, as users' programs do.
 
     Caller --RemotingClient--> Sockets --> a member's handler ---------------> its own store
                                                 '--PassOn--> Sockets --> the leader's handler --> its store
 
-A message is sent once, whatever comes of it. What is acknowledged must be committed at the place that the answer names,
-what is read must be committed where it was read; that no message is committed twice is for the accounts.
+A message is sent once, whatever the outcome. An acknowledged message must be committed at the place in the answer, a
+message that is read must be committed where it was read; `accounts` checks that no message is committed twice.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _NOT_SO: Final = (Cause.SYSTEM_ERROR.slug, Cause.MALFORMED_FIELD.slug, Cause.INV
 
 
 class Caller(Diskless):
-    """One program."""
+    """One client."""
 
     def __init__(self, cluster: Any, accounts: CommittedLog, sockets: Sockets, name: str, dice: Random) -> None:
         super().__init__(cluster, sockets, name)
@@ -64,14 +64,14 @@ class Caller(Diskless):
             self._client = RemotingClient()
 
     def act(self) -> None:
-        """Ask something of some members."""
+        """Send some requests to some members."""
         self.has("asks", self._ask)
         if self._dice.random() < 0.03:
             self._cluster.mark("connection reset")
             self._sockets.break_one()
 
     def ask_each(self) -> dict[str, None]:
-        """Send a message to each member, and pull from it, until it answers; return those that have not, one by one.
+        """Send a message to each member and pull from it until it answers; return those that have not answered yet.
 
         Only the first member gets heartbeats, and the pulls have no subscription.
         """
@@ -83,7 +83,7 @@ class Caller(Diskless):
         return self._wait_for_each("asks each", until_answered)
 
     def _wait_for_each(self, what: str, until_done: Callable[[int], Coroutine[Any, Any, None]]) -> dict[str, None]:
-        """Begin `until_done` for the number of each member; return those whose has not ended, one by one."""
+        """Run `until_done` for each member's number; return those for which it has not ended, removed one by one."""
         waiting = {f"{self.name} of {name}": None for name in self._cluster.plan.names}
 
         async def wait_for(number: int) -> None:
@@ -136,7 +136,7 @@ class Caller(Diskless):
     async def _request(
         self, code: int, ext: dict[str, Any], body: bytes = b"", number: int | None = None
     ) -> tuple[Command, str]:
-        """Ask some member, or the one with this number; return its answer, and how it got there.
+        """Send a request to the member with this number, or to any; return the answer, and whether a leader gave it.
 
         Raises:
             RemotingError: there is no answer.
@@ -206,7 +206,7 @@ class Caller(Diskless):
         self._cluster.mark(f"offset answered {way}: {answer.code}")
 
     def _expect(self, key: tuple[str, int], queue_offset: int, at: int, body: bytes, what: str) -> None:
-        """Raise a violation if such a message is not committed, unless committed ones may have been lost."""
+        """Raise a violation if this message is not committed, unless committed messages may have been lost."""
         is_owed = not self._cluster.observer.is_lossy or self._cluster.plan.recoverable
         if is_owed and not self._accounts.holds(key, queue_offset, at, body):
             place = f"{key[0]}/{key[1]}/{queue_offset}"
@@ -214,7 +214,7 @@ class Caller(Diskless):
 
 
 class BatchCaller(Caller):
-    """Sends batches, of which each message must be committed at its own place, and reads as the others do."""
+    """A client that sends batches, each message of which must be committed at its own place, and pulls."""
 
     def _ask(self) -> None:
         self._begin(self._send_batch() if self._dice.random() < 0.7 else self._pull())
@@ -237,12 +237,12 @@ class BatchCaller(Caller):
 
 
 class MortalCallers:
-    """Callers of one kind, which are killed, and started again under other names, until all is repaired.
+    """Callers of one kind, which are killed and replaced by others with new names until all faults are repaired.
 
     Args:
-        chance: their own, so that other seeds mean what they meant.
-        kind: their names begin with it.
-        make: makes one of that name.
+        chance: a random stream of their own, so that the runs of other seeds do not change.
+        kind: prefix of their names.
+        make: makes a caller with a name and a random stream.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class MortalCallers:
 
     @property
     def alive(self) -> list[Caller]:
-        """Those that run."""
+        """The callers that run."""
         return list(self._alive.values())
 
     def _start(self) -> None:
@@ -288,11 +288,11 @@ class MortalCallers:
             self._strike_later()
 
     def heal(self) -> None:
-        """None is killed any more."""
+        """Kill no more callers."""
         self._is_over = True
 
     def end(self) -> None:
-        """The run is over."""
+        """End all callers."""
         for caller in self.alive:
             caller.kill()
 

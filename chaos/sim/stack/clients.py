@@ -1,4 +1,4 @@
-"""Clients of a broker that leads: messages to a few queues, topics made and removed, offsets, hand-overs.
+"""Clients of a leading broker: messages to a few queues, topics created and removed, offsets, hand-overs.
 
 Several requests are under way at a time. What is acknowledged is compared with what is committed, at that moment. At
 the end of a run every replica is read.
@@ -17,12 +17,12 @@ QUEUES: Final = 2
 GROUP: Final = "g"
 _LARGE_GROUPS: Final = 40
 _LARGE_ATTRIBUTE: Final = "." * 1800
-"""Groups whose settings are as long: together more than may wait for a peer (`chaos.sim.stack.node`)."""
+"""An attribute that makes a group's settings so long that all groups exceed what may wait for a peer (`node`)."""
 _HOST: Final = encode_host(Host("127.0.0.1", 1))
 
 
 class Clients:
-    """Who asks one broker."""
+    """The clients of one broker, called without sockets."""
 
     def __init__(self, cluster: Any, accounts: CommittedLog, process: Any) -> None:
         self._cluster = cluster
@@ -30,7 +30,7 @@ class Clients:
         self._process = process
 
     def act(self, count: int) -> None:
-        """One turn of requests, `count` messages among them."""
+        """Send one turn's requests, `count` messages among them, if the broker is writable."""
         cluster, dice = self._cluster, self._cluster.rng
         context = self._process.parts.context
         if not context.role.writable:
@@ -90,7 +90,7 @@ class Clients:
         metadata.remove_topics([topic])
 
     def use_topic(self, topic: str) -> None:
-        """Make a topic, or send a message to its first queue."""
+        """Create a topic, or send a message to its first queue."""
         context = self._process.parts.context
         if context.role.writable and topic in context.state.topics:
             self._send(topic, 0)
@@ -118,7 +118,7 @@ class Clients:
         self._process.parts.context.offsets.commit(topic, GROUP, queue_id, cluster.jitter(100))
 
     def transfer(self, target: str | None) -> None:
-        """An operator asks for a hand-over."""
+        """Ask for a hand-over, as an operator does."""
         try:
             self._process.raft_log.transfer(target)
         except Refusal:

@@ -52,11 +52,11 @@ def entry_in(log: EntryLog, index: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DiskPast:
-    """A node's disk as it was at one moment.
+    """The disk of a node as it was at one moment.
 
     Attributes:
-        files: what a power cut may leave of its directory.
-        known: what the simulation knows of it, by attribute of `StoreDisk`: the log's image, what of it is owed.
+        files: what a power cut at that moment may leave of its directory.
+        known: values of attributes of `StoreDisk` by name: the log's image, and what must still be there.
     """
 
     files: Moment
@@ -64,7 +64,7 @@ class DiskPast:
 
 
 class StoreDisk(Machine[bytes]):
-    """What outlives a process.
+    """The part of a broker that outlives its processes.
 
     Args:
         base: where the node's directories are made, one for each power cut.
@@ -72,14 +72,15 @@ class StoreDisk(Machine[bytes]):
 
     Attributes:
         root: the present directory.
-        boot: the machine's boot: another one after each power cut.
-        descriptors: open ones of the running process.
-        reached_offset: up to where the processes so far may have dispatched, or have taken over tables.
-        removed_to: queues of topics whose removal lies before may be gone: the member had it from which they came.
-        began: by inode, what the syncs that are made at present cover of the log's files.
+        boot: number of the machine's boot; a power cut begins another one.
+        descriptors: open file descriptors of the running process.
+        reached_offset: highest physical offset up to which a process may have dispatched, or has installed tables.
+        removed_to: physical offset; queues of topics whose removal lies below it may be missing, since the member from
+            which this one was installed had it.
+        began: by inode, the content of the log's files that the present syncs cover.
         log: the entry log of the running process; None while none runs.
-        in_process: what is called within is done by the running process.
-        rotten: by index, the bytes of each entry before one of them was changed on the disk; until it is repaired.
+        in_process: makes a block whose calls count as the running process's.
+        rotten: by index, the original bytes of each entry that was damaged on the disk and is not repaired.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class StoreDisk(Machine[bytes]):
         self.boot = self._directory_count = 0
         self.root = base / f"{name}-{clock.event_count}-0"
         self.root.mkdir()
-        self._removed = base / f"{self.root.name}-removed"  # this disk's own: another one may replace it
+        self._removed = base / f"{self.root.name}-removed"  # of this disk alone, which another one may replace
         self._removed.mkdir()
         self._removed_count = 0
         self.shadow = Shadow(self.root)
@@ -110,7 +111,7 @@ class StoreDisk(Machine[bytes]):
     # -- file calls of the process
 
     def step(self) -> None:
-        """Let a call that changes a file happen, or end the process before it.
+        """Allow a call that changes a file, or end the process before it.
 
         Raises:
             ProcessDiesError: the process ends here.
@@ -123,7 +124,7 @@ class StoreDisk(Machine[bytes]):
         self._before_change()
 
     def needs_room(self) -> None:
-        """Let a call take blocks of the disk.
+        """Check that the disk has room for a call that takes blocks.
 
         Raises:
             OSError: there are none.
@@ -132,11 +133,11 @@ class StoreDisk(Machine[bytes]):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def set_aside(self, path: Path | str, folder: int | None = None) -> None:
-        """Remove a name, and keep what it meant: another file with its inode (ext4 gives it at once) would pass for it.
+        """Remove a name but keep its file: ext4 would give its inode at once to another file, which would pass for it.
 
         Args:
             path: the name.
-            folder: descriptor of the folder to which it is relative; None: of none.
+            folder: descriptor of the folder to which the name is relative; None: the path is complete.
 
         Raises:
             OSError: there is nothing of that name.
@@ -145,42 +146,42 @@ class StoreDisk(Machine[bytes]):
         _RENAME(path, self._removed / str(self._removed_count), src_dir_fd=folder)
 
     def synced(self, descriptor: int) -> None:
-        """A sync of a file or directory.
+        """Sync a file or directory.
 
         Raises:
-            OSError: the disk fails it; what was dirty counts as clean from now on.
+            OSError: the sync fails; the dirty pages count as clean from now on.
         """
         self.shadow.synced(descriptor, self.began, has_failed=self.has_failed)
         self._refuse()
 
     def all_synced(self) -> None:
-        """A sync of everything; raises as `synced`."""
+        """Sync everything; raises as `synced`."""
         self.shadow.all_synced(has_failed=self.has_failed)
         self._refuse()
 
     def contents_of_log(self) -> dict[int, bytes]:
-        """By inode, what lies in the files of the log that may be synced now."""
+        """Return, by inode, the content of those files of the log that a sync would cover now."""
         if self.is_dead:
             return {}
         files = [file for file in self.newest_files() if file.fd >= 0 and file.flush_position < file.write_position]
         return {os.fstat(file.fd).st_ino: content_of(file.fd) for file in files}
 
     def newest_files(self) -> Sequence[MappedFile]:
-        """The last files of the log of the running process."""
+        """Return the last three files of the running process's log."""
         return [] if self.log is None else self.log.data.files[-3:]
 
     def _refuse(self) -> None:
         if self.has_failed:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    # -- lives
+    # -- starts and ends of processes
 
     def begins(self) -> None:
-        """A process starts."""
+        """Start a process."""
         self.is_dead = False
 
     def process_died(self) -> None:
-        """The system closes what it had open, and lets its locks go."""
+        """End the process: close its descriptors and release its locks, as the system does."""
         self.is_dead = True
         self.dies_in, self.is_cut, self.log = None, False, None
         self._inodes.clear()
@@ -190,7 +191,7 @@ class StoreDisk(Machine[bytes]):
         lock_file._held_here = {path for path in lock_file._held_here if self.root not in path.parents}
 
     def power_cut(self, *, forgets: bool) -> None:
-        """What was not synced is there or not, by the sector or by the file, as the seed has it."""
+        """Keep or lose what was not synced, by the sector or by the file, as the seed decides."""
         self.process_died()
         dice = Random(self.rng.random())
         self._begin_with(self.shadow.moment(), TornSectors(dice) if dice.random() < 0.8 else WholeFiles(dice))
@@ -227,22 +228,22 @@ class StoreDisk(Machine[bytes]):
             content.seek(at)
             content.write(bytes([changed]))
         if self.log is None:
-            self.shadow = Shadow(self.root)  # which takes what is there for durable
+            self.shadow = Shadow(self.root)  # a new shadow counts everything present as durable
 
     def forget_rotten_tail(self, last_index: int) -> None:
-        """A node that knows of it cut a rotten entry behind the checkpoint, and what follows: the log ends before."""
+        """Forget damaged entries that a recovering node has cut from its log behind the checkpoint."""
         committed = self._checkpointed_index()
         for index in [index for index in self.rotten if index > max(last_index, committed)]:
             self._durable_index = min(self._durable_index, index - 1)
             del self.rotten[index]
 
     def _checkpointed_index(self) -> int:
-        """The last entry that the durable checkpoint calls committed; -1 without one."""
+        """Return the last entry that the durable checkpoint calls committed; -1 without one."""
         checkpoint = self.shadow.durable_file(f"dledger-{self.name}/{CHECKPOINT}") or b""
         return int(parse_properties(checkpoint.decode()).get("committedIndex", -1))
 
     def repaired(self) -> int:
-        """Forget the rotten entries that are gone, or whole again on the disk; return how many became whole."""
+        """Forget damaged entries that are deleted, or whole on the disk again; return the number of the latter."""
         log, whole = self.log, 0
         if log is None:
             return 0
@@ -254,11 +255,11 @@ class StoreDisk(Machine[bytes]):
         return whole
 
     def past(self) -> DiskPast:
-        """The disk as it is now."""
+        """Return the disk as it is now."""
         return DiskPast(self.shadow.moment(), {name: copy(getattr(self, name)) for name in _KNOWN})
 
     def resume(self, past: DiskPast, chooser: Chooser, *, is_cut: bool) -> None:
-        """Go on, on a new disk, as another one was: `chooser` decides what is left; `is_cut`: in another boot."""
+        """Continue as a copy of an earlier disk of which `chooser` decides what is left; `is_cut`: in another boot."""
         for name, value in past.known.items():
             setattr(self, name, copy(value))
         self._begin_with(past.files, chooser)
@@ -279,25 +280,25 @@ class StoreDisk(Machine[bytes]):
 
     @property
     def durable_index(self) -> int:
-        """Newest entry that a power cut now would leave, with all before it."""
+        """Index of the newest entry that survives a power cut now, with all before it."""
         self.learn_durable_index()
         return self._durable_index
 
     def learn_durable_index(self) -> None:
-        """Look again, while a process runs whose log tells where each entry lies; before it ends, too."""
+        """Update the durable index while a running process's log tells where each entry lies."""
         log = self.log
         if log is None:
             return
-        last = min(self.last_index, log.last_index)  # it may die between a cut of the log and that of the image
+        last = min(self.last_index, log.last_index)  # the process may die after the log is cut and before the image is
         self._durable_index = max(self._durable_index, self.first_index - 1)
-        with self.in_process():  # which may have to map a file, and to close another one
+        with self.in_process():  # may map a file and close another one
             while self._durable_index < last and self._is_durable(log, self._durable_index + 1):
                 self._durable_index += 1
 
     def _is_durable(self, log: EntryLog, index: int) -> bool:
-        if index in self.rotten:  # it was durable before a byte of it changed
+        if index in self.rotten:  # it was durable before it was damaged
             return True
-        unit = log.units.find(index)  # None: it died within a reset of the log
+        unit = log.units.find(index)  # None: the process died within a reset of the log
         file = log.data.file_at(unit[0]) if unit else None
         if unit is None or file is None:
             return False
@@ -310,7 +311,7 @@ class StoreDisk(Machine[bytes]):
         return self.shadow.durable_part(inode, start, start + len(payload)) == payload
 
     def truncates_after(self, last_index: int) -> None:
-        """Entries above `last_index` are about to go: they are owed no more."""
+        """Note that entries above `last_index` are about to be dropped and need not be durable any more."""
         self._durable_index = min(self._durable_index, last_index)
 
     def truncate_after(self, last_index: int) -> None:
@@ -336,5 +337,5 @@ class StoreDisk(Machine[bytes]):
         return state is not None and not state.recovering and not self.amnesiac and not self.rotten
 
     def why_tables_lack(self) -> str | None:
-        """Nothing: the process compares its tables with the committed log itself."""
+        """Return None: the process itself compares its tables with the committed log."""
         return None

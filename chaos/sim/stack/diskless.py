@@ -1,4 +1,4 @@
-"""Processes without a disk: programs of users, and nameservers. They end only where they are told to."""
+"""Processes without a disk: users' programs, and nameservers. They end only when they are killed or told to end."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from chaos.sim.stack.sockets import Sockets
 
 
 class Diskless:
-    """One life of such a process.
+    """One such process.
 
     Attributes:
         name: for the trace.
@@ -31,7 +31,7 @@ class Diskless:
         self.loop.dial = lambda factory, port: sockets.dial(self, factory, port)
 
     def has(self, what: str, event: Callable[[], None]) -> None:
-        """Let something happen in it: now, after its pause, or never.
+        """Run an event in the process: now, after its pause, or never.
 
         Raises:
             SafetyViolation: an answer was wrong.
@@ -45,17 +45,17 @@ class Diskless:
                 raise self.loop.errors.pop(0)
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Stop the process as SIGSTOP does."""
         self._backlog = self._backlog or []
 
     def resume(self) -> None:
-        """SIGCONT, if it was paused."""
+        """Continue the process as SIGCONT does, if it was paused."""
         backlog, self._backlog = self._backlog or [], None
         for event in backlog:
             event()
 
     def kill(self) -> None:
-        """SIGKILL: it runs no more, and the system closes its connections."""
+        """End the process as SIGKILL does; its connections are closed."""
         self.is_gone = True
         self._network.ended(self)
         with self.loop.running():  # for what cleans up as it ends

@@ -37,11 +37,11 @@ _OF_A_RAFT_LOG = {
 
 
 class StackKit:
-    """Groups of all that ships. While one is open, this Python process simulates and does nothing else.
+    """Makes groups of whole brokers. While it is open, this Python process simulates and does nothing else.
 
     Args:
-        seed: of chance within the processes.
-        log: what is committed already.
+        seed: of the random streams within the processes.
+        log: the committed log of an earlier run.
         before_change: called before each change of a file of any node.
     """
 
@@ -67,7 +67,7 @@ class StackKit:
         )
         for name, made in _OF_A_RAFT_LOG.items():
             replaced.classes[f"dledger.raft_log.{name}"] = partial(self._make, made)
-        replaced.classes["nameserver.server.QuietCollector"] = mock.Mock  # which would tune this process's collector
+        replaced.classes["nameserver.server.QuietCollector"] = mock.Mock  # it would tune this process's collector
         replaced.classes["store.directory.boot._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot())
         replaced.begin()
         logging.disable(logging.CRITICAL)
@@ -83,14 +83,14 @@ class StackKit:
         return f"boot {self.replaced.current.files.boot}"
 
     def disk(self, cluster: ClusterContext, name: str) -> StoreDisk:
-        """A new, empty disk."""
+        """Make a new, empty disk."""
         self._cluster = cluster
         disk = StoreDisk(name, self._base, cluster.clock, cluster.rng, cluster.plan.flush_us, self._before_change)
         self._disks.append(disk)
         return disk
 
     def process(self, cluster: ClusterContext, name: str, number: int, disk: StoreDisk) -> StoreProcess:
-        """A start on a disk; raises as `chaos.sim.cluster.Kit`."""
+        """Start a broker's process on a disk; raises as `chaos.sim.cluster.Kit`."""
         plan = cluster.plan
         has_clients = plan.callers + plan.administrators + plan.batch_callers + plan.nameservers + plan.poppers
         if has_clients and self._sockets is None:
@@ -149,7 +149,7 @@ class StackKit:
         return Random(f"{consumer} {self._seed}")
 
     def ask_any(self, _cluster: ClusterContext) -> None:
-        """Let the callers make their next requests."""
+        """Let the callers send their next requests."""
         for caller in [*self._callers, *self._alive()]:
             caller.act()
 
@@ -157,18 +157,18 @@ class StackKit:
         return [caller for mortal in self._mortals for caller in mortal.alive]
 
     def ask_each(self, _cluster: ClusterContext) -> Callable[[], str]:
-        """Each caller asks each member."""
+        """Let each caller ask each member; return a function that names those without an answer."""
         return self._names([caller.ask_each() for caller in [*self._callers, *self._alive()]])
 
     def repaired(self, _cluster: ClusterContext) -> None:
-        """The nameservers run from now on, too."""
+        """Start all nameservers, and end the faults of programs."""
         if self._nameservers is not None:
             self._nameservers.heal()
         for struck in self._struck:
             struck.heal()
 
     def fail_over(self, _cluster: ClusterContext, leader_dies: Callable[[], None]) -> Callable[[], str]:
-        """The leader ends, and perhaps the nameservers before it; each program sends a message."""
+        """Kill the leader, perhaps the nameservers before it; return a function that names programs without success."""
         if self._nameservers is not None:
             self._nameservers.kill_some()
         if self._nameservers is not None or self._mortals:
@@ -177,7 +177,7 @@ class StackKit:
         return self._names([program.ask_each() for program in programs])
 
     def _names(self, open_calls: list[dict[str, None]]) -> Callable[[], str]:
-        """Return what names those calls that have no answer yet; then what is owed that was committed then."""
+        """Return a function that names open calls; once there are none, what is owed of what is committed by then."""
         owed: list[Callable[[], str]] = []
 
         def why_not() -> str:
@@ -193,7 +193,7 @@ class StackKit:
     def close(self) -> None:
         """End the run, and remove what it wrote."""
         with contextlib.suppress(OSError):
-            gc.collect()  # what unwinds late must still meet what replaces the system
+            gc.collect()  # coroutines that end late must still find the replacements
         for caller in self._callers:
             caller.loop.stop()
         for struck in self._struck:
@@ -201,7 +201,7 @@ class StackKit:
         if self._nameservers is not None:
             self._nameservers.end()
         self.replaced.end()
-        for disk in self._disks:  # some hundred descriptors; those of mappings are closed with the mappings, not here
+        for disk in self._disks:  # closes some hundred descriptors; those of mappings are closed with the mappings
             disk.process_died()
         logging.disable(self._disabled)
         shutil.rmtree(self._base, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a Raft log is made of in a simulation: the shipping classes, watched, and a transport of ours.
+"""The classes of a Raft log in a simulation: the shipping classes, which report to it, and a simulated transport.
 
 EntryLog   reports each entry that is written or dropped to the disk's image and to the observer
 RaftNode   reports its ticks to the process               LogEvents   reports the node's events to it
@@ -28,56 +28,56 @@ _FRAME_LIMIT = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class SimFrame:
-    """One message as it travels. `what`: its name, for the trace."""
+    """One message in transit. `what`: its name in the trace."""
 
     what: str
     content: bytes
 
 
 class LogOwner(Protocol):
-    """The process whose log this is."""
+    """The process that owns a simulated log; it is told of all events."""
 
     files: StoreDisk
 
     def opened(self, log: EntryLog) -> None:
-        """A start has found these entries."""
+        """Take the log that a start has opened, with its entries."""
 
     def grown(self, log: EntryLog, term: int) -> None:
-        """Entries of `term` were written, up to the log's last."""
+        """Note that entries of `term` were written, up to the log's last."""
 
     def truncates(self, last_index: int) -> None:
-        """Entries above `last_index` are about to go."""
+        """Note that entries above `last_index` are about to be dropped."""
 
     def was_reset(self, first_index: int, prev_term: int) -> None:
-        """Everything went; the next entry is `first_index`."""
+        """Note that everything was dropped; the next entry is `first_index`."""
 
     def node_made(self, node: RaftNode) -> None:
-        """The node is made, and has got no event yet."""
+        """Take the new node, before its first event."""
 
     def transport_made(self, transport: "SimTransport") -> None:
-        """The way to the peers is there."""
+        """Take the new transport."""
 
     def ticks(self) -> None:
-        """The node learns the time."""
+        """Note that the node is about to be told the time."""
 
     def says(self, what: str, detail: Any) -> None:
-        """An event of the node: `commits`, `role`, `truncated`, `reset` or `failed`."""
+        """Note an event of the node: `commits`, `role`, `truncated`, `reset` or `failed`."""
 
     def note_sent(self, peer_id: str, message: Message) -> None:
-        """A message leaves."""
+        """Check a message that is about to be sent."""
 
     def transmit(self, peer_id: str, frame: SimFrame) -> None:
-        """Over the network, if a connection stands."""
+        """Send a frame over the network; it is lost without a connection."""
 
     def overflows(self, peer_id: str) -> None:
-        """More waits for the peer than may: the connection is closed."""
+        """Close the connection to a peer for which too much waits."""
 
     def mark(self, what: str) -> None:
-        """Count that something happened."""
+        """Count an event."""
 
 
 class WatchedLog(EntryLog):
-    """The shipping log; its image follows it."""
+    """The shipping log; it reports each change to the disk's image and to its owner."""
 
     def __init__(self, owner: LogOwner, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -113,7 +113,7 @@ class WatchedLog(EntryLog):
 
 
 class WatchedNode(RaftNode):
-    """The shipping node; the process knows when it ticks."""
+    """The shipping node; it tells its owner when it ticks."""
 
     def __init__(self, owner: LogOwner, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -126,7 +126,7 @@ class WatchedNode(RaftNode):
 
 
 class WatchedEvents(LogEvents):
-    """The real listener, with the process before it."""
+    """The shipping listener; it tells its owner of each event first."""
 
     def __init__(self, owner: LogOwner, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -157,8 +157,8 @@ class SimTransport:
     """`dledger.ports.Transport` over the simulated network: frames are encoded, and decoded at the other end.
 
     Attributes:
-        hello: what this node says of itself.
-        links: none, so that no thread sends notices: the cluster does (`Cluster.stall`).
+        hello: this node's part of the handshake.
+        links: empty, so that no thread sends busy notices; the cluster sends them (`SimCluster.stall`).
     """
 
     def __init__(
@@ -178,13 +178,13 @@ class SimTransport:
         self.port = 0
 
     async def start(self, _host: str, _port: int) -> None:
-        """Nothing: the cluster connects."""
+        """Do nothing: the cluster connects the nodes."""
 
     async def close(self) -> None:
-        """Nothing."""
+        """Do nothing: there are no sockets."""
 
     def send(self, peer_id: str, message: PeerMessage) -> None:
-        """Hand a message over; what it views is copied."""
+        """Encode and send a message; the buffers that it views are copied."""
         if not isinstance(message, CopyRequest | CopyResponse):
             self._owner.note_sent(peer_id, message)
         content = b"".join(self._encoder.encode(message))
@@ -194,7 +194,7 @@ class SimTransport:
         self._owner.transmit(peer_id, SimFrame(type(message).__name__, content))
 
     def takes(self, hello: Hello) -> bool:
-        """Whether this node takes the hello of one that connects, by the shipping rules."""
+        """Return whether this node accepts the hello of a peer, by the shipping rules."""
         try:
             self.hello.check(replace(hello, to=self.hello.node_id), "simulated", self._expected_ids)
         except WrongPeerError:
@@ -203,7 +203,7 @@ class SimTransport:
         return True
 
     def message_of(self, peer_id: str, frame: SimFrame) -> PeerMessage:
-        """The message in a frame that arrived; what it views is valid until the next one."""
+        """Return the message in a received frame; the buffer that it views is valid until the next one."""
         if peer_id not in self._streams:
             self._streams[peer_id] = FrameStream(self, _FRAME_LIMIT)
         stream = self._streams[peer_id]
@@ -219,24 +219,24 @@ class SimTransport:
         return decode(code, body, peer_id)
 
     def hand_over(self, peer_id: str, message: PeerMessage) -> None:
-        """To the shipping inbox. Raises `PeerError`, which closes the connection."""
+        """Hand a message to the shipping inbox. Raises `PeerError`: close the connection."""
         self._listener.on_message(peer_id, message)
 
     def joined(self, peer_id: str, hello: Hello) -> None:
-        """A connection stands."""
+        """Report a new connection."""
         self._listener.on_peer_joined(peer_id, hello)
 
     def lost(self, peer_id: str) -> None:
-        """It does not any more."""
+        """Report a lost connection."""
         self._listener.on_peer_lost(peer_id)
 
     # FrameHandler
 
     def on_open(self, transport: asyncio.Transport) -> None:
-        """Nothing."""
+        """Do nothing: the cluster reports new connections."""
 
     def on_frame(self, code: int, body: memoryview) -> None:
         self._frame = code, body
 
     def on_closed(self, error: Exception | None) -> None:
-        """Nothing."""
+        """Do nothing: the cluster reports lost connections."""

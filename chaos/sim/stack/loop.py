@@ -29,19 +29,19 @@ _UNWOUND_MAX = 20
 
 
 class SimLoop:
-    """One process's loop: what `asyncio`, and shipping code, ask of one.
+    """The event loop of one process, as far as `asyncio` and the shipping code use one.
 
     Args:
-        clock: of the simulation.
+        clock: the simulation's clock.
         now_us: the process's own monotonic clock.
         run: runs a turn as an event of the process: now, after its pause, or never.
-        submit: runs a function in the process's executor.
-        do_a_job: has a thread do what it would do next; whether there was something.
-        is_dead: whether the process died in the middle of something.
+        submit: runs a function in an executor of the process.
+        do_a_job: runs the next job of a thread; returns whether there was one.
+        is_dead: returns whether the process died within a file call.
 
     Attributes:
-        as_loop: this, for those who want asyncio's type.
-        dial: connects to the simulated port; None where nothing listens.
+        as_loop: this object, typed as asyncio's loop.
+        dial: connects to a simulated port; None in a process that connects to nothing.
         accept: makes the protocol of a connection to this process; None while it does not listen.
         errors: exceptions of callbacks and of tasks that no one awaited.
     """
@@ -104,7 +104,7 @@ class SimLoop:
             self._due()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing: a cancelled handle is passed over when its time comes."""
+        """Do nothing: a cancelled handle is skipped when its time comes."""
 
     def _due(self) -> None:
         if not self._is_turn_due and not self.is_stopped:
@@ -131,7 +131,7 @@ class SimLoop:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Make this the running loop inside the block."""
+        """Make this the running event loop inside the block."""
         events._set_running_loop(self.as_loop)
         try:
             yield
@@ -139,7 +139,7 @@ class SimLoop:
             events._set_running_loop(None)
 
     def run_now(self, main: Coroutine[Any, Any, _T]) -> _T:
-        """Run until `main` is done without time passing; for a start, during which no request is served."""
+        """Run until `main` is done while no time passes; for starts, before requests are served."""
         with self.running():
             task = self.create_task(main)
             try:
@@ -156,12 +156,12 @@ class SimLoop:
         return result
 
     def stop(self) -> None:
-        """Run nothing any more, and end what was under way."""
+        """End everything under way, and run nothing any more."""
         self.is_stopped = True
         ended: set[asyncio.Task[Any]] = set()
-        for _ in range(_UNWOUND_MAX):  # what ends may spawn others
+        for _ in range(_UNWOUND_MAX):  # tasks that end may start others
             tasks = [task for task in self._tasks if task not in ended and not task.done()]
-            self._ready.clear()  # listed first: nothing but its turn may hold a task that has not begun
+            self._ready.clear()  # listed first: only its turn may hold a task that has not begun
             if not tasks:
                 break
             ended.update(tasks)
@@ -214,14 +214,14 @@ class SimLoop:
 def _unwind(main: Any) -> None:
     """End a coroutine of a dead process now, rather than whenever the garbage collector comes to it.
 
-    One that has not begun has not taken over the coroutines that it was given. What waits again while it cleans up is
-    told once more: `close` would end those that await it at once, and leave it waiting.
+    A coroutine that has not begun has not taken over the coroutines among its arguments. One that waits again while it
+    cleans up is cancelled once more: `close` would end those that await it at once, and leave it waiting.
     """
     frame = getattr(main, "cr_frame", None)
     if frame is not None and inspect.getcoroutinestate(main) == inspect.CORO_CREATED:
         for given in [value for value in frame.f_locals.values() if inspect.iscoroutine(value)]:
             _unwind(given)
-    with contextlib.suppress(BaseException):  # what cleans up finds that nothing works any more
+    with contextlib.suppress(BaseException):  # errors of clean-up code, for which nothing works any more
         for _ in range(_UNWOUND_MAX):
             main.throw(ProcessDiesError())
 

@@ -1,4 +1,4 @@
-"""Machinery: what shipping code of one process runs on: an event loop, threads and a disk, all in virtual time."""
+"""Machinery: the event loop, threads and disk on which one process's shipping code runs, all in virtual time."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +14,7 @@ _SLEEP_US = 500_000
 
 
 class Machinery:
-    """One process's loop and threads. The subclass has a name, a clock of its own, and runs events.
+    """The loop and threads of one process. The subclass has a name and a clock, and runs events.
 
     Attributes:
         files: the node's disk.
@@ -32,7 +32,7 @@ class Machinery:
     # -- for the subclass
 
     def now_us(self) -> int:
-        """The process's own monotonic clock."""
+        """Return the process's own monotonic clock, in us."""
         raise NotImplementedError
 
     def _run(self, what: str, event: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ class Machinery:
     # -- threads
 
     def _submit(self, executor: Any, work: Callable[[], Any]) -> Any:
-        """`run_in_executor`."""
+        """Run a function in an executor, as `run_in_executor` does."""
         future = self._replaced.lane(executor).submit(work)
         waiting = self.loop.create_future()
         future.add_done_callback(partial(self._job_is_done, waiting))
@@ -58,7 +58,7 @@ class Machinery:
             self.loop.call_soon(lambda: waiting.done() or waiting.set_result(future.result()))
 
     def _do_a_job(self) -> bool:
-        """Do what a thread has to do next; whether there was something. For a start, which waits for its threads."""
+        """Run the next job of any thread; return whether there was one. For a start, which waits for its threads."""
         return any(lane.do_now() for lane in list(self.lanes.values())) or any(
             worker.do_now() for worker in self.workers
         )

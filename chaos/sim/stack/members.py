@@ -3,8 +3,8 @@
     Consumer --Routes--> a nameserver
              --heartbeats, members, locks, pulls, offsets, what is sent back--> the leader
 
-Members join, leave, stand still and are killed while the brokers are in trouble. In half of the runs they handle each
-queue in order, under its lock; some handlers fail. What the group must keep to is in `GroupAccount`.
+Members join, leave, are paused and are killed while faults meet the brokers. In half of the runs they handle each queue
+in order, under its lock; some handlers fail. `GroupAccount` has the group's invariants.
 """
 
 import asyncio
@@ -38,12 +38,13 @@ _ATTEMPT_S: Final = 1.0
 
 
 class GroupAccount:
-    """What the members were given, and how their handlers ended.
+    """The messages that members were given, and the outcomes of their handlers.
 
-    Every committed message of the topic is handled in the end, unless its log file was deleted before (R14), and no
-    offset is committed beyond one that was not given (R29). In a group that handles queues in order, a message is given
-    when all before it in its queue are handled (R30), and not while another member handles one of its queue (R31),
-    unless there was another leader since one of the two took the queue over: locks may die with a leader.
+    Every committed message of the topic must be handled in the end, unless its log file was deleted before (R14), and
+    no offset may be committed beyond a message that was not given (R29). In a group that handles queues in order, a
+    message may be given only when all before it in its queue are handled (R30), and not while another member handles a
+    message of that queue (R31), unless leadership changed since one of the two took the queue over: a lock may be lost
+    with a leader.
     """
 
     def __init__(self, cluster: Any, accounts: CommittedLog, *, is_ordered: bool) -> None:
@@ -58,15 +59,15 @@ class GroupAccount:
         self._taken_over: dict[tuple[str, int], int] = {}
 
     def takes_over(self, member: str, queues: Iterable[MessageQueue]) -> None:
-        """These queues are the member's from now on, once it has their locks."""
+        """Note that a member takes over these queues, once it has their locks."""
         for queue in queues:
             self._taken_over[member, queue.queue_id] = len(self._cluster.observer.leaders)
 
     def begins(self, member: str, message: Message) -> None:
-        """A handler gets a message.
+        """Check a message that a handler is given.
 
         Raises:
-            SafetyViolation: it must not.
+            SafetyViolation: it must not be given now.
         """
         queue, record = message.queue, message.record
         key, place = (queue.topic, queue.queue_id), f"{queue.topic}/{queue.queue_id}/{record.queue_offset}"
@@ -87,7 +88,7 @@ class GroupAccount:
         self._busy[queue.queue_id][member] = None
 
     def ends(self, member: str, message: Message, *, is_handled: bool) -> None:
-        """A handler has ended: well, or it wants its message once more."""
+        """Note that a handler has ended: successfully, or it wants the message again."""
         queue_id, body = message.queue.queue_id, message.body
         if is_handled:
             self._handled.add(body)
@@ -99,19 +100,19 @@ class GroupAccount:
             self._busy[queue_id].pop(member, None)
 
     def ended(self, member: str) -> None:
-        """The member's process is gone."""
+        """Note that a member's process has ended."""
         for busy in self._busy.values():
             busy.pop(member, None)
 
     def check_offsets(self) -> None:
-        """Look at the offsets that are committed. Raises `SafetyViolation`."""
+        """Check the committed offsets against what was given. Raises `SafetyViolation`."""
         for queue_id, offset in self._accounts.offsets.get(f"{TOPIC}@{GROUP}", {}).items():
             reached = self._advance(int(queue_id), self._ended_to, self._has_ended)
             if offset > reached:
                 raise SafetyViolation("R29", f"offset {offset} of queue {queue_id} is committed, {reached} not given")
 
     def owed(self) -> Callable[[], str]:
-        """Return what names a message that is committed now and was not handled yet; nothing when there is none."""
+        """Return a function that names a message committed by now that is not handled yet; empty when there is none."""
         ends = [len(self._messages(queue_id)) for queue_id in range(QUEUES)]
 
         def open_one() -> str:
@@ -133,13 +134,13 @@ class GroupAccount:
         return self._messages(queue_id)[offset].body in self._handled
 
     def _advance(self, queue_id: int, reached: list[int], is_over: Callable[[int, int], bool]) -> int:
-        """Move on to the first message of a queue that is neither over nor deleted; return its offset."""
+        """Move to the first message of a queue that is neither over nor deleted; return its offset."""
         reached[queue_id] = self._accounts.skip((TOPIC, queue_id), reached[queue_id], partial(is_over, queue_id))
         return reached[queue_id]
 
 
 class SimMember(Diskless):
-    """One process of one member, from its start to its end."""
+    """One process of a member."""
 
     def __init__(
         self, cluster: Any, sockets: Sockets, account: GroupAccount, namesrv: Iterable[str], name: str, dice: Random
@@ -186,7 +187,7 @@ class SimMember(Diskless):
         self._cluster.mark(f"message handled after {min(message.reconsume_times, 2)} tries")
 
     def leave(self, then: Callable[[], None]) -> None:
-        """End in good order, and call `then`."""
+        """Close the consumer, then call `then`."""
 
         async def close() -> None:
             await self._consumer.close()
@@ -196,7 +197,7 @@ class SimMember(Diskless):
 
 
 class SimMembers:
-    """The members of a run and their faults, drawn by a random generator that draws nothing else."""
+    """The members of a run and their faults, with a random stream of their own."""
 
     def __init__(
         self, cluster: Any, accounts: CommittedLog, sockets: Sockets, namesrv: Iterable[str], seed: int, count: int
@@ -222,21 +223,21 @@ class SimMembers:
         self._alive[name] = SimMember(self._cluster, self._sockets, self.account, self._namesrv, name, dice)
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
+        """Kill a member."""
         member = self._alive.pop(name, None)
         if member is not None:
             self.account.ended(name)
             member.kill()
 
     def heal(self) -> None:
-        """At least one reads on, and none is struck any more."""
+        """Inject no more faults; at least one member must read on."""
         self._is_over = True
         for member in self._alive.values():
             member.resume()
         self._join()
 
     def end(self) -> None:
-        """The run is over."""
+        """End all members."""
         for name in list(self._alive):
             self.kill(name)
 

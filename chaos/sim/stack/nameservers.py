@@ -1,8 +1,8 @@
-"""Nameservers: the shipping server on simulated sockets. They share nothing, and a killed one has forgotten all.
+"""Nameservers: the shipping server on simulated sockets. They share nothing, and keep nothing when they are killed.
 
     broker's NameserverLinks --103, 322--> NameServer: RouteTable, RouteWaiters --105--> routes of programs, held or not
 
-A nameserver may be killed or stand still; in the end of a run it works.
+A nameserver may be killed or paused; at the end of a run it works.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ _NOWHERE: Final = Path("/nowhere/kvConfig.json")
 
 
 class SimNameserver(Diskless):
-    """One process of one nameserver, from its start to its end.
+    """One process of a nameserver.
 
-    No question may wait whose answer has changed, and no deposed leader gets its route back (R27).
+    No held question may have an answer that has changed, and no deposed leader may get its route back (R27).
     """
 
     def __init__(self, cluster: Any, sockets: Sockets, number: int) -> None:
@@ -42,7 +42,7 @@ class SimNameserver(Diskless):
         self.loop.run_now(self._server.start())
 
     def accept(self) -> Connection:
-        """The server's end of a connection."""
+        """Return the protocol for the server's end of a connection."""
         assert self.loop.accept is not None, "it listens since its start"
         connection = self.loop.accept()
         assert isinstance(connection, Connection)
@@ -66,12 +66,12 @@ class SimNameserver(Diskless):
 
 
 def nameserver_addresses(count: int) -> tuple[str, ...]:
-    """`host:port` of each."""
+    """Return `host:port` of each nameserver."""
     return tuple(f"127.0.0.1:{FIRST_NAMESERVER_PORT + number}" for number in range(count))
 
 
 class SimNameservers:
-    """The nameservers of a run and their faults, drawn by a random generator that draws nothing else."""
+    """The nameservers of a run and their faults, with a random stream of their own."""
 
     def __init__(self, cluster: Any, sockets: Sockets, seed: int, count: int) -> None:
         self._cluster = cluster
@@ -84,7 +84,7 @@ class SimNameservers:
         self._strike_later()
 
     def __getitem__(self, number: int) -> SimNameserver | None:
-        """The running one of this number."""
+        """Return the running nameserver of this number; None if it is down."""
         found = self._sockets.nameservers.get(f"s{number}")
         assert found is None or isinstance(found, SimNameserver)
         return found
@@ -94,21 +94,21 @@ class SimNameservers:
             self._sockets.nameservers[f"s{number}"] = SimNameserver(self._cluster, self._sockets, number)
 
     def kill(self, number: int) -> None:
-        """SIGKILL."""
+        """Kill a nameserver."""
         server = self[number]
         if server is not None:
             del self._sockets.nameservers[server.name]
             server.kill()
 
     def kill_some(self) -> None:
-        """Kill each with a probability of one half."""
+        """Kill each nameserver with a probability of one half."""
         for number in range(len(self.addresses)):
             if self._chance.random() < 0.5:
                 self._cluster.mark("nameserver away in the end")
                 self.kill(number)
 
     def heal(self) -> None:
-        """All run, and stay so."""
+        """Start and resume all nameservers, and inject no more faults."""
         self._is_over = True
         for number in range(len(self.addresses)):
             server = self[number]
@@ -118,7 +118,7 @@ class SimNameservers:
                 server.resume()
 
     def end(self) -> None:
-        """The run is over."""
+        """End all nameservers."""
         for number in range(len(self.addresses)):
             self.kill(number)
 

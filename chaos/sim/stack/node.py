@@ -1,4 +1,4 @@
-"""StoreProcess: one life of one broker without its sockets: Raft log, store, subsystems, tables; all that ships.
+"""StoreProcess: one process of one broker without its sockets: Raft log, store, subsystems and tables as they ship.
 
 cluster --frames--> SimTransport --> PeerInbox --> RaftNode --> EntryLog --> files
 clients --> targets, metadata, offsets --> Appender --> MessageStore --> RaftLog --> ... --> done
@@ -47,15 +47,15 @@ from telemetry.metrics import Histogram
 
 _CHECKED_AFTER_MS = 1_000
 _CALLS_MAX = 400_000
-"""Calls and returns of functions in one turn of a broker's loop: on a slow machine less than the shortest lease."""
+"""Most calls and returns of functions in a turn of a broker's loop; on slow machines below the shortest lease."""
 
 
 class StoreProcess(SimProcess, Machinery):
-    """One life of one broker, from its start to its end or crash.
+    """One process of a broker.
 
     Attributes:
         files: the node's disk.
-        clients: who uses this broker while it leads.
+        clients: send requests to this broker while it leads.
     """
 
     node: RaftNode
@@ -133,12 +133,12 @@ class StoreProcess(SimProcess, Machinery):
         return super().is_writable and self.store.is_writable
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
-        """Register at the nameservers, if there are any."""
+        """Register at the nameservers soon, if there are any."""
         if self._links is not None:
             self._links.announce_soon(changed)
 
     async def announce(self) -> None:
-        """Return when those that answer know, or after a second."""
+        """Register at the nameservers; return when those that answer know, or after a second."""
         if self._links is not None:
             await self._links.announce()
 
@@ -157,21 +157,21 @@ class StoreProcess(SimProcess, Machinery):
 
     @property
     def boot_id(self) -> int:
-        """The present boot of its machine."""
+        """Number of the present boot of its machine."""
         return self.files.boot
 
     def has(self, what: str, event: Callable[[], None]) -> None:
-        """Let something happen in this process: now, after its pause, or never."""
+        """Run an event in this process: now, after its pause, or never."""
         self._run(what, event)
 
     def accept(self) -> Connection:
-        """The server's end of a client's connection."""
+        """Return the protocol for the server's end of a client's connection."""
         return Connection(self.parts.handler, Limits(), lambda _: None, lambda _connection, _reason: None)
 
     # -- events
 
     def perform(self, event: Callable[[], None]) -> None:
-        """Run something in this process.
+        """Run an event in this process.
 
         Raises:
             ProcessDiesError: it died meanwhile.
@@ -190,9 +190,9 @@ class StoreProcess(SimProcess, Machinery):
             raise self.loop.errors.pop(0)
 
     def _check_turn(self, event: Callable[[], None]) -> None:
-        """Run something; work takes no time here, but calls of functions can be counted."""
+        """Run an event; after a huge request count the turn's function calls, since work takes no simulated time."""
         counter = count()
-        profile = Profile(counter.__next__)  # asks for the "time" at each call and each return
+        profile = Profile(counter.__next__)  # the profiler asks for the time at each call and return
         profile.enable()
         try:
             event()
@@ -203,7 +203,7 @@ class StoreProcess(SimProcess, Machinery):
             raise SafetyViolation("R26", f"{self.name} was held by {calls} calls and returns in one turn of its loop")
 
     def note_reached(self) -> None:
-        """Note how far the disk may be: it may be in the middle of dispatching; tables of an install are ahead."""
+        """Note how far this disk may be: dispatched up to the confirm offset, or ahead by installed tables."""
         applied = self.parts.context.state.applied_offset
         self.files.reached_offset = max(self.files.reached_offset, self.raft_log.confirm_offset, applied)
         self._accounts.reached_offset = max(self._accounts.reached_offset, self.files.reached_offset)
@@ -272,7 +272,7 @@ class StoreProcess(SimProcess, Machinery):
         self.loop.create_task(self._clean(files[:count]))
 
     def trim_all(self) -> None:
-        """Retention deletes every file, as far as no member needs it."""
+        """Delete every sealed file that no member needs."""
         self.loop.create_task(self._clean(self.raft_log.sealed_files()[-1:]))
 
     def use_topic(self, name: str) -> None:
@@ -299,7 +299,7 @@ class StoreProcess(SimProcess, Machinery):
 
     def check_boot(self) -> None:
         self._check_queues()
-        # behind what an earlier process had dispatched, the tables on disk may be newer than their mark says
+        # before what an earlier process had dispatched, the tables on disk may be newer than their recorded offset
         is_level = self.store.dispatched_offset >= self.files.reached_offset
         if is_level and not self.raft.state.recovering:
             self._check("R19", self._fault_of_tables())
@@ -311,7 +311,7 @@ class StoreProcess(SimProcess, Machinery):
         if held := self.parts.passing.pass_on.held:
             return f"holds {held} requests"
         if log.flushed_offset < log.max_offset:
-            return f"has synced {log.flushed_offset} of {log.max_offset}"  # perhaps as slowly as before the repair
+            return f"has synced {log.flushed_offset} of {log.max_offset}"  # a slow flush may still run
         peers = [raft.state.terms.first_index for name, raft in self._cluster.rafts().items() if name != self.name]
         if damaged := [index for index in self.files.rotten if index >= min(peers, default=0)]:
             return f"has not repaired {damaged}, which others have"
@@ -323,7 +323,7 @@ class StoreProcess(SimProcess, Machinery):
 
     def _check_queues(self) -> None:
         if self.files.rotten:
-            return  # they are not served until they are repaired
+            return  # damaged entries are not served before their repair
         removed_to = max(self.parts.context.state.applied_offset, self.files.reached_offset, self.files.removed_to)
         self._check("R20", self._accounts.fault_of_queues(self.store, removed_to))
 
@@ -426,7 +426,7 @@ def _address(name: str) -> str:
 
 
 class _Config(BrokerConfig):
-    """Of brokers that delete files when the simulation says so."""
+    """The configuration of brokers that delete files only when the simulation says so."""
 
     @property
     def file_reserved_ms(self) -> int:

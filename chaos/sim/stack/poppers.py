@@ -3,10 +3,10 @@
     Popper --take (200050)--------> a member, its leader --> queues, checkpoints --200 ms later--> log
            --ack (200051, 200151)-> known to this leader at once, to the next one when the log has it
            --hide (200053)-------->
-           <-- what nobody acknowledged in time, from the retry topic, by whoever leads then
+           <-- messages that were not acknowledged in time, from the retry topic, by the leader of that time
 
-What they are given, and when it may come again, is judged by `PopAccount`. In a few runs they take in order: then what
-nobody acknowledged comes from its own queue again, and `OrderedPopAccount` judges.
+`PopAccount` checks what they are given and when it may come again. In a few runs they take in order: then messages that
+were not acknowledged come from their own queue again, and `OrderedPopAccount` checks.
 """
 
 import asyncio
@@ -56,14 +56,14 @@ _FORGOTTEN: Final = 0.1
 
 @dataclass(slots=True)
 class Taken:
-    """The newest delivery of a message that a popper has seen.
+    """The newest delivery of a message that a program has seen.
 
     Attributes:
-        key: of its checkpoint.
-        known_ms: when it was given or acknowledged, ms since the epoch.
-        until_ms: nobody else gets the message before.
-        reign: in which it was given; None: not certain.
-        is_acked: in time.
+        key: key of its POP checkpoint.
+        known_ms: Unix ms at which it was given, hidden or acknowledged last.
+        until_ms: Unix ms before which no other consumer may get the message.
+        reign: see `PopAccount.reign`, when it was given; None: not certain.
+        is_acked: whether it was acknowledged in time.
     """
 
     key: str
@@ -74,13 +74,13 @@ class Taken:
 
 
 class PopAccount:
-    """What the programs were given, all of one group.
+    """The messages that the programs of one group were given.
 
-    No message comes again, itself or as a copy in the retry topic, that is acknowledged (R33), or before its time is
-    over (R34). That holds while the same node leads and takes writes, and later if the log has a later record of the
-    group's progress of that node: it writes down all that is new.
-    In the end an acknowledgement was sent for each message, or it has a copy, unless its log file was deleted before
-    (R14): one without an answer may have arrived.
+    An acknowledged message may not come again, itself or as a copy in the retry topic (R33), nor any other before its
+    time is over (R34). That holds while the same node leads and is writable, and later if the log has a later record of
+    the group's progress from that node, which contains everything new.
+    In the end an acknowledgement must have been sent for each message (it may have arrived even without an answer), or
+    it has a copy, unless its log file was deleted before (R14).
     """
 
     is_ordered: ClassVar[bool] = False
@@ -95,7 +95,7 @@ class PopAccount:
         accounts.on_change = self._changed
 
     def reign(self) -> int | None:
-        """How often a leader began to take writes; None while nobody leads, or a deposed leader may still serve."""
+        """Return how often a leader has become writable; None without one, or while a deposed one may still serve."""
         return self._accounts.reign_count if self._leader() is not None else None
 
     def _leader(self) -> str | None:
@@ -110,14 +110,14 @@ class PopAccount:
             self._logged_ms[reign] = stored_ms
 
     def _is_known(self, taken: Taken, reign: int | None) -> bool:
-        """Whether the leader of a reign must know of a delivery."""
+        """Return whether the leader of a reign must know of a delivery."""
         if taken.reign is None or reign is None:
             return False
         is_logged = self._logged_ms.get(taken.reign, 0) > taken.known_ms
         return taken.reign == reign or (taken.reign < reign and is_logged)
 
     def gives(self, name: str, messages: Sequence[PoppedMessage], reign: int | None) -> None:
-        """A program was given messages that it asked for in this reign.
+        """Check messages that a program was given for a request of this reign.
 
         Raises:
             SafetyViolation: it must not.
@@ -140,23 +140,23 @@ class PopAccount:
                 raise SafetyViolation("R33" if before.is_acked else "R34", f"{name} was given {place} again: {before}")
 
     def ends_soon(self, handle: PopHandle, until_ms: float) -> None:
-        """A program asks for another time, which the leader may know from now on."""
+        """Note a request for another invisible time, which the leader may know from now on."""
         taken = self._of(handle)
         if taken is not None:
             taken.until_ms = min(taken.until_ms, until_ms)
 
     def hides(self, before: PopHandle, after: PopHandle) -> None:
-        """The other time is granted."""
+        """Note that the other invisible time was granted."""
         taken = self._of(before)
         if taken is not None and _now_ms() < taken.until_ms:
             taken.key, taken.known_ms, taken.until_ms = _key(after), _now_ms(), after.pop_ms + after.invisible_ms
 
     def may_ack(self, handle: PopHandle) -> None:
-        """An acknowledgement is about to be sent: the message is not owed any more."""
+        """Note that an acknowledgement is about to be sent: the message is not owed any more."""
         self._over.add(_place_of(handle))
 
     def acks(self, handle: PopHandle) -> None:
-        """An acknowledgement was answered with success."""
+        """Note that an acknowledgement was answered with success."""
         taken = self._of(handle)
         if taken is not None and _now_ms() < taken.until_ms:
             taken.is_acked, taken.known_ms = True, _now_ms()
@@ -166,7 +166,7 @@ class PopAccount:
         return taken if taken is not None and taken.key == _key(handle) else None
 
     def _revived(self, copy: Record, origin: Record) -> None:
-        """A copy is committed."""
+        """Check a copy that was committed in the retry topic."""
         if copy.topic != _RETRY_TOPIC:
             return
         place = origin.topic, origin.queue_id, origin.queue_offset
@@ -181,7 +181,7 @@ class PopAccount:
         return (*key, at) in self._over
 
     def owed(self) -> Callable[[], str]:
-        """Return what names a message that is committed now and was not acknowledged yet; nothing if there is none."""
+        """Return a function that names a message committed by now that is not acknowledged; empty if there is none."""
         keys = [*((TOPIC, queue_id) for queue_id in range(QUEUES)), (_RETRY_TOPIC, 0)]
         ends = {key: len(self._accounts.present_life(key).messages) for key in keys}
         reached = dict.fromkeys(keys, 0)
@@ -197,11 +197,11 @@ class PopAccount:
 
 
 class OrderedPopAccount(PopAccount):
-    """As `PopAccount`, of programs that take in order.
+    """The same for programs that take messages in order.
 
-    A message is given when an acknowledgement was sent for each before it in its queue, or it is given with it (R36).
-    While one that a queue gave is neither acknowledged nor visible again, the queue gives nothing (R34). What was
-    acknowledged behind an open message may come again (R33 is about others).
+    A message may be given when an acknowledgement was sent for each before it in its queue, or together with these
+    (R36). While a message of a queue is neither acknowledged nor visible again, the queue may give nothing (R34).
+    Messages that were acknowledged behind an open one may come again, so R33 is not about these.
     """
 
     is_ordered = True
@@ -210,7 +210,7 @@ class OrderedPopAccount(PopAccount):
         place, leader = _place_of(handle), self._leader()
         if leader is None:
             return
-        # the leader passes over what its own log has deleted; another member's log may lack more
+        # the leader skips what its own log has deleted, which may be less than another member's
         deleted_to = self._cluster.processes[leader].begin_of_log
         if self._accounts.skip(place[:2], 0, partial(self._is_acked, place[:2]), deleted_to) >= place[2]:
             super().acks(handle)
@@ -242,7 +242,7 @@ class OrderedPopAccount(PopAccount):
 
 
 class Popper(Caller):
-    """One life of one of them."""
+    """One process of a program."""
 
     def __init__(
         self, cluster: Any, accounts: CommittedLog, sockets: Sockets, name: str, dice: Random, account: PopAccount
@@ -253,7 +253,7 @@ class Popper(Caller):
         self._attempts = 0
 
     def ask_each(self) -> dict[str, None]:
-        """Take messages of each member from now on, and acknowledge all; return those that have not answered yet."""
+        """Take messages of each member from now on, and acknowledge all; return the members without an answer yet."""
 
         async def until_served(number: int) -> None:
             while not await self._is_served(number):

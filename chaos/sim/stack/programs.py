@@ -4,8 +4,8 @@
              --Calls, Sender--------> the leader, retries and hints       doubles and delays them (`Sockets`)
     a plain client --105-----------> a nameserver, which may wait up to 2 s for a leader
 
-What a send returns must be committed at that place, in no more copies than there were tries; what is told to be not
-stored must never be. In the end the leader dies, and with it perhaps every nameserver: sends must go on.
+The result of a send must be committed at its place, in no more copies than there were tries; a message that is reported
+as not stored must never be committed. At the end the leader dies, perhaps with every nameserver: sends must go on.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.route import parse_route
 
 TOPIC: Final = "P"
-"""Nobody removes it."""
+"""A topic that is never removed."""
 _DEADLINES_S: Final = (0.3, 1.0, 3.0, 10.0)
 ATTEMPT_S: Final = 1.0
 _PLAIN_TIMEOUT_S: Final = 3.0
 
 
 class Program(Caller):
-    """One of them."""
+    """One program."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Program(Caller):
         return Producer(self._nameservers.addresses, attempt_timeout_s=ATTEMPT_S, create_topics=False)
 
     def ask_each(self) -> dict[str, None]:
-        """Send a message, whoever leads; return its name until it is acknowledged."""
+        """Send a message to whichever member leads; return this program's name until it is acknowledged."""
         waiting = {f"{self.name} at the leader": None}
 
         async def until_sent() -> None:
@@ -77,7 +77,7 @@ class Program(Caller):
                 self._begin(self._ask_plainly())
 
     async def _send_by_route(self, topic: str, deadline_s: float) -> bool:
-        """Send a message; whether it was acknowledged."""
+        """Send a message; return whether it was acknowledged."""
         body = b"%d " % self._cluster.next_message() + b"." * self._pick(200)
         self._accounts.allow(topic, body, None)
         try:
@@ -99,7 +99,7 @@ class Program(Caller):
             raise SafetyViolation("R28", f"{self.name}: {fault}")
 
     async def _ask_plainly(self) -> None:
-        """Ask as RocketMQ's clients do, which take a route without a leader for what it is."""
+        """Ask for a route as RocketMQ's clients do, which use it even if it names no leader."""
         number = self._pick(len(self._nameservers.addresses))
         question = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": TOPIC})
         try:

@@ -1,11 +1,11 @@
-"""What Python and the system give to shipping code, replaced while a simulation runs.
+"""Replaces time, randomness, threads and file calls for shipping code while a simulation runs.
 
     os, Path.open      -> as they are, but each call is reported to the disk of its process, which may refuse it
     time, random       -> of the process, of the seed          threads, executors -> `chaos.sim.stack.threads`
     TcpTransport, RaftNode, EntryLog of a Raft log -> ours, which report to the simulation
 
-One process runs at a time: `Replacements.current`. Nothing is replaced when none does, or outside of
-`Replacements.rules`.
+One process runs at a time: `Replacements.current`. Calls are not replaced while none runs, nor before `begin` and after
+`end`.
 """
 
 import contextlib
@@ -34,26 +34,26 @@ from store.timer.placing import TimerIndexConfig
 
 EPOCH_NS = 1_700_000_000 * 10**9
 _WHEEL_SLOTS = 1 << 14
-"""Two hours on either side instead of a week: a power cut reads and writes the whole wheel."""
+"""Slots for two hours on either side instead of a week, since a power cut reads and writes the whole wheel."""
 
 
 class SimulatedProcess(ThreadHost, Protocol):
-    """What runs at present, for those whose calls are replaced."""
+    """The running process, whose calls are replaced."""
 
     name: str
     files: StoreDisk
     lanes: dict[Any, SimThread]
 
     def now_us(self) -> int:
-        """Monotonic time of the process."""
+        """Return the process's monotonic time in us."""
 
 
 class Replacements:
-    """What is replaced, and for whom.
+    """The replacements, and the process that they serve.
 
     Attributes:
-        current: the process whose code runs; None between two events.
-        classes: what a Raft log is made of, by name; set before `rules`.
+        current: the running process; None between two events.
+        classes: replacements of further names, by dotted name; set before `begin`.
     """
 
     def __init__(self, rng: Random, now_us: Callable[[], int], wall_ahead_us: Callable[[str], int]) -> None:
@@ -66,7 +66,7 @@ class Replacements:
 
     @contextlib.contextmanager
     def running(self, process: Any) -> Iterator[None]:
-        """Calls made within are those of the process."""
+        """Serve the calls within the block for this process."""
         before, self.current = self.current, process
         try:
             yield
@@ -74,7 +74,7 @@ class Replacements:
             self.current = before
 
     def begin(self) -> None:
-        """Replace."""
+        """Install the replacements."""
         put = self._put
         for name in ("pwrite", "ftruncate", "posix_fallocate"):
             put(os, name, self._of_descriptor(name, getattr(os, name)))
@@ -97,7 +97,7 @@ class Replacements:
             self._patches.enter_context(mock.patch(name, replacement))
 
     def end(self) -> None:
-        """Put back what was replaced."""
+        """Restore what was replaced."""
         self._patches.close()
         disk._full.clear()
 
@@ -117,7 +117,7 @@ class Replacements:
         put(time, "monotonic", seconds)
         put(time, "monotonic_ns", lambda: int(1e9 * seconds()))
         put(time, "perf_counter", seconds)
-        put(time, "thread_time", lambda: 0.0)  # work takes no time
+        put(time, "thread_time", lambda: 0.0)  # work takes no simulated time
         put(time, "time_ns", lambda: EPOCH_NS + wall_us() * 1000)
         put(time, "time", lambda: EPOCH_NS / 1e9 + wall_us() / 1e6)
         for function in (allocator.FileAllocator.__init__, deleted_files.DeletedFiles.__init__):
@@ -151,10 +151,10 @@ class Replacements:
         self._patches.enter_context(mock.patch.object(hard_state, "threading", SimpleNamespace(Event=SimEvent)))
 
     def lane(self, executor: Any) -> SimThread:
-        """The thread of an executor of the current process."""
+        """Return the thread of an executor of the current process."""
         assert self.current is not None, "work for a thread outside of any process"
         lanes = self.current.lanes
-        if executor not in lanes:  # which keeps it: its place in memory must not become another's
+        if executor not in lanes:  # keeps the executor alive, so that its id is not used again
             lanes[executor] = SimThread(self.current)
         return lanes[executor]
 
@@ -180,7 +180,7 @@ class Replacements:
             if self.current is None:
                 return original(path, *arguments, **named)
             files, folder_fd = self.current.files, named.get("dir_fd")
-            if folder_fd is not None:  # the folder's own name is gone already
+            if folder_fd is not None:  # the folder itself is already removed
                 return files.set_aside(path, folder_fd)
             folder = os.path.dirname(path)  # noqa: PTH120 - of texts, too
             files.step()
@@ -240,7 +240,7 @@ class Replacements:
         return call
 
     def _close(self, original: Callable[[int], None]) -> Callable[[int], None]:
-        """The system has closed the descriptors of a dead process: their numbers may be another's by now."""
+        """Replace `os.close`: a dead process's descriptors are closed already, and their numbers may be another's."""
 
         def call(descriptor: int) -> None:
             if self.current is None:

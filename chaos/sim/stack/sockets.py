@@ -1,4 +1,4 @@
-"""Sockets: connections between the brokers of a simulation, and of clients to them, in virtual time.
+"""Sockets: connections between the brokers of a simulation, and from clients to them, in virtual time.
 
 dial --latency--> accept          bytes arrive in order, whole, later; while the network cuts a direction, they wait
 a broker writes to a broker       in some conditions the same frames arrive twice: more than TCP would do, on purpose
@@ -35,21 +35,21 @@ class SocketOwner(Protocol):
 
     @property
     def boot_id(self) -> int:
-        """Which boot of its machine the machine is in now."""
+        """Number of the present boot of its machine."""
 
     def has(self, what: str, event: Callable[[], None]) -> None:
-        """Let something happen in it: now, after its pause, or never."""
+        """Run an event in the process: now, after its pause, or never."""
 
 
 class Listener(SocketOwner, Protocol):
     """A process to which others connect."""
 
     def accept(self) -> asyncio.BaseProtocol:
-        """The server's end of a new connection."""
+        """Return the protocol for the server's end of a new connection."""
 
 
 class End:
-    """One end of a connection: what its protocol takes for the transport."""
+    """One end of a connection; the transport of its protocol."""
 
     other: "End"
 
@@ -63,7 +63,7 @@ class End:
         self._arrived: deque[bytes | None] = deque()  # None: the other end has closed
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
-        """The connection stands."""
+        """Connect the protocol."""
         assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol)
         self.protocol = protocol
         self._is_reading = True
@@ -76,7 +76,7 @@ class End:
         self._read()
 
     def arrives_apart(self, data: bytes) -> None:
-        """Take bytes of another moment of the stream, which are whole frames."""
+        """Take whole frames that arrive at another moment than the stream around them."""
         self.owner.has("late bytes", lambda: self.arrives(data))
 
     def _read(self) -> None:
@@ -90,7 +90,7 @@ class End:
                 self._fill(self.protocol, data)
 
     def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-        """Give a protocol with a buffer of its own as much as has room, and the rest later."""
+        """Fill the buffer of a buffered protocol, and keep the rest for later."""
         with memoryview(protocol.get_buffer(len(data))) as room:
             size = min(len(room), len(data))
             room[:size] = data[:size]
@@ -136,7 +136,7 @@ class End:
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing: a peer that does not read has endless buffers."""
+        """Do nothing: the buffers towards a peer are unbounded."""
 
     def get_extra_info(self, name: str) -> Any:
         return {"sockname": ("127.0.0.1", self._ports[0]), "peername": ("127.0.0.1", self._ports[1])}.get(name)
@@ -151,8 +151,9 @@ class Sockets:
         doubles: draws what arrives twice.
 
     Attributes:
-        nameservers: those that run, by name; `s0` listens at port 9876.
-        unlucky: by name, who may get answers late, twice or never, as the conditions is; with what draws it.
+        nameservers: those that run, by name; `s0` listens at port 9876, `s1` at the next one.
+        unlucky: random streams by name of the processes that may get answers late, twice or never, at the rates of the
+            network's conditions.
     """
 
     def __init__(self, cluster: Any, rng: Random, doubles: Random) -> None:
@@ -168,10 +169,10 @@ class Sockets:
     async def dial(
         self, owner: SocketOwner, factory: Callable[[], asyncio.BaseProtocol], port: int
     ) -> tuple[Any, asyncio.BaseProtocol]:
-        """Connect `owner` to whoever listens at `port`.
+        """Connect `owner` to the process that listens at `port`.
 
         Raises:
-            ConnectionRefusedError: nobody does.
+            ConnectionRefusedError: no process does.
         """
         waiting: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         is_brokers = port >= FIRST_PORT
@@ -193,7 +194,7 @@ class Sockets:
 
     def _reach(self, owner: SocketOwner, name: str, port: int, waiting: "asyncio.Future[End]") -> None:
         if owner.is_gone or self._is_cut(owner.name, name) or self._is_cut(name, owner.name):
-            return  # without an answer: the caller gives up some time
+            return  # no answer: the caller times out
         target: Listener | None = self._cluster.processes.get(name) or self.nameservers.get(name)
         if target is None:
             self._later(lambda: owner.has("refused", lambda: _refused(waiting)))
@@ -222,7 +223,7 @@ class Sockets:
             self._cluster.clock.call_at(due_us, lambda: self._arrive(end))
 
     def _goes_astray(self, end: End, data: bytes) -> bool:
-        """Whether these answers are lost, or come by themselves, later; they may also come once more."""
+        """Return whether this answer is lost or comes later by itself; it may also come once more."""
         name, conditions = end.other.owner.name, self._cluster.network.conditions
         chance = self.unlucky.get(name)
         if chance is None:
@@ -252,7 +253,7 @@ class Sockets:
         if way:
             clock.call_at(max(way[0][0], clock.now_us + 1), lambda: self._arrive(end))
         if end.owner.is_gone and end.owner.boot_id != end.boot_id:
-            return  # what a machine had not sent went with its power
+            return  # what the machine had not sent is lost with its power
         other = end.other
         if not other.owner.is_gone:
             other.owner.has("bytes", lambda: other.arrives(data))
@@ -264,14 +265,14 @@ class Sockets:
         self._later(lambda: end.owner.has("reset", end.lose))
 
     def ended(self, owner: SocketOwner) -> None:
-        """A process has ended: the system closes its connections."""
+        """Close the connections of a process that has ended, as the system does."""
         for end in self._ends.pop(owner, ()):
             end.protocol = None
             if not end.is_closing():
                 self.carry(end, None)
 
     def break_one(self) -> None:
-        """One connection is reset on the way; what was on it is lost."""
+        """Reset one connection; what was on the way is lost."""
         standing = [end for ends in self._ends.values() for end in ends if end.protocol is not None]
         if standing:
             end = standing[int(self._rng.random() * len(standing))]
@@ -281,7 +282,7 @@ class Sockets:
 
 
 def _rates(conditions: Conditions) -> tuple[float, float, float]:
-    """Those of `ANSWER_FAULTS`."""
+    """Return the rates of `ANSWER_FAULTS`."""
     return conditions.drop_rate, conditions.reorder_rate, conditions.double_rate
 
 

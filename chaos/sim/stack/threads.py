@@ -3,8 +3,8 @@
     submit, put ---- a time drawn from the seed, longer on a slow disk ----> job ---> future set, loop woken
                                                  not at all on a stalled one
 
-What a sync makes durable is what was written when its job began to wait for the disk. Who waits for a future on the
-loop's thread has the jobs before it, and its own, run there and then.
+A sync makes durable what was written when its job began to wait for the disk. Waiting for a future on the loop's thread
+runs the jobs before it, and its own, at once.
 """
 
 import concurrent.futures
@@ -18,15 +18,15 @@ STALLED_RETRY_US = 20_000
 
 
 class ThreadHost(Protocol):
-    """What threads need of the process that has them."""
+    """The interface of a process to its threads."""
 
     workers: list["SimWorker"]
 
     def latency_us(self) -> int:
-        """How long the next job takes."""
+        """Return the time in us until the next job is done."""
 
     def is_stalled(self) -> bool:
-        """Whether the disk does not answer."""
+        """Return whether the disk does not answer."""
 
     def call_in(self, delay_us: int, what: str, callback: Callable[[], None]) -> None:
         """Run an event of this process later."""
@@ -35,32 +35,32 @@ class ThreadHost(Protocol):
         """Return what a sync covers that starts now and takes effect later."""
 
     def disk_answers(self, covered: dict[int, bytes], work: Callable[[], None]) -> None:
-        """Do work whose syncs cover what `disk_asked` returned."""
+        """Run work whose syncs cover what `disk_asked` returned."""
 
     def later_us(self) -> int:
-        """How long a thread sleeps that asked to be woken after a time-out."""
+        """Return the time in us for which a thread sleeps that waits with a time-out."""
 
 
 class SleepsError(Exception):
-    """The job waits for a time-out: it is to be begun again later."""
+    """The job waits with a time-out, so it must be started again later."""
 
 
 class SimEvent:
-    """`threading.Event` for a job: to wait is to be begun again later."""
+    """`threading.Event` for a job: a job that has to wait is started again later."""
 
     def __init__(self) -> None:
         self._is_set = False
 
     def set(self) -> None:
-        """Wake the jobs that wait."""
+        """Wake the waiting jobs."""
         self._is_set = True
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Return whether it is set."""
         return self._is_set
 
     def wait(self, _timeout: float | None = None) -> bool:
-        """Raises `SleepsError` unless it is set."""
+        """Return True if it is set. Raises `SleepsError`: it is not."""
         if self._is_set:
             return True
         raise SleepsError
@@ -82,7 +82,7 @@ class SimFuture(concurrent.futures.Future[Any]):
 
 
 class SimThread:
-    """One thread: jobs in order, each at its time."""
+    """One thread: runs jobs in order, each at its time."""
 
     def __init__(self, host: ThreadHost) -> None:
         self._host = host
@@ -90,14 +90,14 @@ class SimThread:
         self._is_waiting = False
 
     def submit(self, job: Callable[[], Any]) -> SimFuture:
-        """Run a job behind those that wait."""
+        """Run a job after those that wait."""
         future = SimFuture(self)
         self._jobs.append((future, job))
         self._wait(self._host.latency_us())
         return future
 
     def run_up_to(self, future: SimFuture, *, can_wait: bool) -> None:
-        """Run jobs now until `future` is done, for the loop's thread that waits for it; not on a stalled disk."""
+        """Run jobs now until `future` is done, for a waiting loop; with a time-out not on a stalled disk."""
         while not future.done() and self._jobs and (can_wait or not self._host.is_stalled()):
             self._run_next()
 
@@ -139,7 +139,7 @@ class SimThread:
 
 
 class SimWorker:
-    """`store.worker.Worker` in virtual time: what was put when the thread has come round to it is one batch."""
+    """`store.worker.Worker` in virtual time: the jobs put since the last batch began are the next batch."""
 
     def __init__(self, host: ThreadHost, work: Callable[[list[Any]], None]) -> None:
         self._host = host
@@ -150,28 +150,28 @@ class SimWorker:
         host.workers.append(self)
 
     def put(self, job: Any) -> None:
-        """Hand over a job."""
+        """Add a job."""
         self._jobs.append(job)
         if not self._begun:
             self._begin()
 
     def end(self) -> None:
-        """Nothing: there is no thread."""
+        """Do nothing: there is no thread."""
 
     def close(self) -> None:
-        """Do the waiting work now."""
+        """Finish the waiting work now."""
         while self._begun:
             self._do()
 
     def do_now(self) -> bool:
-        """Do the work that was begun; return whether there was any."""
+        """Finish the batch under way; return whether there was one."""
         if self._begun:
             self._do()
             return True
         return False
 
     def _begin(self) -> None:
-        """The thread takes what is there, and asks the disk."""
+        """Begin a batch of all waiting jobs."""
         self._begun, self._jobs = self._jobs, []
         self._covered = self._host.disk_asked()
         self._host.call_in(self._host.latency_us(), "worker", self._is_time)

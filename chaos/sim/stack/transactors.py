@@ -1,12 +1,12 @@
-"""Transactors: users' programs with transactions of the shipping producer, and what each of these has decided.
+"""Transactors: users' programs with the shipping producer's transactions, and the decisions of these.
 
     Transactor --half message--> the leader --> half topic      the book, which is the programs' own database, knows
                --commit, rollback (37)-----> its topic, or not  every decision, and outlives programs that are killed
                <--check (39)-- about what nobody has decided
 
-A decision is in the book before the broker hears of it. So a message may be in its topic once the book has its commit,
-and at no other time, and at most as often as its half message was stored (R32). In the end every half message is
-decided, by a check if its program is dead or has left it to that.
+A decision is in the book before it is sent. So a message may be in its topic only if the book has its commit, and at
+most as often as its half message was stored (R32). In the end every half message must be decided, by a check if its
+program is dead or has left the decision to a check.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _SLOW: Final = 0.1
 
 
 class TransactionBook:
-    """What is decided, by the body of the message."""
+    """The decisions by the body of the message."""
 
     def __init__(self, accounts: CommittedLog) -> None:
         self._accounts = accounts
@@ -42,12 +42,12 @@ class TransactionBook:
         self._owed: dict[bytes, None] = {}
 
     def begin(self, body: bytes, owner: str) -> None:
-        """A program begins a transaction."""
+        """Note that a program begins a transaction."""
         self._running[body] = owner
         self._accounts.transactions.add((TOPIC, body))
 
     def end(self, body: bytes, decision: Decision) -> None:
-        """Its program, or one that was asked, has decided; UNKNOWN: a check is to decide."""
+        """Note the decision of a transaction; UNKNOWN leaves it to a check."""
         self._running.pop(body, None)
         self._decided[body] = decision
         if decision is Decision.COMMIT:
@@ -58,12 +58,12 @@ class TransactionBook:
             self._owed[body] = None
 
     def program_ended(self, owner: str) -> None:
-        """What a program had under way is undone."""
+        """Roll back the transactions that a killed program had under way."""
         for body in [body for body, name in self._running.items() if name == owner]:
             self.end(body, Decision.ROLLBACK)
 
     def check(self, body: bytes, dice: Random) -> Decision:
-        """The answer to a check, by any program of the group."""
+        """Answer a check, as any program of the group does."""
         if body in self._running:
             return Decision.UNKNOWN
         if self._decided[body] is Decision.UNKNOWN:
@@ -71,7 +71,7 @@ class TransactionBook:
         return self._decided[body]
 
     def owed(self) -> Callable[[], str]:
-        """Return what names something that is stored now and was not settled yet; nothing when there is none."""
+        """Return a function that names a transaction stored by now that is not settled; empty if there is none."""
         halves = len(self._accounts.present_life((names.HALF_TOPIC, 0)).messages)
         owed = list(self._owed)
 
@@ -87,7 +87,7 @@ class TransactionBook:
 
 
 class Transactor(Program):
-    """One life of one of them."""
+    """One process of a program."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class Transactor(Program):
             self._begin(self._transact(self._dice.choice(tuple(Decision))))
 
     async def _send_by_route(self, topic: str, deadline_s: float) -> bool:
-        """Send a message by a transaction; whether its commit was acknowledged."""
+        """Send a message by a transaction; return whether its commit was acknowledged."""
         return await self._transact(Decision.COMMIT)
 
     async def _transact(self, decision: Decision) -> bool:
-        """One transaction; whether the broker said that it has the decision."""
+        """Run one transaction; return whether the broker acknowledged the decision."""
         body = b"%d transaction" % self._cluster.next_message()
         self._book.begin(body, self.name)
         transaction = self._producer.transaction(TOPIC, body)
@@ -154,6 +154,6 @@ class Transactor(Program):
         return True
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the program, and roll back its transactions under way."""
         self._book.program_ended(self.name)
         super().kill()
