@@ -413,16 +413,17 @@ async def test_a_master_that_stands_still_is_replaced_before_it_counts_as_dead(
 
 
 async def test_a_master_that_stands_still_has_no_successor_before_its_lease_is_over(group: list[Broker]) -> None:
+    """The controllers may hear of the shorter silence, and begin, at any time after the last lease was asked for."""
     loop = asyncio.get_running_loop()
+    asked = loop.time()
     async with asyncio.timeout(LIMIT_S):
         while "lease" not in await group[0].beat(holdsLease="true"):
             await asyncio.sleep(0.05)
+            asked = loop.time()
     async with still_after(group[1], 1):
-        asked = loop.time()
-        if "lease" in await group[0].beat(holdsLease="true"):  # else it was replaced already
-            await group[1].elect()
-            await until_master(group[1], ("2", "2"))
-            assert loop.time() - asked >= LEASE_MS / 1000
+        await group[1].elect()
+        await until_master(group[1], ("2", "2"))
+    assert loop.time() - asked >= LEASE_MS / 1000
 
 
 async def test_a_master_that_stands_still_stays_when_all_others_do(group: list[Broker]) -> None:
