@@ -174,7 +174,7 @@ class Quorum:
         """Submit a command; return its outcome once it is applied, and so durable on a majority.
 
         It is applied by the rules of the state, or by newer ones if it names them. It is submitted again while its
-        outcome is not known; its key makes sure that it counts once.
+        outcome is not known and this member leads in the same term; its key makes sure that it counts once.
 
         Raises:
             Refusal: CONTROLLER_NOT_LEADER when this member does not lead, or leads no more: the command may have been
@@ -182,8 +182,8 @@ class Quorum:
         """
         command = replace(command, rules=max(command.rules, self._machine.rules))
         data = encode_command((self._submitter, next(self._numbers)), command)
-        deadline_s = self._loop.time() + limit_s
-        while self.status.is_leader and not self._stopping.is_set() and self.failure is None:
+        deadline_s, term = self._loop.time() + limit_s, self.status.term
+        while self._leads_in(term) and not self._stopping.is_set() and self.failure is None:
             outcome, reason = await self._submit_once(data, deadline_s)
             if reason == FAIL_REASON.QUEUE_FULL:
                 raise Refusal(Cause.BUSY, f"{_QUEUE_MAX} commands wait for the other controllers")
@@ -194,6 +194,9 @@ class Quorum:
                 raise Refusal(Cause.SYSTEM_ERROR, f"{remark}: it may take effect or not")
             await asyncio.sleep(_RETRY_S)
         raise Refusal(Cause.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
+
+    def _leads_in(self, term: int) -> bool:
+        return self.status.is_leader and self.status.term == term
 
     async def _submit_once(self, data: bytes, deadline_s: float) -> tuple[CommandOutcome | None, int]:
         answered: asyncio.Future[tuple[CommandOutcome | None, int]] = self._loop.create_future()

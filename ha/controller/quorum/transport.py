@@ -121,6 +121,9 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
 
     def send(self, node: Any, message: Any) -> bool:
         kind = message["type"]
+        if kind == "apply_command":
+            # of a leader that was deposed before it began: made from what it knew, such as its leases, it is void now
+            return False
         if kind == "request_vote" and not self._journal.is_sound:
             message = message | {_UNSOUND: True}
         elif kind == "append_entries":

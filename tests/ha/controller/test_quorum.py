@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pysyncobj import FAIL_REASON
 
 from ha.controller.core.commands import Confirm
+from ha.controller.core.machine import encode_command
 from ha.controller.errors import QuorumFailedError, QuorumFileError, QuorumListenError
 from ha.controller.quorum.quorum import SNAPSHOT
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -44,6 +46,41 @@ async def test_a_member_that_does_not_lead_refuses(tmp_path: Path) -> None:
         with pytest.raises(Refusal, match="The controller is not in leader state") as refused:
             await follower.quorum.submit(Confirm())
         assert refused.value.cause is Cause.CONTROLLER_NOT_LEADER
+
+
+async def test_what_a_deposed_leader_submits_is_not_passed_on_to_the_next_one(tmp_path: Path) -> None:
+    """Such as an election for which it has waited for its own leases: the next leader may have granted others."""
+    two = members(tmp_path, 2)
+    async with running(two):
+        leader = await leader_of(two)
+        deposed = next(member for member in two if member is not leader)
+        late = new_group()
+        deposed.quorum._replicated.apply(encode_command(("deposed", 0), late))
+        queue = deposed.quorum._sync._SyncObj__commandsQueue
+        await until(lambda: not len(queue._FastQueue__queue), "the deposed one has looked at it")
+        for _ in range(2):  # each needs an answer of the deposed one, which comes behind what it passed on
+            await leader.quorum.submit(new_group())
+        assert late.name not in leader.machine.groups
+
+
+async def test_what_was_submitted_in_one_term_is_not_submitted_again_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = members(tmp_path, 1)
+    async with running([one]):
+        await leader_of([one])
+        tried: list[bytes] = []
+
+        async def elected_again(data: bytes, _: float) -> tuple[None, int]:
+            tried.append(data)
+            one.quorum.status = replace(one.quorum.status, term=one.quorum.status.term + 1)
+            return None, FAIL_REASON.LEADER_CHANGED
+
+        monkeypatch.setattr(one.quorum, "_publish", lambda: None)
+        monkeypatch.setattr(one.quorum, "_submit_once", elected_again)
+        with pytest.raises(Refusal) as refused:
+            await one.quorum.submit(new_group())
+        assert refused.value.cause is Cause.CONTROLLER_NOT_LEADER and len(tried) == 1
 
 
 async def test_a_leader_without_a_majority_confirms_nothing_and_steps_down(tmp_path: Path) -> None:
