@@ -8,9 +8,8 @@ message which it names may be asked about, and delivered, once more.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from broker.config import BrokerConfig
 from broker.state import names
@@ -26,6 +25,8 @@ from store.time_slice import TimeSlice
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
+_FAILURES_MAX = 16
+"""Reads that may fail in one try of records that were passed over: the loop waits for each."""
 """How long records that were passed over are not tried again."""
 
 
@@ -141,18 +142,18 @@ class TransactionTopics:
         self._try_again_s = asyncio.get_running_loop().time() + _RETRY_SECONDS
 
     def _try_again(self, ops: ConsumeQueue | None) -> None:
-        """Take records that were passed over, up to the first that still cannot be read."""
+        """Take records that were passed over and can be read now; those that cannot are the last to be tried next."""
         table = self.table
         if not (table.unread or table.unread_ops) or asyncio.get_running_loop().time() < self._try_again_s:
             return
         self._try_again_s = asyncio.get_running_loop().time() + _RETRY_SECONDS
-        with contextlib.suppress(Refusal):
-            for physical_offset in list(table.unread):
-                self.look_up(physical_offset)
-        with contextlib.suppress(Refusal):
-            for op_offset in table.unread_ops.copy():
-                if ops is not None:
-                    self._take_op(ops, op_offset)
+        for physical_offset in _not_taken(list(table.unread), self.look_up):
+            if (queue_offset := table.unread.pop(physical_offset, None)) is not None:
+                table.unread[physical_offset] = queue_offset
+        if ops is not None:
+            for op_offset in _not_taken(table.unread_ops.copy(), lambda op_offset: self._take_op(ops, op_offset)):
+                table.unread_ops.remove(op_offset)
+                table.unread_ops.append(op_offset)
 
     def _take_op(self, ops: ConsumeQueue, op_offset: int) -> None:
         record = self._record_at(ops, op_offset)
@@ -173,3 +174,16 @@ class TransactionTopics:
     def _record_at(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         unit = queue.unit(queue_offset)
         return self.look_up(unit[0]) if unit is not None else None
+
+
+def _not_taken(places: Iterable[int], take: Callable[[int], object]) -> list[int]:
+    """Take what is at these places, until too many cannot be read; return these."""
+    failed: list[int] = []
+    for place in places:
+        try:
+            take(place)
+        except Refusal:
+            failed.append(place)
+            if len(failed) == _FAILURES_MAX:
+                break
+    return failed
