@@ -116,7 +116,8 @@ def read_queue(
         return result
     scan_count = max(cold.scan_units, max_count)
     if type(queue) is not ConsumeQueue:
-        _collect_of_kind(log, queue, offset, scan_count, (max_count, max_bytes), accepts, cold, result)
+        near_bytes = _NEAR_BYTES if joins and accepts is None and matches is None else 0
+        _collect_of_kind(log, queue, offset, scan_count, (max_count, max_bytes), accepts, cold, near_bytes, result)
         return result.only(matches) if matches is not None else result
     units = queue.units(offset, scan_count)
     if not units:
@@ -260,14 +261,19 @@ def _collect_of_kind(
     limits: tuple[int, int],
     accepts: TagsFilter | None,
     cold: ColdLimits,
+    near_bytes: int,
     result: GetResult,
 ) -> None:
-    """Collect records of a batch queue or a queue with an extension."""
+    """Collect records of a batch queue or a queue with an extension; of those on the disk all that are near."""
     max_count, max_bytes = limits
-    status, messages = _NO_MATCHED_MESSAGE, 0
+    status, messages, near_end = _NO_MATCHED_MESSAGE, 0, -1
     for start, end, unit in queue.records_from(offset, scan_count):
-        if start == offset and unit[0] < log.max_offset - cold.memory_bytes:
-            max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
+        if near_end < 0:
+            is_cold = unit[0] < log.max_offset - cold.memory_bytes
+            max_bytes = min(max_bytes, cold.bytes_max) if is_cold else max_bytes
+            near_end = unit[0] + near_bytes if is_cold else log.max_offset
+        if unit[0] >= near_end:
+            max_count = min(max_count, cold.count_max)
         if result.records and (messages + end - start > max_count or result.size_bytes + unit[1] > max_bytes):
             break
         result.next_offset = end

@@ -13,8 +13,11 @@ from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFullError
 from store.log.drafts import QueuedDraft
+from store.message_reader import MessageReader
 from store.opening import OpenStore
+from store.queues import queue_reader
 from store.queues.batch_queue import BatchQueue
+from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_queue import ExtQueue, extension_position
 from store.queues.queue_kinds import QueueKinds
@@ -72,6 +75,24 @@ async def test_messages_of_a_batch_record_have_an_offset_each(tmp_path: Path) ->
     assert [body_of(record) for record in opened.store.reader.get(queue, 3, 1, 1 << 20).records] == [b"one"]
     only_b = opened.store.reader.get(queue, 0, 32, 1 << 20, lambda code: code == tags_code("TagB"))
     assert [body_of(record) for record in only_b.records] == [b"one"]
+    await opened.close()
+
+
+async def test_a_bulk_pull_from_the_disk_takes_all_that_is_near_and_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_kinds(tmp_path)
+    queue = opened.store.queues.get("Batch", 0)
+    await put_all(opened, [batch(queue, bytes(100), 2) for _ in range(30)])
+    reader = MessageReader(opened.store.log, ColdLimits(memory_bytes=0, bytes_max=5000))
+    assert reader.get(queue, 0, 100, 1 << 20).next_offset == 8, "no bulk pull"
+    assert reader.get(queue, 0, 100, 1 << 20, lambda _: True, joins=True).next_offset == 8, "with a filter"
+    bulk = reader.get(queue, 0, 100, 1 << 20, joins=True)
+    assert 8 < bulk.next_offset < 60 and bulk.size_bytes <= 5000, "limited by bytes only"
+    monkeypatch.setattr(queue_reader, "_NEAR_BYTES", 2000)
+    assert reader.get(queue, 0, 100, 1 << 20, joins=True).size_bytes <= 2000 + 2 * len(bulk.records[0])
+    monkeypatch.setattr(queue_reader, "_NEAR_BYTES", 100)
+    assert reader.get(queue, 0, 100, 1 << 20, joins=True).next_offset == 8
     await opened.close()
 
 
