@@ -110,6 +110,7 @@ class SendAnswers:
     def count_refused(self, command: Command, refusal: Refusal, since: float) -> None:
         """Count a sender's refusal that is told elsewhere, of a message that was placed; `since` as above."""
         self.refusals[refusal.cause.slug] += 1
+        self._calls.appends.failed += 1
         self._calls.sent(command, refusal.code, since)
 
     def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:

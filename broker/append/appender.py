@@ -139,12 +139,14 @@ class Appender:
         since = self._since
 
         def done(outcome: AppendReceipt | Refusal, *, is_placed: bool = True) -> None:
-            told, look_for = answers, self.look_for if is_placed else None
+            told, settled, look_for = answers, drafts, self.look_for if is_placed else None
             if look_for is not None and isinstance(outcome, Refusal) and outcome.cause is Cause.LEADER_CHANGED:
                 told = look_for(answers, outcome, since)
+                sought = {answer[2] for answer in answers} - {answer[2] for answer in told}
+                settled = [draft for draft in drafts if draft not in sought]  # these are counted when they are told
             if told:
                 self._answer_all(told, outcome)
-            self._settled(drafts, told, outcome, since)
+            self._settled(settled, told, outcome, since)
             for listener in listeners:
                 try:
                     listener(outcome)

@@ -123,6 +123,7 @@ async def test_a_deposed_leader_looks_for_the_sends_of_its_own_clients(
     assert {answer.code for answer in answers.values()} == {0}
     assert [(answer.code, answer.ext["cause"]) for answer in refused] == [(14, "leader-changed")], "not looked for"
     assert answers_of.refusals == {"leader-changed": 1}
+    assert old.parts.context.counting.calls.appends.failed == 2, "of the batch; the others are stored after all"
     await group.led()
     assert group.leader.parts.context.role.generation > term
     places = await places_named(group, answers)
@@ -187,11 +188,13 @@ async def test_a_deposed_leader_counts_the_sends_of_its_own_clients_that_it_refu
     answers = await sent_through(group.client, group.leader, *range(_COUNT))
     await eventually(lambda: len(looking) == _COUNT, "the sends are looked for")
     assert not context.answers.refusals
+    assert context.counting.calls.appends.failed == 0, "it is not known yet"
     await eventually(lambda: len(answers) == _COUNT, "all are answered")
     assert {answer.ext.get("cause") for answer in answers.values()} == {"leader-changed"}
     assert context.answers.refusals == {"leader-changed": _COUNT}
     times = {key[:2]: found for key, found in context.counting.calls.latencies()}
     assert sum(times["send_message_v2", "service_not_available"].counts) == _COUNT
+    assert context.counting.calls.appends.failed == _COUNT
 
 
 @pytest.mark.parametrize("is_placed", [True, False])
